@@ -17,6 +17,7 @@ from shardpost.embedded.airflow_home import environment
 from shardpost.settings import Settings, load, loading
 from shardpost.spark.job_spec import JobResult
 
+StandIn = Callable[[dict[str, list[object]]], Path]  # {text of a request: [exit code, result]}
 FOLDER = Path(__file__).parent
 STAND_IN = FOLDER.parent / "support" / "stand_in.py"
 HOME = Path(tempfile.mkdtemp(prefix="shardpost-dags-"))
@@ -93,6 +94,14 @@ def task_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
+def alerts(task_environment: Path) -> Path:
+    """Give the file of alerts, without those of other tests."""
+    path = task_environment / "alerts.log"
+    path.unlink(missing_ok=True)
+    return path
+
+
+@pytest.fixture
 def without_jvm(task_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a spark-submit first on the path that runs the job's file at once, without a JVM."""
     del task_environment
@@ -105,12 +114,10 @@ def without_jvm(task_environment: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def submitted_stand_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[dict[str, list[object]]], Path]:
-    """Put stand_in.py in the place of every job; no job of ours is done without Spark.
+def submitted_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Put stand_in.py in the place of every job; what is returned sets what it answers.
 
-    Returns a function that sets what it answers, and returns the file that notes its calls.
+    It returns the file that notes its calls. No job of ours is done without Spark.
     """
     from shardpost.orchestration import spark_job
 
@@ -131,8 +138,11 @@ def submitted_stand_in(
 
 
 @pytest.fixture
-def stand_in(
-    submitted_stand_in: Callable[[dict[str, list[object]]], Path], without_jvm: None
-) -> Callable[[dict[str, list[object]]], Path]:
+def stand_in(submitted_stand_in: StandIn, without_jvm: None) -> StandIn:
     """Put stand_in.py in the place of every job, and start no JVM for it."""
     return submitted_stand_in
+
+
+def states(run: Any) -> dict[str, str]:
+    """Return in which state each task of a run is."""
+    return {one.task_id: one.state for one in run.get_task_instances()}

@@ -1,13 +1,13 @@
 """import_positions: what its params become, and when its run fails."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-StandIn = Callable[[dict[str, list[object]]], Path]
+from tests.dags.conftest import StandIn, states
+
 PLAN = {
     "import_id": "a1",
     "source": "list.csv",
@@ -26,10 +26,6 @@ PLAN = {
     "written": 0,
     "refused": None,
 }
-
-
-def states(run: Any) -> dict[str, str]:
-    return {one.task_id: one.state for one in run.get_task_instances()}
 
 
 def test_a_plan_is_logged_and_ends_well(dag: Any, stand_in: StandIn, tmp_path: Path) -> None:

@@ -48,10 +48,8 @@ def test_it_maintains_or_says_what_would_go(dag: Any, seen: list[bool], dry_run:
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_what_it_could_not_do_alerts_once(
-    dag: Any, seen: list[bool], unknown: list[str], task_environment: Path, dry_run: bool
+    dag: Any, seen: list[bool], unknown: list[str], alerts: Path, dry_run: bool
 ) -> None:
-    alerts = task_environment / "alerts.log"
-    alerts.unlink(missing_ok=True)
     unknown.append(UNKNOWN)
     run = dag.test(run_conf={"dry_run": dry_run})
     assert run.state == "success"

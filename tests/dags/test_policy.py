@@ -1,7 +1,8 @@
-"""What holds for every DAG of ours, of today and of later."""
+"""What holds for every DAG of ours, of today and of later, and for the page of all."""
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -29,15 +30,11 @@ def test_no_file_fails_to_import_and_each_holds_the_dag_of_its_name(bag: DagBag)
     assert set(bag.dags) == {file.stem for file in FILES}
 
 
-def test_a_dag_says_what_it_is(dag: DAG) -> None:
+def test_a_dag_says_what_it_is_and_runs_once_at_a_time(dag: DAG) -> None:
     assert dag.description
     assert len((dag.doc_md or "").splitlines()) > 3
     assert dag.tags
-    assert dag.catchup is False
-
-
-def test_two_runs_at_once_never_collide(dag: DAG) -> None:
-    assert dag.max_active_runs == 1
+    assert (dag.catchup, dag.max_active_runs) == (False, 1)
 
 
 def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> None:
@@ -48,22 +45,15 @@ def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> No
         param.resolve()  # raises if the default is none that it takes itself
 
 
-def test_a_task_has_an_owner_docs_a_timeout_and_an_alert(dag: DAG) -> None:
+def test_a_task_has_an_owner_docs_and_a_timeout_is_tried_again_and_says_why_it_fails(
+    dag: DAG,
+) -> None:
     for task in dag.tasks:
         assert task.owner == "shardpost", task.task_id
         assert task.doc_md, task.task_id
         assert task.execution_timeout, task.task_id
-        assert task.on_failure_callback, task.task_id
-
-
-def test_what_can_be_tried_again_is_with_growing_delays(dag: DAG) -> None:
-    for task in dag.tasks:
         assert (task.retries or 0) >= 2 or task.task_id == "report", task.task_id
         assert task.retry_exponential_backoff > 1, task.task_id
-
-
-def test_a_task_that_fails_says_why_at_the_end_of_its_log(dag: DAG) -> None:
-    for task in dag.tasks:
         assert task.on_failure_callback == [alert], task.task_id
         assert task.on_retry_callback == [say_that_it_is_tried_again], task.task_id
 
@@ -107,3 +97,8 @@ def test_parsing_imports_nothing_heavy_and_reads_no_settings() -> None:
     assert {file: HEAVY & set(modules) for file, modules in imported.items()} == {
         file.stem: set() for file in FILES
     }
+
+
+def test_the_page_of_all_dags_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = runpy.run_path(str(CHECKOUT / "docs" / "generate_dags.py"))
+    assert script["_page"]() == script["PAGE"].read_text()

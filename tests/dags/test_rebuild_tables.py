@@ -1,6 +1,5 @@
 """rebuild_tables: which way a run takes, the arguments of its jobs, and who answers for a swap."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,16 +19,9 @@ from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import request_of
-from tests.dags.conftest import read_back
+from tests.dags.conftest import StandIn, read_back, states
 
-AS_DECLARED = {
-    "action": None,
-    "country": None,
-    "source": None,
-    "tables": None,
-    "max_changed": None,
-    "why": None,
-}
+AS_DECLARED = dict.fromkeys(("action", "country", "source", "tables", "max_changed", "why"))
 OLD, NEW = ({"snapshot": 7, "country": code, "tables": {"positions": 1}} for code in ("US", "GB"))
 # 25 % of the positions differ, 10 % of the holders.
 FOUND = Difference(OLD, NEW, Differences(75, 25, 0, 0), Differences(90, 4, 3, 3))
@@ -72,10 +64,6 @@ def order(dag: Any, name: str, task: Task, **params: object) -> Any:
 
 def calls_of(file: Path) -> list[Any]:
     return [request_of(Order, call) for call in file.read_text().splitlines()]
-
-
-def states(run: Any) -> dict[str, str]:
-    return {task.task_id: task.state for task in run.get_task_instances()}
 
 
 def test_it_runs_by_hand_only(dag: Any) -> None:
@@ -159,7 +147,7 @@ def test_only_what_a_param_lets_pass_is_not_asked(
 
 
 def test_a_small_difference_is_swapped_without_asking(
-    dag: Any, stand_in: Callable[..., Path], compared: None
+    dag: Any, stand_in: StandIn, compared: None
 ) -> None:
     calls = stand_in({"start": [0, BUILT], "swap": [0, SWAPPED]})
     run = dag.test(run_conf={"country": "GB", "max_changed": "25%", "why": "moved"})
@@ -174,7 +162,7 @@ def test_a_small_difference_is_swapped_without_asking(
 
 
 def test_a_refused_swap_fails_the_run_once_and_says_what_to_do(
-    dag: Any, stand_in: Callable[..., Path], compared: None
+    dag: Any, stand_in: StandIn, compared: None
 ) -> None:
     stand_in({"start": [0, BUILT], "swap": [3, REFUSED]})
     assert dag.test(run_conf={"max_changed": "25%"}).state == "failed"
@@ -189,9 +177,7 @@ def one_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "require_current", lambda _settings: SimpleNamespace(number=3))
 
 
-def test_a_rollback_does_nothing_else(
-    dag: Any, stand_in: Callable[..., Path], one_rebuild: None
-) -> None:
+def test_a_rollback_does_nothing_else(dag: Any, stand_in: StandIn, one_rebuild: None) -> None:
     calls = stand_in({"rollback": [0, {"rebuild": 3, "state": "rolled back"}]})
     run = dag.test(run_conf={"action": "rollback"})
     assert run.state == "success"

@@ -1,26 +1,15 @@
 """sweep_dead_letters: a run ends well also when something needs a person, who is told once."""
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.sweep_result import GONE, Gap, Intake, ParkedGroup, as_json
 from shardpost.kafka.coordinates import TopicPartition
+from tests.dags.conftest import StandIn
 
-StandIn = Callable[[dict[str, list[object]]], Path]
 Parked = Counter[ParkedGroup]
-
-
-@pytest.fixture
-def alerts(task_environment: Path) -> Path:
-    """Give the file of alerts, without those of other tests."""
-    path = task_environment / "alerts.log"
-    path.unlink(missing_ok=True)
-    return path
 
 
 def states(run: Any) -> dict[str, tuple[str, int]]:

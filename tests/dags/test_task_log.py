@@ -1,20 +1,22 @@
-"""What a person sees at once in the log of a task that failed: why, as its last line."""
+"""A Spark job as a task: what its exit code means, and what a person sees at once in its log."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import structlog
 from airflow.dag_processing.dagbag import DagBag
 
+from shardpost.orchestration.task_log import JobLog
+from tests.dags.conftest import StandIn
 from tests.support.task_log import visible
 
 FOLDER = Path(__file__).parent
 TRACEBACK = "▶ Traceback (the reason stands below it)"
 ATTEMPT = "[DAG TEST] running task"
-StandIn = Callable[[dict[str, list[object]]], Path]
 
 
 class Recorder(logging.Handler):
@@ -129,3 +131,102 @@ def test_a_task_that_takes_too_long_says_so() -> None:
     [first, last] = [attempt[-1] for attempt in seen("takes_too_long")]
     why = "it took longer than 0:00:00.200000, and was stopped"
     assert (first, last) == (failed(why, attempt=1), failed(why))
+
+
+LINES = """Spark-Submit cmd: spark-submit --master local[*] job.py
+WARNING: Using incubator modules: jdk.incubator.vector
+:: loading settings :: url = jar:file:/opt/ivysettings.xml
+26/11/23 07:25:00 INFO SparkContext: Running Spark version 4.0.0
+2026-11-23 07:25:01,123 INFO positions[0]: 3 records read, 100% of them
+26/11/23 07:25:02 WARN TaskSetManager: Lost task 0.0
+2026-11-23 07:25:03,456 JVM ERROR Inbox: An error happened
+java.io.IOException: Broken pipe
+at java.base/java.io.FileOutputStream.write(FileOutputStream.java:349)
+Caused by: java.lang.IllegalStateException: closed
+... 12 more
+{"client": "a INFO b", "email": "a@example.com"}
+2026-11-23 07:25:04,789 WARNING positions[0]@5: rejected
+shardpost: no broker at 127.0.0.1:1""".splitlines()
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    with caplog.at_level("INFO"):
+        job_log = JobLog()
+        for line in LINES:
+            job_log.info(line)
+        job_log.close()
+    return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+
+
+def test_what_a_job_says_is_visible_with_its_level_and_spark_is_closed(logged: list[str]) -> None:
+    assert visible(logged) == [
+        "▶ Spark",
+        "INFO positions[0]: 3 records read, 100% of them",
+        "▶ Spark",
+        "INFO java.io.IOException: Broken pipe",
+        "▶ Spark",
+        'INFO {"client": "a INFO b", "email": "a@example.com"}',
+        "WARNING positions[0]@5: rejected",
+        "ERROR shardpost: no broker at 127.0.0.1:1",
+    ]
+
+
+def test_no_line_is_lost(logged: list[str]) -> None:
+    assert len([line for line in logged if "group::" not in line]) == len(LINES)
+
+
+def test_a_job_that_says_no_reason_is_quoted_with_its_last_lines() -> None:
+    job_log = JobLog()
+    for line in ("Traceback (most recent call last):", "WARNING: hsperf", "", "KeyError: 'x'"):
+        job_log.info(line)
+    assert job_log.said == "Traceback (most recent call last): | KeyError: 'x'"
+    job_log.info("shardpost: no broker")
+    assert job_log.said == "no broker"
+
+
+def test_a_group_that_is_open_at_the_end_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        job_log = JobLog()
+        job_log.info("Spark-Submit cmd: %s", "spark-submit")
+        job_log.close()
+        job_log.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        *("::group::Spark", "Spark-Submit cmd: spark-submit", "::endgroup::")
+    ]
+
+
+def test_the_exit_code_says_whether_a_job_is_tried_again(
+    submitted_stand_in: StandIn, task_environment: Path
+) -> None:
+    calls = submitted_stand_in(
+        {
+            "done": [0, {"n": 1}],
+            "could_not": [1, "no broker at 127.0.0.1:1"],
+            "bad_usage": [2, "no such week"],
+            "needs_attention": [3, {"unknown": ["client1"]}],
+            "needs_a_person_first": [3, "tombstones may have been lost"],
+        }
+    )
+    dag = DagBag(dag_folder=FOLDER / "samples").dags["exit_codes"]
+    run = dag.test()
+    tasks = {task.task_id: task for task in run.get_task_instances()}
+
+    assert {name: (task.state, task.try_number) for name, task in tasks.items()} == {
+        "done": ("success", 1),
+        "could_not": ("failed", 2),
+        "bad_usage": ("failed", 1),
+        "needs_attention": ("success", 1),
+        "needs_a_person_first": ("failed", 1),
+        "needs_no_spark": ("success", 1),
+    }
+    assert tasks["done"].xcom_pull(task_ids="done") == {"n": 1}
+    assert tasks["done"].xcom_pull(task_ids="needs_attention") == {"unknown": ["client1"]}
+    assert tasks["done"].xcom_pull(task_ids="needs_no_spark") == {"request": "--week"}
+    assert len(calls.read_text().splitlines()) == 6
+    assert list((task_environment / "results").iterdir()) == []
+    alerts = (task_environment / "alerts.log").read_text()
+    assert "could_not, attempt 2: stand_in ended with 1: no broker at 127.0.0.1:1\n" in alerts
+    lost = "needs_a_person_first, attempt 1: stand_in ended with 3: tombstones may have been lost\n"
+    assert lost in alerts
+    assert "bad_usage, attempt 1: stand_in ended with 2: no such week\n" in alerts

@@ -1,7 +1,6 @@
 """weekly_email: the arguments of its jobs, and how its runs end."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from shardpost.errors import UsageError
 from shardpost.spark.job_spec import document_of
+from tests.dags.conftest import StandIn
 
 AT = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
 MONDAY, LAST_MONDAY, THIS_MONDAY = (datetime(2026, 11, day, tzinfo=UTC) for day in (9, 16, 23))
@@ -188,9 +188,7 @@ def test_a_dry_run_has_nothing_to_report(dag: Any, caplog: pytest.LogCaptureFixt
 
 
 def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
-    dag: Any,
-    stand_in: Callable[[dict[str, list[object]]], Path],
-    task_environment: Path,
+    dag: Any, stand_in: StandIn, alerts: Path
 ) -> None:
     calls = stand_in(
         {
@@ -212,8 +210,8 @@ def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
         ("send", "shards 4-7"): "success",
         ("report", None): "upstream_failed",
     }
-    alerts = (task_environment / "alerts.log").read_text()
-    assert "send (shards 0-3), attempt 1: weekly_email ended with 2: shards do not fit" in alerts
+    said = "send (shards 0-3), attempt 1: weekly_email ended with 2: shards do not fit"
+    assert said in alerts.read_text()
     first, *others = [json.loads(line) for line in calls.read_text().splitlines()]
     assert first == {"week": "2020-W46", "mode": "freeze"}
     assert sorted(one["shards"] for one in others) == ["0-3", "4-7"]

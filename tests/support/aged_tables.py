@@ -14,10 +14,10 @@ from typing import Any
 
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import OpenedTables, at_snapshot, path_of, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.as_of import RELATIONS, holders, position_sort_key
+from shardpost.holders.model.as_of import RELATIONS
 from shardpost.holders.model.view_tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
@@ -31,6 +31,7 @@ from shardpost.maintenance.maintain import maintain, prune_old
 from shardpost.settings import Settings
 from tests.support import histories
 from tests.support.histories import History, Record, arrow, close, country_of, put
+from tests.support.how_far import drawn
 
 # In the future: files were written long before, by the clock of the file system.
 START = datetime(2041, 1, 5, tzinfo=UTC)
@@ -55,6 +56,8 @@ class AgedTables:
     fold_share: float = 1
     expected: dict[int, View] = field(default_factory=dict)
     _runs: Any = field(default_factory=itertools.count)
+    # {(path of a table, version that one file is all of): that file}
+    _files: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     _records: list[Record] = field(default_factory=list)
     _is_to_be_restored: bool = True
 
@@ -99,8 +102,11 @@ class AgedTables:
                 )
                 added += merged
             else:
-                old = [*table_log.sizes(self.settings, table, version)]
+                known = self._files.get((table.path, version))
+                old = known or [*table_log.sizes(self.settings, table, version)]
             versions[table.name] = table_log.commit(self.settings, table, version, added, old)
+            if declared is not POSITION_EVENTS:
+                self._files[table.path, versions[table.name]] = [path]
         if crash:
             return
         ends = {"positions": {0: number}}
@@ -143,17 +149,23 @@ class AgedTables:
     def view(self, snapshot: Snapshot) -> View:
         """Return all rows of a snapshot."""
         located = [snapshot.located(table) for table in VIEWED]
+        versions = {table: snapshot.tables[table.name] for table in located}
+        opened = OpenedTables(self.settings, versions)
         return {
-            table.name: sorted(map(str, _query(self.settings, table, snapshot.tables[table.name])))
+            table.name: sorted(map(str, opened.rows(f"SELECT * FROM {table.name}")))  # noqa: S608
             for table in located
         }
 
     def require_all_kept(self) -> set[int]:
-        """Hold every snapshot that is in the table against what it was; return their numbers."""
-        found = snapshots.list_all(self.settings)
-        for snapshot in found:
-            assert self.view(snapshot) == self.expected[snapshot.number], snapshot.number
-        return {snapshot.number for snapshot in found}
+        """Hold snapshots that are in the table against what they were; return all their numbers.
+
+        The newest, and some others; with `--all` each.
+        """
+        found = {snapshot.number: snapshot for snapshot in snapshots.list_all(self.settings)}
+        numbers = sorted(found, reverse=True)
+        for number in [*numbers[:1], *drawn(numbers[1:], 3)]:
+            assert self.view(found[number]) == self.expected[number], number
+        return {*found}
 
     def instants(self, snapshot: Snapshot) -> list[datetime | None]:
         """Return the times at which its answer may change, from `history_from` on; None is now."""
@@ -167,8 +179,7 @@ class AgedTables:
         history = History(self._known(snapshot), [EXCHANGE])
         tables = OpenedTables(self.settings, at_snapshot(snapshot, *RELATIONS))
         for as_of in instants:
-            found = tables.rows(holders(snapshot.country, as_of))
-            held = {r["client"]: sorted(r["positions"], key=position_sort_key) for r in found}
+            held = histories.held_by(tables, as_of, snapshot.country)
             assert held == histories.holders_of(history, as_of), (snapshot.number, as_of)
 
     def _restored(self, last: Snapshot | None) -> dict[str, int]:
@@ -215,11 +226,15 @@ def data_files(settings: Settings) -> set[Path]:
 
 def needed_files(settings: Settings) -> set[Path]:
     """Return the data files that snapshots name."""
+    versions = {
+        (table, snapshot.tables[table.name])
+        for snapshot in snapshots.list_all(settings)
+        for table in VIEW
+    }
     return {
         Path(path_of(settings, table)) / path
-        for table in VIEW
-        for snapshot in snapshots.list_all(settings)
-        for path in table_log.sizes(settings, table, snapshot.tables[table.name])
+        for table, version in versions
+        for path in table_log.sizes(settings, table, version)
     }
 
 
@@ -228,7 +243,3 @@ def _as_text(table: Table, found: list[dict[str, Any]]) -> list[str]:
     names = arrow_schema(table).names
     plain = [{k: str(v) if isinstance(v, StrEnum) else v for k, v in row.items()} for row in found]
     return [str({name: row.get(name) for name in names}) for row in plain]
-
-
-def _query(settings: Settings, table: Table, version: int) -> list[dict[str, Any]]:
-    return rows(settings, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608

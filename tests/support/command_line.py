@@ -44,6 +44,11 @@ class CommandLine:
         assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
+    def answer(self, *arguments: str) -> tuple[int, str, str]:
+        """Run one command; return its exit code, standard output and standard error."""
+        done = self.run(*arguments)
+        return done.returncode, done.stdout, done.stderr
+
     def refused(self, *arguments: str, code: int) -> str:
         """Run one command that has to end with this code and print nothing but one line of why."""
         done = self.run(*arguments)

@@ -13,7 +13,7 @@ from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
-from tests.support.histories import START, overwrite, snapshot
+from tests.support.histories import START, overwrite, rejected_row, snapshot
 from tests.support.memory_kafka import MemoryKafka
 
 SHARDS = 2
@@ -41,8 +41,7 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     settings = kafka.settings
     topics = [*input_topics(settings), *retry_topics(settings)]
     counts = topic_metadata.partition_counts(settings, topics)
-    row = {"topic": settings.topic("positions"), "partition": 0, "offset": 3, "headers": []}
-    row |= {"timestamp": START, "key": b"1", "value": b"{", "reason": "bad", "snapshot": 1}
+    row = rejected_row(settings.topic("positions"), 3, key=b"1")
     view = held(kafka, 1, holders or {"client": ["1"]})
     tables = {
         **view.tables,

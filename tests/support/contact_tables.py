@@ -5,15 +5,17 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pyarrow import parquet
 
 from shardpost.delta import parquet_files, snapshots, table_log
-from shardpost.delta.query import path_of
+from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
+from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, VIEW
 from shardpost.settings import Settings
 from tests.support.histories import arrow
@@ -21,6 +23,7 @@ from tests.support.histories import arrow
 WHO, OTHER = "c5", "c6"
 NAME_OF_WHO = "quine"
 AT = datetime(2026, 11, 16, tzinfo=UTC)
+ROWS_OF_WHO = {"client_events": 3, "clients": 1, "rejected_records": 2}
 Row = dict[str, Any]
 
 
@@ -112,11 +115,29 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
     return commit(2, {})
 
 
+def erased(
+    settings: Settings, client: str = WHO, *, dry_run: bool = False, now: datetime | None = None
+) -> ErasedClient:
+    """Erase a client, as the command does."""
+    request = ErasureRequest(client, "anna", "it asked for it", now or datetime.now(UTC))
+    return erase(settings, request, dry_run=dry_run)
+
+
+def rows_in(settings: Settings, view: Snapshot, *tables: Table) -> list[Row]:
+    """Return all rows of tables in a view."""
+    found = (
+        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(view, table))  # noqa: S608
+        for table in tables
+    )
+    return [*chain.from_iterable(found)]
+
+
 def on_disk(settings: Settings, *tables: Table) -> str:
     """Return all values in the files of tables, whatever version they are of, and their logs."""
     found: list[Any] = []
     for table in tables:
         folder = Path(path_of(settings, table))
-        found += [parquet.read_table(file).to_pylist() for file in folder.rglob("*.parquet")]
+        files = map(parquet.ParquetFile, folder.rglob("*.parquet"))
+        found += [file.read().to_pylist() for file in files]
         found += [file.read_text() for file in folder.rglob("*.json")]
     return str(found)

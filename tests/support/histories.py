@@ -13,9 +13,10 @@ from deltalake import write_deltalake
 
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.as_of import holders, position_sort_key
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -193,6 +194,21 @@ def _countries(records: list[Record], as_of: datetime | None) -> Mapping[str, st
         if record.kind is not RecordKind.REJECTED and record.country is not None:
             first.setdefault(record.key, record.country)
     return first | {key: record.country for key, record in before.items()}
+
+
+def rejected_row(topic: str, offset: int, number: int = 1, **more: Any) -> dict[str, Any]:
+    """Return a row of `rejected_records`, of partition 0."""
+    row = {"topic": topic, "partition": 0, "offset": offset, "timestamp": START, "key": b"k"}
+    row |= {"value": b"{", "headers": [], "reason": "bad", "snapshot": number}
+    return row | more
+
+
+def held_by(
+    tables: OpenedTables, as_of: datetime | None, country: str = "US"
+) -> dict[str, list[str]]:
+    """Return who holds what by the as-of SQL."""
+    found = tables.rows(holders(country, as_of))
+    return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
 
 
 def write(settings: Settings, batches: Sequence[Batch]) -> History:

@@ -80,6 +80,13 @@ def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: dateti
     return frozen
 
 
+def frozen_row(settings: Settings, week: IsoWeek) -> FrozenWeek:
+    """Return the row of a week that is frozen."""
+    found = FrozenWeeks(settings).find(week)
+    assert found is not None
+    return found
+
+
 def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
     """Write files as a freeze does, one for each shard; return the version that has them."""
     table = AudienceFiles(settings)

@@ -1,7 +1,4 @@
-"""Unit tests open no socket: one that tries fails, and says where it wanted to go.
-
-What many of them start from: a home with Kafka in memory.
-"""
+"""What unit tests start from: a home, with Kafka in memory or without. They open no socket."""
 
 import socket
 from collections.abc import Iterator
@@ -12,6 +9,7 @@ import pytest
 
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support.command_line import CommandLineHere
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 
@@ -22,6 +20,12 @@ def _closed_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("connect", "connect_ex", "bind"):
         monkeypatch.setattr(socket.socket, name, refuse)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Give the settings of an empty home, without Kafka."""
+    return Settings(home=tmp_path)
 
 
 @pytest.fixture
@@ -37,3 +41,9 @@ def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryKafk
 def at(kafka: MemoryKafka) -> Settings:
     """Give the settings of that home."""
     return kafka.settings
+
+
+@pytest.fixture
+def shardpost(at: Settings) -> CommandLineHere:
+    """Give the command, in this process and with the settings `at`."""
+    return CommandLineHere(at.environ())

@@ -1,13 +1,34 @@
+"""What holds for every command: its errors are one line, and wrong settings stop it."""
+
 import errno
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 
 from shardpost import cli
-from shardpost.settings import Settings
+from shardpost.settings import Settings, loading
+from tests.support.command_line import CommandLineHere
+
+
+@pytest.fixture
+def fail(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], str]:
+    """Return what has a command fail by an error, and returns its one line."""
+
+    def fail(error: BaseException) -> str:
+        def failing() -> None:
+            raise error
+
+        monkeypatch.setattr(cli, "root", click.Command("fail", callback=failing))
+        code, out, err = CommandLineHere(settings.environ()).answer()
+        assert (code, out) == (1, "")
+        [line] = err.strip("\n").split("\n")  # click begins a new line after ^C
+        return line
+
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -20,58 +41,32 @@ from shardpost.settings import Settings
     ],
 )
 def test_an_error_of_a_command_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    failure: BaseException,
-    expected: str,
+    fail: Callable[[BaseException], str], failure: BaseException, expected: str
 ) -> None:
-    def fail() -> None:
-        raise failure
-
-    monkeypatch.setenv("SHARDPOST_HOME", str(tmp_path))
-    monkeypatch.setattr(cli, "root", click.Command("fail", callback=fail))
-    assert cli.run([]) == 1
-    out, said = capsys.readouterr()
-    assert out == ""
-    [line] = said.split("\n")[-2:-1]  # click begins a new line after ^C
-    assert line.startswith(f"shardpost: {expected}")
+    assert fail(failure).startswith(f"shardpost: {expected}")
 
 
 def test_an_internal_error_is_one_line_where_the_settings_are_wrong(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fail: Callable[[BaseException], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def no_settings() -> None:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "broken")
 
-    def fail() -> None:
-        raise RuntimeError("unexpected")
-
     monkeypatch.setattr("shardpost.settings.load", no_settings)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(cli, "root", click.Command("fail", callback=fail))
-    assert cli.run([]) == 1
+    said = fail(RuntimeError("unexpected"))
     [file] = tmp_path.iterdir()
     assert "RuntimeError: unexpected" in file.read_text()
-    said = capsys.readouterr().err
-    assert said == f"shardpost: internal error: RuntimeError: unexpected; traceback in {file}\n"
+    assert said == f"shardpost: internal error: RuntimeError: unexpected; traceback in {file}"
 
 
 def test_an_internal_error_is_one_line_where_no_file_can_be_written(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fail: Callable[[BaseException], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fail() -> None:
-        raise RuntimeError("unexpected")
-
     (tmp_path / "logs").touch()
-    monkeypatch.setattr("shardpost.settings.load", lambda: Settings(home=tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    monkeypatch.setattr(cli, "root", click.Command("fail", callback=fail))
-    assert cli.run([]) == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith(
-        "internal error: RuntimeError: unexpected; its traceback cannot be written"
-    )
+    said = "internal error: RuntimeError: unexpected; its traceback cannot be written"
+    assert fail(RuntimeError("unexpected")).endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +77,48 @@ def test_an_internal_error_is_one_line_where_no_file_can_be_written(
     ],
 )
 def test_the_command_that_may_have_been_meant_is_named(
-    capsys: pytest.CaptureFixture[str], word: str, said: str
+    settings: Settings, word: str, said: str
 ) -> None:
-    assert cli.run([word]) == 2
-    assert capsys.readouterr().err.endswith(said)
+    code, _, err = CommandLineHere(settings.environ()).answer(word)
+    assert (code, err.endswith(said)) == (2, True)
+
+
+WITH_ARGUMENTS = {
+    "explain": [["client1"]],
+    "topics": [["apply"], ["apply", "--dry-run"], ["audit"]],
+    "import": [["list.csv"]],
+    "tables": [["list"], ["maintain"]],
+    "email": [["--week", "2026-W40"], ["--week", "2026-W40", "--dry-run"]],
+    "emails": [["--week", "2026-W40"]],
+    "erase": [["client1", "--why", "x"]],
+    "letters": [["list"], ["show", "x"], ["sweep"], ["redrive"], ["discard"]],
+    "runs": [["list"], ["dispatch"], ["release", "key", "--why", "x"], ["request", "x", "--dag=y"]],
+    "rebuild": [["start"], ["diff"], ["swap"], ["rollback"], ["drop"], ["list"]],
+    "alerts": [["test"]],
+    "airflow": [["dags", "list"]],
+}
+# `doctor` names them too, among all else that is wrong (test_doctor.py).
+STOPPED = [name for name in cli.COMMANDS if name != "doctor"]
+CALLS = [[name, *more] for name in STOPPED for more in WITH_ARGUMENTS.get(name, [[]])]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_wrong_settings_stop_every_command_by_name(
+    call: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loading, "_of_this_process", loading._of_this_process.__wrapped__)
+    monkeypatch.setenv("SHARDPOST_KAFKA__FOO", "1")
+    monkeypatch.setenv("SHARDPOST_UNSUBSCRIBE_URL", "https://bank.com/{clinet}")
+    assert cli.run(call) == 2
+    out, said = capsys.readouterr()
+    assert (out, said.count("\n")) == ("", 1)
+    assert "SHARDPOST_KAFKA__FOO" in said
+    assert "SHARDPOST_UNSUBSCRIBE_URL" in said
+
+
+def test_help_is_printed_whatever_the_settings_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHARDPOST_KAFKA__FOO", "1")
+    assert cli.run(["compact", "--help"]) == 0
+    assert "--reconcile" in capsys.readouterr().out

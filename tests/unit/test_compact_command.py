@@ -1,13 +1,21 @@
-"""What `shardpost compact` prints, and its exit code, by what its job returned."""
+"""What `shardpost compact` prints, and its exit code, by how its job ended."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
-from shardpost import cli
 from shardpost.commands import positions
+from shardpost.errors import ShardpostError
+from shardpost.holders.spark import compaction
+from shardpost.kafka import clients
+from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.settings import Settings
+from tests.support.command_line import CommandLineHere
 
 RESULT: dict[str, Any] = {
     "snapshot": {"snapshot": 4, "positions": 1_000_002, "holders": 2},
@@ -21,36 +29,36 @@ RESULT: dict[str, Any] = {
 }
 
 
+# Its arguments, and how its job ended; its exit code, standard output and standard error.
+Compact = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def compact(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Compact:
+    def compact(*arguments: str, code: int = 0, **result: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(positions, "submit", lambda *_: (code, RESULT | result))
+        return CommandLineHere(settings.environ()).answer("compact", *arguments)
+
+    return compact
+
+
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
 def test_a_list_that_is_too_large_is_told_and_the_exit_code_is_3(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+    compact: Compact, arguments: list[str]
 ) -> None:
-    result = RESULT | {"too_large": 1}
-    monkeypatch.setattr(positions, "submit", lambda *_: (3, result))
-    assert cli.run(["compact", *arguments]) == 3
-    out, err = capsys.readouterr()
+    code, out, err = compact(*arguments, code=3, too_large=1)
+    assert code == 3
     assert "1 too large for a record of share-holders" in err
     if arguments:
-        assert json.loads(out) == result
+        assert json.loads(out) == RESULT | {"too_large": 1}
     else:
         assert out.startswith("snapshot 4: 1000002 open positions, 2 holders, 2 records published")
 
 
-def printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], result: dict[str, object]
-) -> tuple[str, str]:
-    monkeypatch.setattr(positions, "submit", lambda *_: (0, RESULT | result))
-    assert cli.run(["compact"]) == 0
-    out, err = capsys.readouterr()
-    return out, err
-
-
-def test_rejected_records_are_in_the_summary_with_where_to_look(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, err = printed(monkeypatch, capsys, {"rejected": 3})
+def test_rejected_records_are_in_the_summary_with_where_to_look(compact: Compact) -> None:
+    code, out, err = compact(rejected=3)
+    assert (code, err) == (0, "3 records rejected\n")
     assert out.endswith("2 records published, 3 rejected (`shardpost letters list` has them)\n")
-    assert err == "3 records rejected\n"
 
 
 @pytest.mark.parametrize(
@@ -61,35 +69,59 @@ def test_rejected_records_are_in_the_summary_with_where_to_look(
     ],
 )
 def test_a_snapshot_that_another_run_made_meanwhile_is_not_nothing_new(
-    since: timedelta,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    since: timedelta, said: str, compact: Compact
 ) -> None:
     made = RESULT["snapshot"] | {"committed_at": (datetime.now(UTC) + since).isoformat()}
-    out, _ = printed(monkeypatch, capsys, {"changed": False, "snapshot": made})
-    assert out.startswith(said)
+    assert compact(changed=False, snapshot=made)[1].startswith(said)
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(1, 1), (2, 2), (3, 3), (0, 1)])
 def test_without_a_result_the_exit_code_is_the_jobs_and_never_0(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    code: int,
-    exit_code: int,
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, code: int, exit_code: int
 ) -> None:
     monkeypatch.setattr(positions, "submit", lambda *_: (code, None))
-    assert cli.run(["compact"]) == exit_code
-    assert capsys.readouterr().out == ""
+    shardpost = CommandLineHere(settings.environ())
+    assert shardpost("compact", code=exit_code) == ""
 
 
-def test_what_needs_a_person_is_told_on_standard_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_needs_a_person_is_told_on_standard_error(compact: Compact) -> None:
     hidden = {"topic": "positions", "partition": 1, "offset": 7, "since": None}
-    result = RESULT | {"uncertain": 2, "open_transactions": [hidden]}
-    monkeypatch.setattr(positions, "submit", lambda *_: (3, result))
-    assert cli.run(["compact", "--reconcile"]) == 3
-    err = capsys.readouterr().err
+    code, _, err = compact("--reconcile", code=3, uncertain=2, open_transactions=[hidden])
+    assert code == 3
     assert "2 keys may have lost records" in err
     assert "open transaction at positions[1]@7: what is behind it is not read yet" in err
+
+
+def fail(error: Exception) -> Callable[..., None]:
+    def failing(*_: object) -> None:
+        raise error
+
+    return failing
+
+
+GONE = [KafkaUnreachableError("no answer"), PySparkException("a timeout")]
+OTHERS = [ShardpostError("the tables"), PySparkException("out of memory"), OSError("disk full")]
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_without_kafka_it_says_that_nothing_was_changed(
+    gone: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(compaction, "_compact", fail(gone))
+    monkeypatch.setattr(clients, "why_gone", lambda _: "connection refused")
+    with pytest.raises(KafkaUnreachableError) as found:
+        compaction.compact(Settings(home=tmp_path))
+    assert str(found.value).startswith("nothing was changed: ")
+    assert str(found.value).endswith("; then run it again")
+    assert isinstance(gone, PySparkException) == ("(connection refused)" in str(found.value))
+
+
+@pytest.mark.parametrize("error", OTHERS)
+def test_any_other_error_stays_as_it_is(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(compaction, "_compact", fail(error))
+    monkeypatch.setattr(clients, "why_gone", lambda _: None)
+    with pytest.raises(type(error)) as found:
+        compaction.compact(Settings(home=tmp_path))
+    assert found.value is error

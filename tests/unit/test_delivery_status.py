@@ -1,12 +1,15 @@
-"""The status of a week, frozen or early: who is in which state, why, and counted in one way."""
+"""The status of a week: who is in which state, why, counted in one way, and logged meanwhile."""
 
+import contextlib
+import io
 import json
+import logging
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from shardpost.cli import run as shardpost
 from shardpost.commands.email_status import (
     FoundWeek,
     find_week,
@@ -16,7 +19,10 @@ from shardpost.commands.email_status import (
 )
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
+from tests.support.command_line import CommandLine
 from tests.support.written_weeks import begin, freeze, hold, record
 
 ENDED, GOES_ON = IsoWeek(2026, 46), IsoWeek(2026, 47)
@@ -29,10 +35,16 @@ def found(settings: Settings, week: IsoWeek) -> FoundWeek:
     return find_week(settings, week, NOW)
 
 
-def counts(settings: Settings, week: IsoWeek, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    capsys.readouterr()
-    print_week(found(settings, week), as_json=True)
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+def printed(print_: Callable[..., int], *given: object, as_json: bool = False) -> tuple[int, str]:
+    """Return the exit code, and what is printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = print_(*given, as_json=as_json)
+    return code, out.getvalue()
+
+
+def counts(settings: Settings, week: IsoWeek) -> dict[str, Any]:
+    document: dict[str, Any]
+    document = json.loads(printed(print_week, found(settings, week), as_json=True)[1])
     return document
 
 
@@ -40,12 +52,8 @@ def total(document: dict[str, Any]) -> dict[str, int]:
     return {state: sum(shard[state] for shard in document["shards"]) for state in STATES}
 
 
-def listed(
-    settings: Settings, week: IsoWeek, state: str, capsys: pytest.CaptureFixture[str]
-) -> dict[str, list[str]]:
-    capsys.readouterr()
-    print_state(found(settings, week), state, as_json=True)
-    document = json.loads(capsys.readouterr().out)
+def listed(settings: Settings, week: IsoWeek, state: str) -> dict[str, list[str]]:
+    document = json.loads(printed(print_state, found(settings, week), state, as_json=True)[1])
     assert (document["week"], document["state"]) == (str(week), state)
     groups = {g["reason"]: [one["client"] for one in g["clients"]] for g in document["groups"]}
     assert document["count"] == sum(map(len, groups.values()))
@@ -69,79 +77,66 @@ def ended(at: Settings) -> Settings:
     return at
 
 
-def test_who_failed_is_listed_by_cause_and_nobody_else(
-    ended: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert print_state(found(ended, ENDED), "failed", as_json=False) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[:2] == [f"{ENDED}: 4 failed", '3 with "550 5.1.1 …: gone"']
+def test_who_failed_is_listed_by_cause_and_nobody_else(ended: Settings) -> None:
+    code, text = printed(print_state, found(ended, ENDED), "failed")
+    said = text.splitlines()
+    assert (code, said[:2]) == (0, [f"{ENDED}: 4 failed", '3 with "550 5.1.1 …: gone"'])
     assert sorted(line.partition(", ")[0] for line in said[2:5]) == ["  c0", "  c1", "  c2"]
     assert all(": 550 5.1.1 <c" in line for line in said[2:5])
     assert said[5] == '1 with "no contact"'
     assert said[6].startswith("  c4, shard ")
     assert len(said) == 7
-    assert sorted(listed(ended, ENDED, "failed", capsys)["550 5.1.1 …: gone"]) == ["c0", "c1", "c2"]
+    assert sorted(listed(ended, ENDED, "failed")["550 5.1.1 …: gone"]) == ["c0", "c1", "c2"]
 
 
-def test_a_state_of_a_week_that_no_run_has_begun_is_no_count(
-    ended: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert print_state(found(ended, GOES_ON), "failed", as_json=False) == 0
-    assert capsys.readouterr().out == f"{GOES_ON}: no run of this week: nobody was mailed\n"
+def test_a_state_of_a_week_that_no_run_has_begun_is_no_count(ended: Settings) -> None:
+    said = f"{GOES_ON}: no run of this week: nobody was mailed\n"
+    assert printed(print_state, found(ended, GOES_ON), "failed") == (0, said)
     record(ended, GOES_ON, "c1", DeliveryState.SENT)
-    print_state(found(ended, GOES_ON), "failed", as_json=False)
-    assert capsys.readouterr().out == f"{GOES_ON}: 0 failed\n"
+    said = printed(print_state, found(ended, GOES_ON), "failed")[1]
+    assert said == f"{GOES_ON}: 0 failed\n"
 
 
-def test_each_state_lists_its_clients_with_why(
-    ended: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert listed(ended, ENDED, "suppressed", capsys) == {"not subscribed": ["c6"]}
-    assert listed(ended, ENDED, "sent", capsys) == {None: ["c5"]}
+def test_each_state_lists_its_clients_with_why(ended: Settings) -> None:
+    assert listed(ended, ENDED, "suppressed") == {"not subscribed": ["c6"]}
+    assert listed(ended, ENDED, "sent") == {None: ["c5"]}
     dead = "the run that was sending it ended before it wrote the outcome"
-    assert listed(ended, ENDED, "unknown", capsys) == {dead: ["c3"]}
-    assert print_state(found(ended, ENDED), "unknown", as_json=True) == 3
-    assert listed(ended, ENDED, "open", capsys) == {
+    assert listed(ended, ENDED, "unknown") == {dead: ["c3"]}
+    assert printed(print_state, found(ended, ENDED), "unknown", as_json=True)[0] == 3
+    assert listed(ended, ENDED, "open") == {
         "not mailed yet": ["c8"],
         "resolved as open by anna: it was down": ["c7"],
     }
 
 
-def test_the_lists_have_whom_the_counts_count(
-    ended: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sizes = {s: sum(map(len, listed(ended, ENDED, s, capsys).values())) for s in STATES}
-    document = counts(ended, ENDED, capsys)
+def test_the_lists_have_whom_the_counts_count(ended: Settings) -> None:
+    sizes = {s: sum(map(len, listed(ended, ENDED, s).values())) for s in STATES}
+    document = counts(ended, ENDED)
     assert total(document) == sizes
     assert sizes == {"sent": 1, "failed": 4, "unknown": 1, "suppressed": 1, "open": 2}
     assert document["unknown"] == ["c3"]
     assert document["causes"]["failed"][0]["count"] == 3
 
 
-def test_the_table_of_counts_says_why_clients_failed_and_what_lists_them(
-    ended: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_week(found(ended, ENDED), as_json=False)
-    said = capsys.readouterr().out
+def test_the_table_of_counts_says_why_clients_failed_and_what_lists_them(ended: Settings) -> None:
+    _, said = printed(print_week, found(ended, ENDED))
     assert '3 with "550 5.1.1 …: gone" (' in said
     assert f"`shardpost emails --week {ENDED} --state failed` lists them" in said
 
 
-def test_a_client_and_a_state_together_are_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_and_a_state_together_are_bad_usage(shardpost: CommandLine) -> None:
     week = ("emails", "--week", str(ENDED))
-    assert shardpost([*week, "--client", "c1", "--state", "failed"]) == 2
-    assert "expected one of them, found both" in capsys.readouterr().err
-    assert shardpost([*week, "--state", "lost"]) == 2
-    assert shardpost(["emails", "--week", "2026-W60"]) == 2
-    assert shardpost([*week, "--state", "failed", "resolve"]) == 2
+    said = shardpost.refused(*week, "--client", "c1", "--state", "failed", code=2)
+    assert "expected one of them, found both" in said
+    shardpost(*week, "--state", "lost", code=2)
+    shardpost("emails", "--week", "2026-W60", code=2)
+    shardpost(*week, "--state", "failed", "resolve", code=2)
 
 
-def test_a_week_without_a_run_is_no_finished_one(
-    at: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert print_week(found(at, ENDED), as_json=False) == 0
-    assert capsys.readouterr().out == f"{ENDED}: no run of this week: nobody was mailed\n"
-    assert counts(at, ENDED, capsys) == {
+def test_a_week_without_a_run_is_no_finished_one(at: Settings) -> None:
+    said = f"{ENDED}: no run of this week: nobody was mailed\n"
+    assert printed(print_week, found(at, ENDED)) == (0, said)
+    assert counts(at, ENDED) == {
         "week": str(ENDED),
         "shards": [{"shard": n, **NONE} for n in range(2)],
         "unknown": [],
@@ -149,98 +144,108 @@ def test_a_week_without_a_run_is_no_finished_one(
         "without_contact": 0,
         "has_run": False,
     }
-    assert listed(at, ENDED, "open", capsys) == {}
-    assert print_client(found(at, ENDED), "c1", as_json=False) == 0
-    assert "no run of that week" in capsys.readouterr().out
+    assert listed(at, ENDED, "open") == {}
+    code, said = printed(print_client, found(at, ENDED), "c1")
+    assert (code, "no run of that week" in said) == (0, True)
 
 
-def test_a_week_that_is_frozen_and_empty_had_a_run(
-    at: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_week_that_is_frozen_and_empty_had_a_run(at: Settings) -> None:
     freeze(at, ENDED, [], NOW)
-    document = counts(at, ENDED, capsys)
+    document = counts(at, ENDED)
     assert document["has_run"] is True
     assert total(document) == NONE
 
 
-def early(settings: Settings) -> None:
-    """Begin the running week: of four, one got its mail, and two have no contact."""
+@pytest.fixture
+def early(at: Settings) -> Settings:
+    """Give a running week that was begun: of four, one got its mail, and two have no contact."""
     contacts = {"c1": "c1@x.example", "c2": "nonsense", "c4": "c4@x.example", "c9": "c9@x.example"}
-    hold(settings, ["c1", "c2", "c3", "c4"], contacts, looked_at=NOW)
-    begin(settings, GOES_ON, NOW)
-    record(settings, GOES_ON, "c1", DeliveryState.SENT)
+    hold(at, ["c1", "c2", "c3", "c4"], contacts, looked_at=NOW)
+    begin(at, GOES_ON, NOW)
+    record(at, GOES_ON, "c1", DeliveryState.SENT)
+    return at
 
 
-def test_an_early_week_has_as_open_who_holds_now_and_was_not_mailed(
-    at: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    early(at)
-    document = counts(at, GOES_ON, capsys)
+def test_an_early_week_has_as_open_who_holds_now_and_was_not_mailed(early: Settings) -> None:
+    document = counts(early, GOES_ON)
     assert total(document) == NONE | {"sent": 1, "open": 3}
     assert (document["has_run"], document["without_contact"]) == (True, 2)
-    assert listed(at, GOES_ON, "open", capsys) == {
+    assert listed(early, GOES_ON, "open") == {
         "no contact: the client has no record in `clients`": ["c3"],
         "not mailed yet": ["c4"],
         "unusable e-mail address …: An email address must have an @-sign.": ["c2"],
     }
-    print_week(found(at, GOES_ON), as_json=False)
-    assert "open: 2 without a usable contact" in capsys.readouterr().out
+    _, said = printed(print_week, found(early, GOES_ON))
+    assert "open: 2 without a usable contact" in said
 
 
-def test_an_early_week_that_is_frozen_later_is_counted_by_its_audience(
-    at: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    early(at)
-    freeze(at, GOES_ON, ["c2", "c5"], NOW)
-    document = counts(at, GOES_ON, capsys)
+def test_an_early_week_that_is_frozen_later_is_counted_by_its_audience(early: Settings) -> None:
+    freeze(early, GOES_ON, ["c2", "c5"], NOW)
+    document = counts(early, GOES_ON)
     assert total(document) == NONE | {"sent": 1, "open": 2}
     assert document["without_contact"] == 0
 
 
-def test_an_early_audience_is_as_of_the_weeks_end_once_that_is_over(
-    at: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_early_audience_is_as_of_the_weeks_end_once_that_is_over(at: Settings) -> None:
     hold(at, ["c1"], {"c1": "c1@x.example"}, looked_at=NOW)  # since GOES_ON began
-    begin(at, ENDED, NOW)
-    assert total(counts(at, ENDED, capsys))["open"] == 0
-    begin(at, GOES_ON, NOW)
-    assert total(counts(at, GOES_ON, capsys))["open"] == 1
+    for week, count in ((ENDED, 0), (GOES_ON, 1)):
+        begin(at, week, NOW)
+        assert total(counts(at, week))["open"] == count
 
 
-def test_one_client_of_an_early_week_is_open_or_was_not_in_its_audience(
-    at: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    early(at)
+def test_one_client_of_an_early_week_is_open_or_was_not_in_its_audience(early: Settings) -> None:
+    stranger = f"got no e-mail of {GOES_ON}: it was not in that week's audience"
     for client, said in (
         ("c1", "c1 got the e-mail"),
         ("c3", "it is open: no contact"),
         ("c4", "it is open\n"),
-        ("c9", "c9 got no e-mail of {week}: it was not in that week's audience"),
-        ("nobody", "nobody got no e-mail of {week}: it was not in that week's audience"),
+        ("c9", f"c9 {stranger}"),
+        ("nobody", f"nobody {stranger}"),
     ):
-        assert print_client(found(at, GOES_ON), client, as_json=False) == 0
-        assert said.format(week=GOES_ON) in capsys.readouterr().out
-    assert print_client(found(at, GOES_ON), "nobody", as_json=True) == 0
-    assert capsys.readouterr().out == "[]\n"
+        code, text = printed(print_client, found(early, GOES_ON), client)
+        assert (code, said in text) == (0, True), text
+    assert printed(print_client, found(early, GOES_ON), "nobody", as_json=True) == (0, "[]\n")
 
 
-def test_no_reason_is_claimed_for_a_client_that_no_record_names(
-    at: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    early(at)
-    freeze(at, ENDED, ["c2"], NOW)
-    print_client(found(at, ENDED), "c1", as_json=False)
-    assert "not in that week's audience, since it held no stock" in capsys.readouterr().out
-    print_client(found(at, ENDED), "nobdy", as_json=False)
-    assert "audience: client nobdy is unknown to snapshot 2: no record" in capsys.readouterr().out
+def test_no_reason_is_claimed_for_a_client_that_no_record_names(early: Settings) -> None:
+    freeze(early, ENDED, ["c2"], NOW)
+    _, said = printed(print_client, found(early, ENDED), "c1")
+    assert "not in that week's audience, since it held no stock" in said
+    _, said = printed(print_client, found(early, ENDED), "nobdy")
+    assert "audience: client nobdy is unknown to snapshot 2: no record" in said
 
 
-def test_one_client_of_a_frozen_week_is_open_or_was_not_in_its_audience(
-    ended: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_client(found(ended, ENDED), "c8", as_json=False)
-    assert "c8 has not got the e-mail" in capsys.readouterr().out
-    print_client(found(ended, ENDED), "nobody", as_json=False)
-    said = capsys.readouterr().out
+def test_one_client_of_a_frozen_week_is_open_or_was_not_in_its_audience(ended: Settings) -> None:
+    assert "c8 has not got the e-mail" in printed(print_client, found(ended, ENDED), "c8")[1]
+    _, said = printed(print_client, found(ended, ENDED), "nobody")
     assert "it was not in that week's audience" in said
     assert "`shardpost explain` shows" in said
+
+
+@pytest.fixture
+def progress(caplog: pytest.LogCaptureFixture) -> Progress:
+    caplog.set_level(logging.INFO)
+    return Progress.of(IsoWeek(2026, 47), 3, 2, LedgerIndex.fold([]))
+
+
+def test_counts_are_logged_at_the_end_unless_they_are_the_last_that_were(
+    progress: Progress, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress.record("a", None, DeliveryState.SENT)
+    progress.log_every_few_seconds(0, PROGRESS_SECONDS)
+    progress.log_last()
+    [line] = caplog.messages
+    assert line.startswith("2026-W47 shard 3: 1 of 2 sent, 0 failed")
+    progress.record("b", None, DeliveryState.SENT)
+    progress.log_last()
+    assert "2 of 2 sent" in caplog.messages[1]
+
+
+def test_a_shard_with_nothing_to_do_is_logged_at_the_end_and_a_long_one_meanwhile(
+    progress: Progress, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress.log_last()
+    assert len(caplog.messages) == 1
+    for now in (PROGRESS_SECONDS, PROGRESS_SECONDS + 1, 2 * PROGRESS_SECONDS):
+        progress.log_every_few_seconds(1, now)
+    assert len(caplog.messages) == 3

@@ -110,15 +110,10 @@ class World:
             "request_bounds": lambda *_: (0, len(self.asked)),
             "requests": lambda _settings, _partition, at: iter(self.asked[at:]),
         }
-        steps: dict[str, Any] = {
-            "step": self.step,
-            "BATCH_REQUESTS": 2,
-            "CommandWriter": lambda *_: writer,
-        }
+        own: dict[str, Any] = {"BATCH_REQUESTS": 2, "CommandWriter": lambda *_: writer}
         with (
             mock.patch.multiple(request_topics, **topics),
-            mock.patch.multiple(partition_module, **steps),
-            mock.patch.multiple(partition_module, step=self.step),
+            mock.patch.multiple(partition_module, step=self.step, **own),
         ):
             yield
 

@@ -17,7 +17,6 @@ from unittest.mock import create_autospec
 import psutil
 import pytest
 
-from shardpost import cli
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.embedded.daemons import stat_of, wait_until
 from shardpost.errors import ShardpostError, UsageError
@@ -46,6 +45,7 @@ from shardpost.watch.model.doctor_finding import (
 )
 from shardpost.watch.stack_checks import check_dags, check_heartbeat
 from shardpost.watch.table_checks import check_freshness
+from tests.support.command_line import CommandLineHere
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 GIB = 1024**3
@@ -112,25 +112,24 @@ def test_a_check_that_fails_or_hangs_stops_no_other() -> None:
     assert found[4].found == "[Errno 13] Permission denied: '/x'"
 
 
-def test_it_waits_two_seconds_for_each_answer(tmp_path: Path) -> None:
-    hasty = impatient(Settings(home=tmp_path))
+def test_it_waits_two_seconds_for_each_answer(settings: Settings) -> None:
+    hasty = impatient(settings)
     assert (hasty.kafka_timeout, hasty.smtp_connect_timeout, hasty.smtp_timeout) == (2, 2, 2)
 
 
 def test_the_command_prints_what_was_found_and_ends_with_3(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shardpost = CommandLineHere(settings.environ())
     found = [ok("java", "17"), warning("dag x", "paused\x1b[1m", "not paused", "unpause x")]
     monkeypatch.setattr(doctor, "examine", lambda *_: found)
-    assert cli.run(["doctor"]) == 3
-    assert capsys.readouterr().out.splitlines() == [
+    assert shardpost("doctor", code=3).splitlines() == [
         "ok       java   17",
         "warning  dag x  paused\ufffd[1m",
         "                expected: not paused",
         "                cure: unpause x",
     ]
-    assert cli.run(["doctor", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)[0] == {
+    assert shardpost.json("doctor", code=3)[0] == {
         "check": "java",
         "state": "ok",
         "found": "17",
@@ -139,9 +138,35 @@ def test_the_command_prints_what_was_found_and_ends_with_3(
     }
 
 
-def test_another_python_is_an_error() -> None:
-    assert check_python((3, 11, 7)).state == "ok"
-    assert check_python((3, 12, 1)).state == "error"
+def beat(at: str | None) -> dict[str, Any]:
+    return {"latest_scheduler_heartbeat": at}
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "said"),
+    [
+        (check_python((3, 11, 7)), "ok", ""),
+        (check_python((3, 12, 1)), "error", ""),
+        (judge_version("4.2"), "ok", ""),
+        (judge_version(None), "unknown", ""),
+        (judge_version("4.3 or newer"), "warning", "KAFKA-20734"),
+        (check_heartbeat(beat("2026-11-23T07:59:50+00:00"), NOW), "ok", ""),
+        (check_heartbeat(beat("2026-11-23T07:58:00+00:00"), NOW), "error", ""),
+        (check_heartbeat(beat(None), NOW), "error", ""),
+        # What is from the future tells of a clock that is behind.
+        (check_newest("clock", "files", None, NOW), "unknown", ""),
+        (check_newest("clock", "files", NOW + timedelta(seconds=4), NOW), "ok", ""),
+        (
+            check_newest("clock", "files", NOW + timedelta(seconds=90), NOW),
+            "warning",
+            "files: the newest is 1 min 30 s ahead of this clock",
+        ),
+    ],
+)
+def test_versions_heartbeats_and_clocks_are_judged(
+    found: DoctorFinding, state: str, said: str
+) -> None:
+    assert (found.state, said in found.found) == (state, True)
 
 
 def test_packages_of_other_versions_are_named(tmp_path: Path) -> None:
@@ -161,16 +186,14 @@ def test_a_disk_is_judged_by_its_free_space(tmp_path: Path, free: float, state: 
     assert check_folder("home", tmp_path / "not" / "yet", int(free)).state == state
 
 
-def test_no_lock_is_held_by_a_file_that_a_dead_process_left(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_no_lock_is_held_by_a_file_that_a_dead_process_left(settings: Settings) -> None:
     with exclusive(settings, "it", "the job"):
         pass
     assert path_of(settings, "it").exists()
     assert list(check_locks(settings, NOW)) == [ok("locks", "none held")]
 
 
-def test_a_lock_says_who_holds_it_since_when_and_is_not_touched(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_a_lock_says_who_holds_it_since_when_and_is_not_touched(settings: Settings) -> None:
     with exclusive(settings, "it", "the job"):
         [found] = check_locks(settings, datetime.now(UTC))
     assert (found.check, found.state) == ("lock it", "ok")
@@ -196,14 +219,6 @@ def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention(tmp_path: 
     assert (found.state, found.cure) == ("warning", f"kill -CONT {process.pid} (or -KILL)")
 
 
-def test_what_is_from_the_future_tells_of_a_clock_that_is_behind() -> None:
-    assert check_newest("clock", "files", None, NOW).state == "unknown"
-    assert check_newest("clock", "files", NOW + timedelta(seconds=4), NOW).state == "ok"
-    ahead = check_newest("clock", "files", NOW + timedelta(seconds=90), NOW)
-    assert ahead.state == "warning"
-    assert ahead.found == "files: the newest is 1 min 30 s ahead of this clock"
-
-
 @pytest.mark.parametrize(("hours", "state"), [(0.5, "ok"), (3, "warning"), (25, "error")])
 def test_a_snapshot_that_was_not_looked_at_for_long_needs_a_compaction(
     hours: float, state: str
@@ -223,21 +238,6 @@ def test_a_snapshot_of_the_future_or_of_no_known_time_is_an_error() -> None:
     never = check_freshness(replace(made, looked_at=NEVER), NOW, timedelta(hours=1))
     assert never.state == "error"
     assert never.found == "number 7, inputs never read to their ends"
-
-
-def test_a_release_that_loses_ends_of_transactions_is_named() -> None:
-    assert judge_version("4.2").state == "ok"
-    assert judge_version(None).state == "unknown"
-    newer = judge_version("4.3 or newer")
-    assert newer.state == "warning"
-    assert "KAFKA-20734" in newer.found
-
-
-def test_a_scheduler_without_a_recent_heartbeat_is_an_error() -> None:
-    beat = "latest_scheduler_heartbeat"
-    assert check_heartbeat({beat: "2026-11-23T07:59:50+00:00"}, NOW).state == "ok"
-    assert check_heartbeat({beat: "2026-11-23T07:58:00+00:00"}, NOW).state == "error"
-    assert check_heartbeat({beat: None}, NOW).state == "error"
 
 
 def test_dags_that_are_broken_or_paused_are_named_with_the_command() -> None:

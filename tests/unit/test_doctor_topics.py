@@ -1,16 +1,20 @@
-"""What `shardpost doctor` says of topics and stores."""
+"""What `shardpost doctor` says of topics, stores, tables and an open rebuild."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from shardpost.delta import snapshots
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.settings import Settings
 from shardpost.topics.stores import require_stores
 from shardpost.watch import kafka_checks, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.aged_rebuilds import AgedRebuilds
+from tests.support.aged_tables import AgedTables
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.refusing_kafka import refuse
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -19,6 +23,11 @@ NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def _kafka_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_checks, "broker_version", lambda _settings, _seconds: "4.2")
+
+
+def found(settings: Settings, check: str) -> DoctorFinding:
+    [one] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == check]
+    return one
 
 
 def wrong(kafka: MemoryKafka) -> list[DoctorFinding]:
@@ -36,8 +45,7 @@ def test_topics_that_were_created_with_another_number_of_partitions_are_named(
 ) -> None:
     def said(partitions: int) -> str:
         settings = kafka.settings.model_copy(update={"partitions": partitions})
-        [found] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == "topics"]
-        return found.found or ""
+        return found(settings, "topics").found
 
     assert said(2).endswith("are there, as declared")
     assert "SHARDPOST_PARTITIONS=4, which is for new topics: " in said(4)
@@ -85,9 +93,8 @@ def test_a_file_of_topics_that_is_wrong_is_an_error(kafka: MemoryKafka, tmp_path
     file = tmp_path / "topics.yaml"
     file.write_text("topics: {position: {}}")
     settings = kafka.settings.model_copy(update={"topics_file": file})
-    [found] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == "topics"]
-    assert found.state == "error"
-    assert "topics.position" in found.found
+    one = found(settings, "topics")
+    assert (one.state, "topics.position" in one.found) == ("error", True)
 
 
 def test_run_topics_of_different_sizes_are_an_error(kafka: MemoryKafka) -> None:
@@ -124,19 +131,17 @@ def test_what_a_compaction_would_refuse_is_said_before(kafka: MemoryKafka) -> No
     assert "has no topic exchanges" in kafka_checks.check_inputs(kafka.settings, NOW).found
 
 
-def test_without_tables_the_cure_is_a_compaction(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path) as kafka:
-        assert snapshots.newest(kafka.settings) is None
-        [found] = table_checks.check_snapshot(kafka.settings, NOW)
+def test_without_tables_the_cure_is_a_compaction(settings: Settings) -> None:
+    assert snapshots.newest(settings) is None
+    [found] = table_checks.check_snapshot(settings, NOW)
     assert (found.state, found.cure) == ("warning", "shardpost compact")
 
 
-def test_tables_that_are_damaged_are_an_error_with_the_way_back(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path) as kafka:
-        log = tmp_path / "tables" / "snapshots" / "_delta_log"
-        log.mkdir(parents=True)
-        (log / f"{0:020d}.json").write_text("{")
-        [found] = table_checks.check_snapshot(kafka.settings, NOW)
+def test_tables_that_are_damaged_are_an_error_with_the_way_back(settings: Settings) -> None:
+    log = settings.home / "tables" / "snapshots" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("{")
+    [found] = table_checks.check_snapshot(settings, NOW)
     assert found.state == "error"
     assert found.cure
     assert "docs/what-next.md" in found.cure
@@ -146,8 +151,45 @@ def test_a_topic_whose_settings_may_not_be_read_is_unknown(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, "describe_configs", "retries")
-    [found] = [
-        one for one in kafka_checks.check_kafka(kafka.settings, NOW) if one.check == "topic retries"
+    one = found(kafka.settings, "topic retries")
+    assert one.state == "unknown"
+    assert "not authorized: requires permission DescribeConfigs on the topic" in one.found
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> AgedRebuilds:
+    settings = Settings.model_validate({"home": tmp_path})
+    return AgedRebuilds(AgedTables(settings, Random(1)))  # noqa: S311
+
+
+def said(beside: AgedRebuilds, **later: int) -> list[str]:
+    """Return what is said so much later, all of which is well."""
+    found = [
+        *table_checks.check_rebuild(beside.aged.settings, datetime.now(UTC) + timedelta(**later))
     ]
-    assert found.state == "unknown"
-    assert "not authorized: requires permission DescribeConfigs on the topic" in found.found
+    assert {one.state for one in found} <= {"ok"}
+    return [one.found for one in found]
+
+
+def test_without_a_rebuild_nothing_is_said(beside: AgedRebuilds) -> None:
+    assert said(beside) == []
+    beside.aged.compact()
+    assert said(beside) == []
+
+
+def test_one_that_is_built_without_progress_or_open_for_long_is_named(
+    beside: AgedRebuilds,
+) -> None:
+    beside.aged.compact()
+    beside.begin("share_holders")
+    [line] = said(beside)
+    assert line.startswith("2 is building, begun ")
+    assert "no progress" not in line
+    [line] = said(beside, hours=7)
+    assert "no progress for 7 h: `shardpost rebuild start` goes on" in line
+    beside.build()
+    assert "take disk" not in said(beside, days=6)[0]
+    assert "2 is ready" in said(beside, days=8)[0]
+    assert "take disk until `shardpost rebuild drop`" in said(beside, days=8)[0]
+    beside.drop()
+    assert said(beside, days=8) == []

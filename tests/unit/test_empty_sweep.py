@@ -1,8 +1,6 @@
 """A sweep with nothing to do starts no Spark; Kafka in memory."""
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,17 +10,10 @@ from shardpost.kafka.clients import producer
 from shardpost.locks import LockedError, exclusive
 from shardpost.spark.job_spec import BY_DEFAULT
 from shardpost.spark.submit import submit
-from shardpost.topics.creation import apply_topics
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 NAME = SWEEP_DEAD_LETTERS.name
-
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=1, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": 1}
 
 
 def test_without_letters_no_spark_is_started(

@@ -5,18 +5,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
 
 from shardpost import erasure
-from shardpost.cli import run as shardpost
-from shardpost.commands import emails
-from shardpost.commands import tables as command
 from shardpost.decisions import Kind
 from shardpost.delta.query import path_of
-from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
@@ -28,15 +24,18 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
-from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.command_line import CommandLine
+from tests.support.contact_tables import erased as erased_client
+from tests.support.contact_tables import on_disk
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import freeze, record
+from tests.support.written_weeks import freeze, frozen_row, record
 
 SENT, FAILED, UNKNOWN, OPEN = (IsoWeek(2026, number) for number in (44, 45, 46, 47))
 WEEKS = (SENT, FAILED, UNKNOWN, OPEN)
@@ -64,28 +63,12 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
         yield kafka
 
 
-def erased(settings: Settings, client: str = WHO, *, dry_run: bool = False) -> ErasedClient:
-    request = ErasureRequest(client, "anna", "it asked for it", NOW)
-    return erase(settings, request, dry_run=dry_run)
+erased = partial(erased_client, client=WHO, now=NOW)
 
 
 def state(settings: Settings, week: IsoWeek, client: str = WHO) -> DeliveryState | None:
     with closing(Ledger(settings, week, partition_of(client, 2))) as ledger:
         return ledger.open().states([client])[0]
-
-
-def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
-    found = FrozenWeeks(settings).find(week)
-    assert found is not None
-    return found
-
-
-def on_disk(settings: Settings) -> str:
-    """Return all values in all files of the audiences, and the table's log."""
-    table = Path(path_of(settings, AUDIENCES))
-    rows = [parquet.ParquetFile(file).read().to_pylist() for file in table.rglob("*.parquet")]
-    logs = [file.read_text() for file in table.rglob("*.json")]
-    return f"{rows}{logs}"
 
 
 def in_ledger(kafka: MemoryKafka) -> str:
@@ -98,8 +81,8 @@ def in_ledger(kafka: MemoryKafka) -> str:
 
 def is_erased(kafka: MemoryKafka) -> bool:
     at = kafka.settings
-    assert f"'{WHO}'" not in on_disk(at)
-    assert f"{WHO}@" not in on_disk(at)
+    assert f"'{WHO}'" not in on_disk(at, AUDIENCES)
+    assert f"{WHO}@" not in on_disk(at, AUDIENCES)
     assert f"/{WHO}'" not in in_ledger(kafka)
     assert f"{WHO}@" not in in_ledger(kafka)
     assert [state(at, week) for week in WEEKS] == [
@@ -109,7 +92,7 @@ def is_erased(kafka: MemoryKafka) -> bool:
         DeliveryState.SUPPRESSED,
     ]
     for week in WEEKS:  # the others are as they were
-        frozen = row(at, week)
+        frozen = frozen_row(at, week)
         found = [name for shard in (0, 1) for name in FrozenWeeks(at).clients(frozen, shard)]
         assert sorted(found) == ["c0", "c2", "c4"]
         member = FrozenWeeks(at).member(frozen, "c2")
@@ -139,11 +122,11 @@ def test_what_a_killed_freeze_left_of_a_week_that_nobody_froze_since_goes(at: Se
         with pytest.raises(Killed):
             freeze(at, week, [WHO, "c2"], NOW)
     assert str(week) in erased(at, dry_run=True).audiences
-    assert f"{WHO}@" in on_disk(at)
+    assert f"{WHO}@" in on_disk(at, AUDIENCES)
     result = erased(at)
     assert result.audiences == [*map(str, WEEKS), str(week)]
     assert result.is_complete
-    assert f"{WHO}@" not in on_disk(at)
+    assert f"{WHO}@" not in on_disk(at, AUDIENCES)
     assert str(week) not in "".join(path.name for path in Path(path_of(at, AUDIENCES)).iterdir())
     assert erased(at).audiences == []
     assert freeze(at, week, ["c2"], NOW).recipients == 1
@@ -159,10 +142,10 @@ def test_it_is_on_record_under_its_hash(at: Settings) -> None:
 
 
 def test_a_dry_run_changes_nothing(kafka: MemoryKafka) -> None:
-    before = on_disk(kafka.settings), in_ledger(kafka)
+    before = on_disk(kafka.settings, AUDIENCES), in_ledger(kafka)
     result = erased(kafka.settings, dry_run=True)
     assert (len(result.audiences), len(result.ledger)) == (4, 3)
-    assert (on_disk(kafka.settings), in_ledger(kafka)) == before
+    assert (on_disk(kafka.settings, AUDIENCES), in_ledger(kafka)) == before
     assert list(decisions.list_all(kafka.settings)) == []
 
 
@@ -174,7 +157,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
     with pytest.raises(Killed):
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
-        frozen = row(kafka.settings, week)
+        frozen = frozen_row(kafka.settings, week)
         assert FrozenWeeks(kafka.settings).member(frozen, "c2") is not None
     assert state(kafka.settings, SENT) is DeliveryState.SENT
     erased(kafka.settings)
@@ -186,7 +169,7 @@ def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: Mem
     at = kafka.settings
     with LedgerGuard(at, UNKNOWN).locked([0]):
         result = erased(at)
-        assert FrozenWeeks(at).member(row(at, UNKNOWN), WHO) is not None
+        assert FrozenWeeks(at).member(frozen_row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
     assert "is already running" in result.postponed[str(UNKNOWN)]
     assert list(decisions.list_all(at)) == []
@@ -232,30 +215,24 @@ def test_old_weeks_with_erased_clients_are_erased_and_closed_like_others(at: Set
 
 
 def test_the_command_says_what_goes_what_stays_and_what_others_must_do(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shardpost: CommandLine,
 ) -> None:
-    for module in (command, emails):
-        monkeypatch.setattr(module, "load", lambda: at)
     given = ["erase", WHO, "--why", "it asked for it", "--by", "anna"]
-    assert shardpost([*given, "--dry-run"]) == 0
-    assert "would be erased from audiences" in capsys.readouterr().out
-    assert shardpost(given) == 0
-    said = capsys.readouterr().out
+    assert "would be erased from audiences" in shardpost(*given, "--dry-run")
+    said = shardpost(*given)
     assert f"{WHO}: from now on sha256:" in said
     assert "erased from audiences (name, address, holdings): 4 weeks: 2026-W44" in said
     assert "stays: its positions" in said
     assert "topic clients: its owner writes a tombstone (key c1, null value)" in said
-    assert shardpost(["emails", "--week", str(SENT), "--client", WHO]) == 0
-    assert f"{WHO} got the e-mail of {SENT}" in capsys.readouterr().out
-    assert shardpost(["erase", WHO, "--why", " "]) == 2
+    said = shardpost("emails", "--week", str(SENT), "--client", WHO)
+    assert f"{WHO} got the e-mail of {SENT}" in said
+    shardpost("erase", WHO, "--why", " ", code=2)
 
 
 def test_the_command_ends_with_1_while_a_week_is_mailed(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    at: Settings, shardpost: CommandLine
 ) -> None:
-    monkeypatch.setattr(command, "load", lambda: at)
     with LedgerGuard(at, OPEN).locked([0]):
-        assert shardpost(["erase", WHO, "--why", "x", "--json"]) == 1
-    said = capsys.readouterr()
-    assert json.loads(said.out)["complete"] is False
-    assert f"not erased: {OPEN}; run again" in said.err
+        code, out, err = shardpost.answer("erase", WHO, "--why", "x", "--json")
+    assert (code, json.loads(out)["complete"]) == (1, False)
+    assert f"not erased: {OPEN}; run again" in err

@@ -1,18 +1,14 @@
 """A client is erased while a week is mailed early: whoever began before does not mail it after."""
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from shardpost import erasure
-from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import ShardLedger
@@ -26,8 +22,8 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.send_shard import SendOptions
 from tests.support import decisions
 from tests.support.at_step import at_step
-from tests.support.contact_tables import AT, WHO, write
-from tests.support.memory_kafka import memory_kafka
+from tests.support.contact_tables import AT, WHO, erased, write
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.plain_ledger import fold
 from tests.support.written_weeks import record
 
@@ -37,23 +33,20 @@ REQUEST = EmailRequest(WEEK, NOW, Mode.SEND, early=True)
 SHARD = partition_of(WHO, 2)
 
 
+KAFKA = {"partitions": 2, "kafka_timeout": 1, "lock_wait": 0.1}
+
+
 @pytest.fixture
-def at(tmp_path: Path) -> Iterator[Settings]:
+def at(kafka: MemoryKafka) -> Settings:
     """Give a home with a contact of the client, and nothing of it in the ledger."""
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1, lock_wait=0.1) as kafka:
-        apply_topics(kafka.settings)
-        write(kafka.settings, folded=True)
-        yield kafka.settings
+    write(kafka.settings, folded=True)
+    return kafka.settings
 
 
 @pytest.fixture
 def begun(at: Settings) -> PreparedWeek:
     """Give the week as a run has prepared it that mails nobody yet."""
     return prepare(REQUEST, at)
-
-
-def erased(settings: Settings) -> ErasedClient:
-    return erase(settings, ErasureRequest(WHO, "anna", "it asked for it", NOW))
 
 
 def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(

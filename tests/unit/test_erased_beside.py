@@ -8,10 +8,8 @@ import pytest
 
 from shardpost import erasure
 from shardpost.delta import rewritten_files, snapshots, table_log
-from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import Table
-from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders import table_commits
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -31,7 +29,7 @@ from tests.support import decisions
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 from tests.support.at_step import Killed, at_step, killed
-from tests.support.contact_tables import NAME_OF_WHO, WHO, on_disk, write
+from tests.support.contact_tables import NAME_OF_WHO, ROWS_OF_WHO, erased, on_disk, rows_in, write
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
 
@@ -62,17 +60,9 @@ def beside(at: Settings) -> AgedRebuilds:
     return made
 
 
-def erased(settings: Settings) -> ErasedClient:
-    return erase(settings, ErasureRequest(WHO, "anna", "it asked for it", datetime.now(UTC)))
-
-
 def contacts(settings: Settings, view: Snapshot) -> str:
     """Return the rows of tables with contacts in a view, which are to be readable."""
-    found = (
-        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(view, table))  # noqa: S608
-        for table in OF_CONTACTS
-    )
-    return str([*found])
+    return str(rows_in(settings, view, *OF_CONTACTS))
 
 
 def folders(*numbers: int) -> list[Table]:
@@ -108,8 +98,8 @@ def test_it_leaves_the_tables_in_use_and_those_beside(
     for _ in range(swaps):
         beside.swap()
     result = erased(at)
-    counts = {"client_events": 3, "clients": 1, "rejected_records": 2}
-    assert result.tables == counts | {f"{name}.2": count for name, count in counts.items()}
+    beside_those = {f"{name}.2": count for name, count in ROWS_OF_WHO.items()}
+    assert result.tables == ROWS_OF_WHO | beside_those
     assert (result.left, result.is_complete) == ({}, True)
     require_gone(at, beside)
     assert erased(at).tables == {}
@@ -174,7 +164,7 @@ def test_what_only_older_snapshots_have_in_other_folders_goes_too(
     exchange(at, store.require_current(at), newest, replace(found.candidate, tables=versions))
     beside.drop()
     result = erased(at)
-    assert result.tables == {"client_events": 3, "clients": 1, "rejected_records": 2}
+    assert result.tables == ROWS_OF_WHO
     assert result.is_complete
     maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1))
     assert NAME_OF_WHO not in on_disk(at, *folders(0, 2))

@@ -1,6 +1,5 @@
 """The contact of an erased client leaves the tables of snapshots, and nothing else does."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,14 +8,11 @@ from typing import Any
 import pytest
 
 from shardpost import erasure
-from shardpost.cli import run as shardpost
-from shardpost.commands import tables as command
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot import GRACE
 from shardpost.delta.table import Table
-from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.holders import queries, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -26,8 +22,6 @@ from shardpost.holders.model.view_tables import (
     OF_CONTACTS,
     REJECTED_RECORDS,
 )
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.reading import read_to_end
 from shardpost.locks import exclusive
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
@@ -37,17 +31,21 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.command_line import CommandLine
 from tests.support.contact_tables import (
     AT,
     NAME_OF_WHO,
     OTHER,
+    ROWS_OF_WHO,
     WHO,
+    erased,
     on_disk,
     rejected_rows,
+    rows_in,
     write,
 )
-from tests.support.how_far import some
-from tests.support.letter_world import append, failed, original, produce
+from tests.support.how_far import drawn, some
+from tests.support.letter_world import append, committed, failed, original, produce
 from tests.support.memory_kafka import MemoryKafka
 
 STEPS = (
@@ -67,9 +65,9 @@ STEPS = (
 KAFKA = {"partitions": 2, "kafka_timeout": 1, "lock_wait": 0.1}
 
 
-@pytest.fixture(params=[False, True], ids=["layered", "folded"])
+@pytest.fixture(params=drawn(["layered", "folded"]))
 def at(kafka: MemoryKafka, request: pytest.FixtureRequest) -> Settings:
-    write(kafka.settings, folded=request.param, older=True)
+    write(kafka.settings, folded=request.param == "folded", older=True)
     fail(kafka.settings)
     return kafka.settings
 
@@ -86,19 +84,9 @@ def fail(settings: Settings) -> None:
     produce(settings, failed(settings, original(4, WHO.encode(), topic=topic), told))
 
 
-def erased(settings: Settings, *, dry_run: bool = False) -> ErasedClient:
-    request = ErasureRequest(WHO, "anna", "it asked for it", datetime.now(UTC))
-    return erase(settings, request, dry_run=dry_run)
-
-
 def current(settings: Settings, *tables: Table) -> list[dict[str, Any]]:
     """Return all rows of tables at the newest snapshot."""
-    newest = snapshots.current(settings)
-    found = (
-        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(newest, table))  # noqa: S608
-        for table in tables
-    )
-    return sorted((row for part in found for row in part), key=str)
+    return sorted(rows_in(settings, snapshots.current(settings), *tables), key=str)
 
 
 def letters(settings: Settings) -> list[dict[str, Any]]:
@@ -126,12 +114,7 @@ def test_its_contact_goes_and_all_else_stays(at: Settings) -> None:
     looked_at = snapshots.current(at).looked_at
     result = erased(at)
     folded = not snapshots.current(at).folded
-    assert result.tables == {
-        "client_events": 3,
-        "clients": 1,
-        "rejected_records": 2,
-        "dead_letters": 4,
-    }
+    assert result.tables == ROWS_OF_WHO | {"dead_letters": 4}
     assert (result.left, result.is_complete) == ({}, True)
     assert is_erased(at)
     for table in OF_CONTACTS:
@@ -220,12 +203,7 @@ def test_the_logs_have_no_bounds_of_contacts(kafka: MemoryKafka) -> None:
 def test_a_dry_run_says_what_would_go_and_changes_nothing(at: Settings) -> None:
     before = on_disk(at, *OF_CONTACTS, DEAD_LETTERS)
     result = erased(at, dry_run=True)
-    assert result.left == {
-        "client_events": 3,
-        "clients": 1,
-        "rejected_records": 2,
-        "dead_letters": 1,
-    }
+    assert result.left == ROWS_OF_WHO | {"dead_letters": 1}
     assert on_disk(at, *OF_CONTACTS, DEAD_LETTERS) == before
     said = "would be erased from tables (name, address, values and errors of records): 3 rows of"
     assert any(line.startswith(said) for line in result.lines())
@@ -260,19 +238,13 @@ def test_beside_a_compaction_that_goes_on_the_tables_are_postponed(at: Settings)
 
 def test_letters_of_what_was_rejected_are_sent_before_it_is_erased(at: Settings) -> None:
     erased(at)
-    store = at.topic("dead-letters")
-    found = (read_to_end(at, TopicPartition(store, n), committed=True) for n in (0, 1))
-    sent = [message.value() for part in found for message in part]
+    sent = [letter.value for letter in committed(at, "dead-letters")]
     assert len(sent) == 4 + len(rejected_rows(at))
     assert sum(NAME_OF_WHO in str(value) for value in sent) == 2
 
 
-def test_the_command_ends_with_0_and_prints_what_went(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "load", lambda: at)
-    assert shardpost(["erase", WHO, "--why", "x", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_the_command_ends_with_0_and_prints_what_went(at: Settings, shardpost: CommandLine) -> None:
+    document = shardpost.json("erase", WHO, "--why", "x")
     assert document["erased"]["tables"]["client_events"] == 3
     assert (document["not_erased"], document["complete"]) == ({}, True)
     [(_, headers)] = list(decisions.list_all(at))

@@ -1,10 +1,20 @@
-"""What put or took a position: a replay, in plain Python."""
+"""What put or took a position: a replay in plain Python, and what it reads of the history."""
 
-from dataclasses import asdict
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from hypothesis import given, strategies
+import pytest
+from hypothesis import given, settings, strategies
 
+from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta.query import OpenedTables, at_snapshot, rows
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import text_literal
+from shardpost.holders import queries as module
 from shardpost.holders.model.explain import (
     Change,
     ExchangeRecord,
@@ -15,7 +25,11 @@ from shardpost.holders.model.explain import (
 )
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, order_of
+from shardpost.holders.model.view_tables import POSITION_EVENTS
+from shardpost.holders.queries import explanation
 from shardpost.kafka.coordinates import Coordinates
+from shardpost.settings import Settings
+from tests.support.appended_histories import AppendedHistories
 from tests.support.histories import (
     Batch,
     History,
@@ -29,7 +43,8 @@ from tests.support.histories import (
     reject,
     retry,
 )
-from tests.support.random_histories import BATCHES
+from tests.support.how_far import up_to
+from tests.support.random_histories import BATCHES, LAYERED_BATCHES
 
 US = country_of("NASDAQ", "US")
 GB = country_of("LON", "GB")
@@ -101,53 +116,70 @@ def test_what_is_explained_of_a_past_snapshot_is_of_a_later_one_too(batches: lis
     assert [row for row in after if row in before] == before
 
 
-def test_a_record_on_an_exchange_of_the_country_puts_and_a_tombstone_takes() -> None:
-    assert explained("client1", Batch([put("1", "client1", "NASDAQ", 1), close("1", 2)], [US])) == [
-        ("1", "put", "positions@0", "exchange NASDAQ is in US"),
-        ("1", "took", "positions@1", "it is closed"),
-    ]
+OPENED, MOVED = put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 7)
+IN_US = "exchange NASDAQ is in US"
+PUT = ("1", "put", "positions@0", IN_US)
+TOOK = ("1", "took", "positions@1", "it is closed")
+GONE = "the topic no longer held this record: compact --reconcile closed it"
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        # A record on an exchange of the country puts, and a tombstone takes, whatever their times.
+        ([Batch([OPENED, close("1", 2)], [US])], [PUT, TOOK]),
+        ([Batch([OPENED, close("1", 0)], [US])], [PUT, TOOK]),
+        # A change of the amount alone is no transition.
+        ([Batch([OPENED, put("1", "client1", "NASDAQ", 2)], [US])], [PUT]),
+        # The first record of an exchange stands before older positions that are read with it.
+        ([Batch([put("1", "client1", "NASDAQ", -500)], [US])], [PUT]),
+        # A country that arrives later puts by the record of the exchange.
+        (
+            [
+                Batch([put("1", "client1", "NEW", 1)], [country_of("NEW", None, 0)]),
+                Batch([], [country_of("NEW", "US", 2), country_of("NEW", "GB", 3)]),
+            ],
+            [
+                ("1", "put", "exchanges@1", "exchange NEW is in US"),
+                ("1", "took", "exchanges@2", "exchange NEW is in GB"),
+            ],
+        ),
+        # A position that never counted is explained by its latest record.
+        (
+            [Batch([put("10", "client1", "XX"), *[put("2", "client1", "LON")] * 2], [GB])],
+            [
+                ("2", "not counted", "positions@2", "exchange LON is in GB"),
+                ("10", "not counted", "positions@0", "the country of exchange XX is not known"),
+            ],
+        ),
+        # A correction of a rejected record puts, by its own coordinates; of two the later counts.
+        (
+            [Batch([reject("1", 1), retry(OPENED, 0)], [US])],
+            [("1", "put", "retries@1", IN_US)],
+        ),
+        (
+            [Batch([reject("1"), retry(OPENED, 0), retry(MOVED, 0)], [US])],
+            [("1", "put", "retries@1", IN_US), ("1", "took", "retries@2", "it is client2's")],
+        ),
+        # A correction of a good record changes nothing.
+        ([Batch([OPENED], [US]), Batch([retry(MOVED, 0)])], [PUT]),
+        # What a reconciliation closed is named as that, with the record that is gone.
+        (
+            [Batch([OPENED], [US]), Batch([reconcile("1", 5)])],
+            [PUT, ("1", "reconciled", "positions@0", GONE)],
+        ),
+    ],
+)
+def test_what_put_and_took_is_named_with_its_reason(
+    batches: list[Batch], expected: list[tuple[str, ...]]
+) -> None:
+    assert explained("client1", *batches) == expected
 
 
 def test_a_position_that_moves_is_taken_from_one_client_and_put_to_the_other() -> None:
     batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 2)], [US])
     assert explained("client1", batch)[1:] == [("1", "took", "positions@1", "it is client2's")]
     assert explained("client2", batch) == [("1", "put", "positions@1", "exchange NASDAQ is in US")]
-
-
-def test_a_change_of_amount_alone_is_no_transition() -> None:
-    batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client1", "NASDAQ", 2)], [US])
-    assert [row[2] for row in explained("client1", batch)] == ["positions@0"]
-
-
-def test_a_country_that_arrives_later_puts_by_the_record_of_the_exchange() -> None:
-    first = Batch([put("1", "client1", "NEW", 1)], [country_of("NEW", None, 0)])
-    then = Batch([], [country_of("NEW", "US", 2), country_of("NEW", "GB", 3)])
-    assert explained("client1", first, then) == [
-        ("1", "put", "exchanges@1", "exchange NEW is in US"),
-        ("1", "took", "exchanges@2", "exchange NEW is in GB"),
-    ]
-
-
-def test_the_first_record_of_an_exchange_stands_before_older_positions_read_with_it() -> None:
-    backdated = put("1", "client1", "NASDAQ", hour=-500)
-    assert explained("client1", Batch([backdated], [US])) == [
-        ("1", "put", "positions@0", "exchange NASDAQ is in US")
-    ]
-
-
-def test_a_position_that_never_counted_is_explained_by_its_latest_record() -> None:
-    batch = Batch(
-        [put("10", "client1", "XX"), put("2", "client1", "LON"), put("2", "client1", "LON")], [GB]
-    )
-    assert explained("client1", batch) == [
-        ("2", "not counted", "positions@2", "exchange LON is in GB"),
-        ("10", "not counted", "positions@0", "the country of exchange XX is not known"),
-    ]
-
-
-def test_timestamps_that_run_backwards_do_not_change_the_order_of_a_key() -> None:
-    batch = Batch([put("1", "client1", "NASDAQ", 5), close("1", 2)], [US])
-    assert [row[1] for row in explained("client1", batch)] == ["put", "took"]
 
 
 def test_an_older_partition_read_later_changes_nothing() -> None:
@@ -157,13 +189,6 @@ def test_an_older_partition_read_later_changes_nothing() -> None:
     positions, exchanges = read(History([high, low], history.exchanges))
     found = transitions(positions, exchanges, "US")
     assert [(t.client, t.change) for t in found] == [("client2", "put")]
-
-
-def test_a_correction_of_a_rejected_record_puts_and_is_named_by_its_own_coordinates() -> None:
-    mended = retry(put("1", "client1", "NASDAQ", 7), origin=0)
-    assert explained("client1", Batch([reject("1", 1), mended], [US])) == [
-        ("1", "put", "retries@1", "exchange NASDAQ is in US")
-    ]
 
 
 def test_a_correction_that_comes_too_late_has_no_effect() -> None:
@@ -177,30 +202,6 @@ def test_a_correction_that_comes_too_late_has_no_effect() -> None:
     closed = Batch([reject("1", 1), close("1", 2), retry(late, origin=1)], [US])
     assert explained("client1", closed)[0] == ("1", "not counted", "positions@1", "it is closed")
     assert [row[1:3] for row in explained("client1", closed)[1:]] == [("no effect", "retries@2")]
-
-
-def test_a_correction_of_a_good_record_changes_nothing() -> None:
-    good, edited = put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 7)
-    batches = Batch([good], [US]), Batch([retry(edited, origin=0)])
-    assert [row[1] for row in explained("client1", *batches)] == ["put"]
-
-
-def test_of_two_corrections_the_later_one_counts() -> None:
-    first, second = put("1", "client1", "NASDAQ", 7), put("1", "client2", "NASDAQ", 8)
-    both = [reject("1", 1), retry(first, origin=0), retry(second, origin=0)]
-    assert [row[1:3] for row in explained("client1", Batch(both, [US]))] == [
-        ("put", "retries@1"),
-        ("took", "retries@2"),
-    ]
-
-
-def test_what_a_reconciliation_closed_is_named_as_that_with_the_record_that_is_gone() -> None:
-    batches = Batch([put("1", "client1", "NASDAQ", 1)], [US]), Batch([reconcile("1", 5)])
-    why = "the topic no longer held this record: compact --reconcile closed it"
-    assert explained("client1", *batches) == [
-        ("1", "put", "positions@0", "exchange NASDAQ is in US"),
-        ("1", "reconciled", "positions@0", why),
-    ]
 
 
 def test_a_correction_of_what_a_reconciliation_closed_has_no_effect() -> None:
@@ -230,3 +231,84 @@ def test_the_json_form_has_the_fields_of_the_contract() -> None:
         "offset": 41,
         "timestamp": "2026-11-16T00:00:00+00:00",
     }
+
+
+# By one scan of all columns, as it was before the keys were asked for first.
+REFERENCE = """
+SELECT h.* FROM position_events h WHERE h.kind <> 'rejected'
+AND h.key IN (SELECT c.key FROM position_events c WHERE c.client = {client})
+"""
+
+
+def by_one_scan(at: Settings, snapshot: Snapshot, client: str) -> list[Transition]:
+    def read(*_given: object) -> list[dict[str, Any]]:
+        sql = REFERENCE.format(client=text_literal(client))
+        return rows(at, sql, at_snapshot(snapshot, POSITION_EVENTS))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_rows_of_positions", read)
+        return explanation(at, snapshot, client, None)
+
+
+def merged(world: AppendedHistories) -> Snapshot:
+    """Return the newest snapshot with one file in the place of all of its history."""
+    at, last = world.settings, snapshots.current(world.settings)
+    version = last.tables[POSITION_EVENTS.name]
+    old = [*table_log.sizes(at, POSITION_EVENTS, version)]
+    made = parquet_files.merge(at, POSITION_EVENTS, old, f"{version + 1:08d}-merged/a.parquet")
+    after = table_log.commit(at, POSITION_EVENTS, version, [made], old)
+    return replace(last, tables={**last.tables, POSITION_EVENTS.name: after})
+
+
+@pytest.mark.parametrize(("listed", "in_a_list"), [(1_000, 20), (1_000, 1), (1, 20), (0, 20)])
+@settings(max_examples=up_to(10, quick=3))
+@given(LAYERED_BATCHES, strategies.booleans())
+def test_of_a_random_history_it_tells_what_one_scan_of_all_columns_tells(
+    listed: int, in_a_list: int, batches: Sequence[Batch], is_merged: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "KEYS_LISTED", listed)
+        patch.setattr(module, "KEYS_IN_A_LIST", in_a_list)
+        world = AppendedHistories(Settings(home=Path(home)))
+        for batch in batches:
+            world.compact(batch)
+        newest = snapshots.current(world.settings)
+        expected = by_one_scan(world.settings, newest, "client1")
+        seen = merged(world) if is_merged else newest
+        assert explanation(world.settings, seen, "client1", None) == expected
+
+
+@pytest.mark.parametrize("count", [1, 20, 21, 45, 1_000, 1_001])
+def test_of_any_number_of_positions_it_tells_what_one_scan_tells(
+    tmp_path: Path, count: int
+) -> None:
+    world = AppendedHistories(Settings(home=tmp_path))
+    own = [put(f"it's {n}", "client1", "NASDAQ") for n in range(count)]
+    others = [put(f"{n}", "client2", "NASDAQ") for n in range(count)]
+    world.compact(Batch([*own, *others], [country_of("NASDAQ", "US")]))
+    world.compact(Batch([close("it's 0"), put("0", "client1", "NASDAQ")]))
+    newest = snapshots.current(world.settings)
+    found = explanation(world.settings, newest, "client1", None)
+    assert len(found) == count + 2
+    assert found == by_one_scan(world.settings, newest, "client1")
+    assert explanation(world.settings, newest, "client1", "0") == found[:1]
+    assert explanation(world.settings, newest, "client3", None) == []
+
+
+def test_a_history_is_opened_once_and_its_keys_are_asked_for_in_short_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = AppendedHistories(Settings(home=tmp_path))
+    world.compact(Batch([put(str(n), "client1", "NASDAQ") for n in range(45)]))
+    asked: list[str] = []
+
+    class Watched(OpenedTables):
+        def rows(self, sql: str) -> list[dict[str, Any]]:
+            asked.append(sql)
+            return super().rows(sql)
+
+    monkeypatch.setattr(module, "OpenedTables", Watched)
+    assert len(explanation(world.settings, snapshots.current(world.settings), "client1", None))
+    keys, records = asked
+    assert "DISTINCT c.key" in keys
+    assert [one.count(",") + 1 for one in records.split(" IN (")[1:]] == [20, 20, 5]

@@ -1,7 +1,5 @@
 """Taking in foreign letters from topics that come, go, and lose records: Kafka in memory."""
 
-from collections.abc import Iterator
-
 import confluent_kafka
 import pytest
 from confluent_kafka.cimpl import NewTopic
@@ -22,19 +20,11 @@ from shardpost.dead_letters.model.sweep_result import (
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_metadata import topic_ids
-from shardpost.topics.creation import apply_topics
 from tests.support.letter_world import START
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 DLT = TopicPartition("orders.DLT", 0)
-
-
-@pytest.fixture
-def kafka() -> Iterator[MemoryKafka]:
-    foreign = f"{DLT.topic},connect-dlq"
-    with memory_kafka(partitions=1, foreign_dead_letters=foreign, kafka_timeout=1.0) as found:
-        apply_topics(found.settings)
-        yield found
+KAFKA = {"partitions": 1, "kafka_timeout": 1, "foreign_dead_letters": f"{DLT.topic},connect-dlq"}
 
 
 def create(kafka: MemoryKafka, topic: str = DLT.topic, partitions: int = 1) -> None:

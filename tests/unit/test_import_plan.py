@@ -1,14 +1,28 @@
-"""Plans of imports: when they are refused, under which id they are applied, what is printed."""
+"""Imports: their sources, when a plan is refused, their ids, and how they are written."""
 
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.kafka import offsets, records
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_configs import topic_config
+from shardpost.kafka.transactions import FencedError, produce
+from shardpost.position_import import run
+from shardpost.position_import.import_job import find_source
 from shardpost.position_import.model import import_ids
 from shardpost.position_import.model.import_ids import AppliedImport, Lookup
-from shardpost.position_import.model.plan import Change, Plan, notes, summary
-from shardpost.shares import share
+from shardpost.position_import.model.plan import Change, Plan, find_columns, notes, summary
+from shardpost.position_import.model.source import FileSource, Format, JdbcSource, format_of
+from shardpost.position_import.run import ImportWriter, applied_import, record_of
+from shardpost.shares import parse_share, share
+from tests.support.at_step import at_step
+from tests.support.letter_world import committed
+from tests.support.memory_kafka import MemoryKafka
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -87,16 +101,19 @@ def test_an_id_that_cannot_be_printed_is_refused(given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("5%", 0.05), ("0.05", 0.05), ("100 %", 1.0), ("0", 0.0), (1, 1.0)]
+    ("text", "value"),
+    [("5%", 0.05), ("0.05", 0.05), ("100 %", 1.0), ("0", 0.0), ("0.5%", 0.005), (1, 1.0)],
 )
 def test_a_share_is_given_in_two_forms(text: object, value: float) -> None:
-    assert share(text) == value
+    assert share(text) == parse_share(str(text)) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["20", "-1%", "101%", "nan", "5 percent", ""])
+@pytest.mark.parametrize("text", ["20", "-1%", "101%", "nan", "5 percent", "1 %%", ""])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a percentage such as 5%, or a share"):
         share(text)
+    with pytest.raises(UsageError, match=f"^{text!r}: expected a percentage such as 5%"):
+        parse_share(text)
 
 
 def test_a_result_in_words() -> None:
@@ -118,3 +135,200 @@ def test_a_result_in_words() -> None:
         "rejected: PositionId 9: why",
         "and 1 more rows are rejected",
     ]
+
+
+POSTGRESQL = "jdbc:postgresql://db:5432/book"
+
+
+@pytest.mark.parametrize(
+    ("name", "format_"),
+    [
+        ("list.csv", Format.CSV),
+        ("LIST.CSV", Format.CSV),
+        ("list.csv.gz", Format.CSV),
+        ("list.jsonl", Format.JSON),
+        ("list.ndjson.zst", Format.JSON),
+        ("part-0.snappy.parquet", Format.PARQUET),
+        ("list.txt", None),
+        ("list", None),
+    ],
+)
+def test_the_format_is_that_of_the_name(name: str, format_: Format | None) -> None:
+    assert format_of(name) == format_
+
+
+def test_a_file_and_a_folder_are_made_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("list.csv").touch()
+    Path("days").mkdir()
+    Path("days/part.parquet").touch()
+    Path("days/_SUCCESS").touch()
+    assert find_source("list.csv") == FileSource(f"{tmp_path}/list.csv", Format.CSV)
+    assert find_source("days") == FileSource(f"{tmp_path}/days", Format.PARQUET)
+    Path("days/part.csv").touch()
+    with pytest.raises(UsageError, match="all of one kind: say --format"):
+        find_source("days")
+    assert find_source("s3a://bucket/list", "json") == FileSource("s3a://bucket/list", Format.JSON)
+
+
+@pytest.mark.parametrize("name", ["_list.csv", ".list.csv", "list*.csv", "list.txt", "empty/"])
+def test_files_that_spark_would_not_read_are_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith("/"):
+        path.mkdir()
+    else:
+        path.touch()
+    with pytest.raises(UsageError, match=str(tmp_path)):
+        find_source(str(path))
+
+
+def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
+    for text in ("", " ", str(tmp_path / "none.csv")):
+        with pytest.raises(UsageError):
+            find_source(text)
+    (tmp_path / "list.csv").touch()
+    with pytest.raises(UsageError, match="for a JDBC URL"):
+        find_source(str(tmp_path / "list.csv"), table="list")
+
+
+def test_a_jdbc_url_needs_a_table_or_a_query() -> None:
+    assert find_source(POSTGRESQL, table="list") == JdbcSource(POSTGRESQL, "list")
+    assert find_source(POSTGRESQL, query="SELECT 1") == JdbcSource(POSTGRESQL, None, "SELECT 1")
+    for more in ({}, {"table": "a", "query": "b"}):
+        with pytest.raises(UsageError, match="either --table or --query"):
+            find_source(POSTGRESQL, **more)
+    with pytest.raises(UsageError, match="expected jdbc:postgresql:…, jdbc:mysql:…"):
+        find_source("jdbc:sqlite:list.db", table="list")
+
+
+def test_a_driver_that_is_not_installed_is_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"com\.mysql:mysql-connector-j is not installed: add it to"
+    ):
+        find_source("jdbc:mysql://db/book", table="list")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{POSTGRESQL}?user=me&password=hush",
+        f"{POSTGRESQL}?sslPassword=hush",
+        "jdbc:postgresql://me:hush@db/book",
+        "jdbc:oracle:thin:me/hush@db:1521/book",
+        "jdbc:sqlserver://db;user=me;password=hush",
+    ],
+)
+def test_a_login_in_a_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(UsageError, match="SHARDPOST_IMPORT_JDBC_PASSWORD") as raised:
+        find_source(url, table="list")
+    assert "hush" not in str(raised.value)
+
+
+def test_columns_are_found_in_any_case_and_order() -> None:
+    found = find_columns("list", ["note", "EXCHANGE", "amount", "Ticker", "client", " positionid "])
+    assert found.names["PositionId"] == " positionid "
+    assert found.names["Exchange"] == "EXCHANGE"
+    assert found.ignored == ("note",)
+
+
+def test_all_columns_that_are_wrong_are_named() -> None:
+    # Spark numbers the columns of a header that has a name twice.
+    with pytest.raises(ShardpostError) as raised:
+        find_columns("list", ["PositionId", "Client1", "client2", "Ticker", "Exchange", "exchange"])
+    assert str(raised.value) == (
+        "list: expected the columns PositionId, Client, Ticker, Amount, Exchange, each once: Client"
+        " is there more than once; Amount is missing; Exchange is there more than once; found"
+        " PositionId, Client1, client2, Ticker, Exchange, exchange"
+    )
+
+
+PARTITIONS = 3
+KEYS = [str(n) for n in range(7)]
+APPLIED = AppliedImport("c1", "c1", "Ann", datetime(2026, 11, 21, 12, tzinfo=UTC))
+
+
+KAFKA = {"partitions": PARTITIONS}
+
+
+def record(key: str, *, imported: bool = True) -> Outgoing:
+    headers: list[tuple[str, str | bytes | None]] = [("import-id", b"c1")] if imported else []
+    return Outgoing("positions", key.encode(), key.encode(), headers, partition_of(key, PARTITIONS))
+
+
+def ends(kafka: MemoryKafka) -> dict[int, int]:
+    found = offsets.watermarks(kafka.settings, {"positions": PARTITIONS}, committed=False)
+    return {partition: high for partition, (_, high) in found["positions"].items()}
+
+
+def write(kafka: MemoryKafka, keys: list[str], since: dict[int, int]) -> int:
+    config = topic_config(kafka.settings, "positions")
+    with closing(ImportWriter(kafka.settings, config)) as writer:
+        writer.open()
+        decided = record_of(kafka.settings, APPLIED, "a list")
+        return writer.write(map(record, keys), decided, since)
+
+
+def test_all_is_written_once_and_then_on_record(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 2)
+    seen: list[AppliedImport | None] = []
+
+    def look() -> None:
+        seen.append(applied_import(kafka.settings, "c1"))
+
+    monkeypatch.setattr(run, "step", lambda name: look() if "written" in name else None)
+    assert write(kafka, KEYS, ends(kafka)) == 7
+    assert (
+        sorted((one.key or b"").decode() for one in committed(kafka.settings, "positions")) == KEYS
+    )
+    assert seen == [None, None, None, APPLIED]
+
+
+def test_without_records_it_is_on_record_all_the_same(kafka: MemoryKafka) -> None:
+    assert write(kafka, [], ends(kafka)) == 0
+    assert applied_import(kafka.settings, "c1") == APPLIED
+    assert applied_import(kafka.settings, "c2") is None
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_record_of_another_program_since_the_comparison_stops_it(
+    kafka: MemoryKafka, key: str
+) -> None:
+    since = ends(kafka)
+    at = produce(kafka.settings, record(key, imported=False))
+    with pytest.raises(ShardpostError, match="since the list was compared; 0 records are") as error:
+        write(kafka, ["0"], since)
+    assert str(at) in str(error.value)
+    assert len([*committed(kafka.settings, "positions")]) == 1
+    assert applied_import(kafka.settings, "c1") is None
+
+
+def test_between_two_transactions_it_stops_the_second(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
+    other = record("other", imported=False)
+    at_step(monkeypatch, run)("import batch written", lambda: produce(kafka.settings, other))
+    with pytest.raises(ShardpostError, match="4 records are written, the rest is not"):
+        write(kafka, KEYS, ends(kafka))
+    assert len([*committed(kafka.settings, "positions")]) == 5
+    assert applied_import(kafka.settings, "c1") is None
+
+
+def test_records_of_imports_that_were_aborted_stop_nothing(kafka: MemoryKafka) -> None:
+    since = ends(kafka)
+    produce(kafka.settings, record("0"))  # as an aborted one stands in the log
+    assert write(kafka, KEYS[1:], since) == 6
+
+
+def test_a_newer_import_fences_an_older_one(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
+    at_step(monkeypatch, run)("import batch written", lambda: write(kafka, ["new"], ends(kafka)))
+    with pytest.raises(FencedError, match="another import into positions has taken over"):
+        write(kafka, KEYS, ends(kafka))
+    assert len([*committed(kafka.settings, "positions")]) == 5

@@ -57,19 +57,26 @@ def snapshot_of(unread: Unread, **more: object) -> Snapshot:
     )
 
 
-def recreate(kafka: MemoryKafka, topic: str, partitions: int = 2) -> None:
+def after(kafka: MemoryKafka, topic: str = "positions", count: int = 0, **more: object) -> Snapshot:
+    """Return the snapshot of a run that has read so many new records, and all else."""
+    put(kafka, topic, count)
+    return snapshot_of(look(kafka, None), **more)
+
+
+def recreate(kafka: MemoryKafka, topic: str, count: int = 0) -> None:
+    """Delete a topic, and create it anew with so many records."""
+    partitions = len(kafka.broker.topics[topic].logs)
     kafka.broker.delete_topic(topic)
-    kafka.broker.create_topic(topic, partitions, COMPACT)
+    kafka.broker.create_topic(topic, partitions, {} if topic == "retries" else COMPACT)
+    put(kafka, topic, count)
 
 
 def test_a_recreated_input_is_refused_by_name_and_id_though_it_is_longer_than_before(
     kafka: MemoryKafka,
 ) -> None:
-    put(kafka, "positions", 3)
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka, count=3)
     before = last.topic_ids["positions"]
-    recreate(kafka, "positions")
-    put(kafka, "positions", 9)
+    recreate(kafka, "positions", 9)
     with pytest.raises(ShardpostError) as refused:
         look(kafka, last)
     assert refused.value.exit_code == 1
@@ -82,10 +89,8 @@ def test_a_reconciliation_reads_a_recreated_input_from_its_beginning_as_a_new_ge
     kafka: MemoryKafka,
 ) -> None:
     put(kafka, "positions", 3)
-    put(kafka, "clients", 2)
-    last = snapshot_of(look(kafka, None))
-    recreate(kafka, "positions")
-    put(kafka, "positions", 9)
+    last = after(kafka, "clients", 2)
+    recreate(kafka, "positions", 9)
     put(kafka, "clients", 1)
     found = look(kafka, last, reconcile=True)
     assert found.ranges == [
@@ -103,8 +108,7 @@ def test_a_reconciliation_reads_a_recreated_input_from_its_beginning_as_a_new_ge
     assert found.reconciliation.closes_at["positions"] == EARLIER
     assert look(kafka, snapshot_of(found)).ranges == []
     again = snapshot_of(found)
-    recreate(kafka, "positions")
-    put(kafka, "positions", 1)
+    recreate(kafka, "positions", 1)
     assert look(kafka, again, reconcile=True).generations == {"positions": 2}
 
 
@@ -113,7 +117,7 @@ def test_what_lost_its_tombstone_was_closed_before_the_retention_of_tombstones(
 ) -> None:
     for_ever = COMPACT | {"delete.retention.ms": str(2**63 - 1)}
     kafka.broker.topics["clients"].config = for_ever
-    last = snapshot_of(look(kafka, None)).with_looked_at(NOW - timedelta(minutes=1))
+    last = after(kafka).with_looked_at(NOW - timedelta(minutes=1))
     found = look(kafka, last, reconcile=True)
     assert found.reconciliation
     closes_at = found.reconciliation.closes_at
@@ -123,9 +127,8 @@ def test_what_lost_its_tombstone_was_closed_before_the_retention_of_tombstones(
 
 def test_where_the_last_look_is_unknown_the_last_commit_counts(kafka: MemoryKafka) -> None:
     put(kafka, "positions", 3)
-    last = replace(snapshot_of(look(kafka, None)), looked_at=NEVER)
-    recreate(kafka, "positions")
-    put(kafka, "positions", 1)
+    last = replace(after(kafka), looked_at=NEVER)
+    recreate(kafka, "positions", 1)
     for committed_at, closes_at in ((EARLIER, EARLIER), (NOW + timedelta(days=8), NOW)):
         found = look(kafka, replace(last, committed_at=committed_at), reconcile=True)
         assert found.reconciliation
@@ -135,10 +138,8 @@ def test_where_the_last_look_is_unknown_the_last_commit_counts(kafka: MemoryKafk
 def test_an_input_that_is_shorter_than_what_was_read_of_it_is_a_new_generation_too(
     kafka: MemoryKafka,
 ) -> None:
-    put(kafka, "positions", 3)
-    last = snapshot_of(look(kafka, None), topic_ids={})  # by a version that knew no ids
-    recreate(kafka, "positions")
-    put(kafka, "positions", 2)
+    last = after(kafka, count=3, topic_ids={})  # by a version that knew no ids
+    recreate(kafka, "positions", 2)
     with pytest.raises(ShardpostError, match=r"positions\[0\]: read up to 3, but it ends at 2"):
         look(kafka, last)
     found = look(kafka, last, reconcile=True)
@@ -147,8 +148,7 @@ def test_an_input_that_is_shorter_than_what_was_read_of_it_is_a_new_generation_t
 
 
 def test_ids_that_were_not_known_are_taken_as_they_are(kafka: MemoryKafka) -> None:
-    put(kafka, "positions", 3)
-    last = snapshot_of(look(kafka, None), topic_ids={})
+    last = after(kafka, count=3, topic_ids={})
     found = look(kafka, last)
     assert found.ranges == []
     assert last.with_looked_at(NOW, found.topic_ids).topic_ids == found.topic_ids
@@ -158,7 +158,7 @@ def test_ids_that_were_not_known_are_taken_as_they_are(kafka: MemoryKafka) -> No
 def test_deleted_records_are_refused_and_a_reconciliation_reads_what_is_left(
     kafka: MemoryKafka,
 ) -> None:
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka)
     put(kafka, "positions", 9)
     kafka.broker.topics["positions"].logs[0].delete_before(4)
     with pytest.raises(ShardpostError, match=r"offsets 0 to 3 were deleted .* --reconcile"):
@@ -169,8 +169,7 @@ def test_deleted_records_are_refused_and_a_reconciliation_reads_what_is_left(
 
 
 def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
-    put(kafka, "positions", 3)
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka, count=3)
     kafka.broker.create_topic("mirror.positions", 2, COMPACT)
     put(kafka, "mirror.positions", 5)
     renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
@@ -183,7 +182,7 @@ def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
 
 
 def test_an_input_that_is_also_deleted_by_age_is_not_reconciled(kafka: MemoryKafka) -> None:
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka)
     kafka.broker.topics["clients"].config = {"cleanup.policy": "compact,delete"}
     with pytest.raises(ShardpostError, match=r"clients has cleanup.policy=compact,delete"):
         look(kafka, last, reconcile=True)
@@ -198,11 +197,8 @@ def test_before_the_first_snapshot_there_is_nothing_to_reconcile(kafka: MemoryKa
 def test_a_recreated_retry_topic_is_read_from_its_beginning_and_stops_nothing(
     kafka: MemoryKafka,
 ) -> None:
-    put(kafka, "retries", 3)
-    last = snapshot_of(look(kafka, None))
-    kafka.broker.delete_topic("retries")
-    kafka.broker.create_topic("retries", 1, {})
-    put(kafka, "retries", 5)
+    last = after(kafka, "retries", 3)
+    recreate(kafka, "retries", 5)
     found = look(kafka, last)
     assert found.ranges == [OffsetRange("retries", 0, 0, 5)]
     assert look(kafka, snapshot_of(found)).ranges == []
@@ -211,10 +207,8 @@ def test_a_recreated_retry_topic_is_read_from_its_beginning_and_stops_nothing(
 def test_a_recreated_retry_topic_that_is_first_seen_empty_is_read_from_its_beginning(
     kafka: MemoryKafka,
 ) -> None:
-    put(kafka, "retries", 2)
-    last = snapshot_of(look(kafka, None))
-    kafka.broker.delete_topic("retries")
-    kafka.broker.create_topic("retries", 1, {})
+    last = after(kafka, "retries", 2)
+    recreate(kafka, "retries")
     empty = look(kafka, last)
     assert empty.ranges == []
     last = last.with_looked_at(EARLIER, empty.topic_ids)
@@ -223,8 +217,7 @@ def test_a_recreated_retry_topic_that_is_first_seen_empty_is_read_from_its_begin
 
 
 def test_a_recreated_input_that_is_empty_is_not_reconciled(kafka: MemoryKafka) -> None:
-    put(kafka, "positions", 2)
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka, count=2)
     recreate(kafka, "positions")
     with pytest.raises(ShardpostError, match=r"^positions: .* empty: .* Nothing was changed"):
         look(kafka, last, reconcile=True)
@@ -251,10 +244,8 @@ def test_a_topic_that_is_recreated_while_it_is_read_is_refused(kafka: MemoryKafk
 
 
 def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKafka) -> None:
-    put(kafka, "positions", 5)
-    last = snapshot_of(look(kafka, None))
-    recreate(kafka, "positions")
-    put(kafka, "positions", 3)
+    last = after(kafka, count=5)
+    recreate(kafka, "positions", 3)
     assert Inputs(kafka.settings).unread_originals(last) == 0
     assert Inputs(kafka.settings).unread_originals(None) == 3
 
@@ -279,7 +270,7 @@ def begin(kafka: MemoryKafka, topic: str) -> Producer:
 def test_what_is_behind_an_open_transaction_is_named_and_the_rest_is_read(
     kafka: MemoryKafka,
 ) -> None:
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka)
     put(kafka, "positions", 2)
     writer = begin(kafka, "positions")
     put(kafka, "positions", 3)
@@ -316,7 +307,7 @@ def test_a_short_transaction_is_waited_for(
 def test_a_reconciliation_is_refused_while_an_input_has_an_open_transaction(
     kafka: MemoryKafka,
 ) -> None:
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka)
     writer = begin(kafka, "clients")
     with pytest.raises(UnreadableRecordsError, match=r"clients\[0\]@0, since .* Nothing was") as no:
         look(kafka, last, reconcile=True)
@@ -330,8 +321,7 @@ def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
     kafka: MemoryKafka,
 ) -> None:
     kafka.broker.create_topic("share-holders", 2, COMPACT)
-    put(kafka, "retries", 2)
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka, "retries", 2)
     put(kafka, "retries", 1)  # a correction
     kafka.broker.create_topic("r-own", 1, {})
     own = "; ".join(f"{topic}: topic=r-own" for topic in INPUTS)
@@ -349,6 +339,6 @@ def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
 
 
 def test_a_former_input_is_no_retry_topic(kafka: MemoryKafka) -> None:
-    last = snapshot_of(look(kafka, None))
+    last = after(kafka)
     renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
     assert Inputs(renamed).former_retries(last) == []

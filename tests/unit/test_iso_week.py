@@ -1,10 +1,11 @@
-"""ISO weeks, and which of them may be mailed when."""
+"""ISO weeks, which of them may be mailed when, and shards as people write them."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.weekly_email.model import email_request
 from shardpost.weekly_email.model.week import IsoWeek
 
 W47 = IsoWeek(2026, 47)
@@ -40,25 +41,18 @@ def test_the_last_week_that_ended_changes_at_monday_midnight() -> None:
     assert IsoWeek.last_ended(W47.end - timedelta(microseconds=1)) == W47.previous
 
 
-def test_an_ended_week_is_of_its_end() -> None:
-    assert W47.as_of(W47.end, early=False) == W47.end
-    assert W47.as_of(W47.end + timedelta(days=90), early=False) == W47.end
-
-
 @pytest.mark.parametrize("later", [timedelta(0), timedelta(days=90)])
-def test_an_ended_week_is_refused_if_early_was_asked(later: timedelta) -> None:
+def test_an_ended_week_is_of_its_end_and_refused_if_early_was_asked(later: timedelta) -> None:
+    assert W47.as_of(W47.end + later, early=False) == W47.end
     with pytest.raises(ShardpostError, match="2026-W47 ended 2026-11-23 00:00 UTC: --early"):
         W47.as_of(W47.end + later, early=True)
 
 
-def test_a_running_week_is_refused_unless_early() -> None:
+def test_a_running_week_is_refused_unless_early_and_one_to_come_even_early() -> None:
     now = W47.start + timedelta(days=2)
     with pytest.raises(ShardpostError, match="has not ended"):
         W47.as_of(now, early=False)
     assert W47.as_of(now, early=True) == now
-
-
-def test_a_week_to_come_is_refused_even_early() -> None:
     with pytest.raises(ShardpostError, match="has not begun"):
         W47.as_of(W47.start - timedelta(seconds=1), early=True)
 
@@ -73,3 +67,41 @@ def test_a_scheduled_run_leaves_out_weeks_that_ended_too_long_ago() -> None:
     late = W47.end + timedelta(days=3)
     assert W47.why_skip(late, W47.start, 3) is None
     assert "3 days" in str(W47.why_skip(late + timedelta(seconds=1), W47.start, 3))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("0-3", [0, 1, 2, 3]),
+        ("2", [2]),
+        ("0,2,5-7", [0, 2, 5, 6, 7]),
+        ("7, 1-2 ,2", [1, 2, 7]),
+        (None, list(range(8))),
+        ("", list(range(8))),
+    ],
+)
+def test_a_list_names_shards(text: str | None, found: list[int]) -> None:
+    assert email_request.parse_shards(text, 8) == found
+
+
+@pytest.mark.parametrize("text", ["8", "3-1", "a", "1-", "-1", "1,,2", "1;2", "0-8", "²"])
+def test_a_list_that_names_others_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="shards"):
+        email_request.parse_shards(text, 8)
+
+
+def test_groups_have_names_that_read_back() -> None:
+    groups = email_request.shard_groups(email_request.parse_shards(None, 10), 4)
+    assert [email_request.shard_label(group) for group in groups] == [
+        "shards 0-3",
+        "shards 4-7",
+        "shards 8-9",
+    ]
+    assert email_request.shard_label([4]) == "shard 4"
+    assert email_request.parse_shards(email_request.shard_text([0, 2, 5, 6, 7]), 8) == [
+        0,
+        2,
+        5,
+        6,
+        7,
+    ]

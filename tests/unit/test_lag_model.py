@@ -99,15 +99,35 @@ def test_what_could_not_be_read_is_said() -> None:
     assert found.reason == "not known: the unread records could not be read"
 
 
-def test_an_earlier_record_that_is_newer_keeps_the_segment() -> None:
-    found = row(WEEK, stretch(8, 20, (9, 1), (10, 100)))
-    assert found.seconds_to_loss == (7 * 24 - 1) * 3600
+BOTH = {"cleanup.policy": "compact,delete"}
+FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+OF_TWO = stretch(10, 20, (10, 2), (11, 1, True))
 
 
-def test_compaction_may_remove_that_earlier_record() -> None:
-    both = WEEK | {"cleanup.policy": "compact,delete"}
-    found = row(both, stretch(8, 20, (9, 1), (10, 100)))
-    assert found.seconds_to_loss == 68 * 3600
+@pytest.mark.parametrize(
+    ("found", "hours"),
+    [
+        # An earlier record that is newer keeps the segment, unless compaction removes it.
+        (row(WEEK, stretch(8, 20, (9, 1), (10, 100))), 7 * 24 - 1),
+        (row(WEEK | BOTH, stretch(8, 20, (9, 1), (10, 100))), 68),
+        # The deleted marker at the end of an idle topic was no loss.
+        (row(WEEK, committed=19, low=20), None),
+        (row(WEEK, committed=18, low=20), 0),
+        # What an earlier look found empty is not lost.
+        (row(WEEK, stretch(15, 20, (15, 1)), low=15, clear_until=15), 7 * 24 - 1),
+        # A recreated topic is a loss wherever the offset is.
+        (row(WEEK, stretch(10, 20, (10, 1)), was_recreated=True), 0),
+        # The oldest tombstone counts, and not the next.
+        (row(COMPACT, stretch(10, 20, (10, 1, True), (11, 2, True))), 1),
+        # Of compaction and deletion the sooner one counts.
+        (row(COMPACT | BOTH | {"retention.ms": str(4 * HOUR)}, OF_TWO), 2),
+        (row(COMPACT | BOTH | {"retention.ms": str(3 * HOUR)}, OF_TWO), 1),
+        (row(FOR_EVER | {"cleanup.policy": "delete"}, stretch(10, 20, (10, 9999))), None),
+        (row(FOR_EVER | {"cleanup.policy": ""}, stretch(10, 20, (10, 9999))), None),
+    ],
+)
+def test_hours_to_the_loss(found: LagRow, hours: int | None) -> None:
+    assert found.seconds_to_loss == (None if hours is None else hours * 3600)
 
 
 def test_a_record_of_long_ago_may_go_at_once() -> None:
@@ -132,25 +152,10 @@ def test_what_was_deleted_before_it_was_read_is_lost() -> None:
     assert found.reason.startswith("has lost data: offsets 10 to 14 (5) were deleted")
 
 
-def test_the_deleted_marker_at_the_end_of_an_idle_topic_was_no_loss() -> None:
-    assert row(WEEK, committed=19, low=20).seconds_to_loss is None
-    assert row(WEEK, committed=18, low=20).seconds_to_loss == 0
-
-
-def test_what_an_earlier_look_found_empty_is_not_lost() -> None:
-    found = row(WEEK, stretch(15, 20, (15, 1)), low=15, clear_until=15)
-    assert found.seconds_to_loss == (7 * 24 - 1) * 3600
-
-
 def test_an_offset_beyond_the_end_is_of_another_topic() -> None:
     found = row(WEEK, stretch(0, 20, (0, 1)), committed=30)
     assert (found.records_behind, found.seconds_to_loss) == (1, 0)
     assert found.reason.startswith("the committed offset 30 is beyond the end 20")
-
-
-def test_a_recreated_topic_is_a_loss_wherever_the_offset_is() -> None:
-    found = row(WEEK, stretch(10, 20, (10, 1)), was_recreated=True)
-    assert found.seconds_to_loss == 0
 
 
 def test_a_group_without_a_commit_has_no_numbers() -> None:
@@ -168,23 +173,10 @@ def test_of_a_compacted_topic_only_tombstones_are_lost() -> None:
     assert "unread tombstone at offset 11" in closed.reason
 
 
-def test_the_oldest_tombstone_counts_and_not_the_next() -> None:
-    found = row(COMPACT, stretch(10, 20, (10, 1, True), (11, 2, True)))
-    assert found.seconds_to_loss == 3600
-
-
 def test_of_what_was_not_read_anything_may_be_a_tombstone() -> None:
     found = row(COMPACT, stretch(10, 12, (10, 1), (11, 0)))
     assert found.seconds_to_loss == 2 * 3600
     assert "can be among what is unread from offset 12" in found.reason
-
-
-def test_compact_and_delete_is_the_smaller_of_both() -> None:
-    both = COMPACT | {"cleanup.policy": "compact,delete", "retention.ms": str(4 * HOUR)}
-    tombstone = stretch(10, 20, (10, 2), (11, 1, True))
-    assert row(both, tombstone).seconds_to_loss == 2 * 3600
-    both["retention.ms"] = str(3 * HOUR)
-    assert row(both, tombstone).seconds_to_loss == 1 * 3600
 
 
 def test_size_is_reached_at_the_present_rate() -> None:
@@ -194,12 +186,6 @@ def test_size_is_reached_at_the_present_rate() -> None:
     assert grows.seconds_to_loss == (10_000 - 1000) / (2 * 100)
     assert row(limited, unread, size=2000, growth=0.0).seconds_to_loss is None
     assert row(limited, unread, size=20_000, growth=0.0).seconds_to_loss == 0
-
-
-def test_without_retention_nothing_is_lost() -> None:
-    for policy in ("delete", ""):
-        config = {"cleanup.policy": policy, "retention.ms": "-1", "retention.bytes": "-1"}
-        assert row(config, stretch(10, 20, (10, 10_000))).seconds_to_loss is None
 
 
 def test_the_offsets_of_a_group_expire() -> None:

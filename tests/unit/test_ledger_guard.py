@@ -10,8 +10,6 @@ from unittest.mock import Mock
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from shardpost.cli import run as shardpost
-from shardpost.commands import emails
 from shardpost.decisions import Decision, Kind
 from shardpost.delta import table_log
 from shardpost.errors import ShardpostError
@@ -28,7 +26,9 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import LedgerMark
 from tests.support import decisions
+from tests.support.command_line import CommandLine
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.written_weeks import begin
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -38,7 +38,7 @@ LEDGER = "weekly-emails"
 
 def run(settings: Settings, week: IsoWeek = WEEK, mails: int = 3) -> None:
     """Do with the ledger what a run of the week does."""
-    LedgerGuard(settings, week).mark_start(LedgerGuard(settings, week).require_ledger(), NOW)
+    begin(settings, week, NOW)
     ledger = Ledger(settings, week, 0)
     ledger.open()
     for number in range(mails):
@@ -133,9 +133,7 @@ def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
 def test_a_run_that_was_killed_before_its_end_leaves_the_mark_of_its_start(
     kafka: MemoryKafka,
 ) -> None:
-    LedgerGuard(kafka.settings, WEEK).mark_start(
-        LedgerGuard(kafka.settings, WEEK).require_ledger(), NOW
-    )
+    begin(kafka.settings, WEEK, NOW)
     recreate(kafka)
     assert "deleted and created again" in refused(kafka.settings)
 
@@ -194,20 +192,15 @@ def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> 
 
 
 def test_a_ledger_that_lost_nothing_is_not_accepted(
-    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kafka: MemoryKafka, shardpost: CommandLine
 ) -> None:
-    monkeypatch.setattr(emails, "load", lambda: kafka.settings)
     command = ["emails", "accept-ledger", "--week", str(WEEK), "--why", "to be sure"]
     run(kafka.settings)
-    assert shardpost(command) == 0
-    assert "2026-W47: no known losses in its ledger" in capsys.readouterr().out
+    assert "2026-W47: no known losses in its ledger" in shardpost(*command)
     assert list(decisions.list_all(kafka.settings)) == []
     recreate(kafka)
-    assert shardpost(command) == 0
-    assert (
-        "ledger accepted as it is now; clients it does not list will be mailed"
-        in capsys.readouterr().out
-    )
+    said = "ledger accepted as it is now; clients it does not list will be mailed"
+    assert said in shardpost(*command)
     assert len(list(decisions.list_all(kafka.settings))) == 1
 
 

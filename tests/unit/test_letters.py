@@ -491,19 +491,17 @@ def test_a_retry_that_goes_on_through_topics_of_others_does_not_go_on_for_ever()
     assert decide(again, NOW, RULES).outcome is Outcome.PARK
 
 
-def test_an_error_of_spring_is_named_by_its_cause() -> None:
+def test_an_error_of_spring_is_named_by_its_cause_or_is_that_of_a_key() -> None:
+    place = spring(b"orders", 17, b"no")
     of_error = {"exception-fqcn": b"o.s.k.ListenerExecutionFailedException"}
-    cause = {"exception-cause-fqcn": b"java.lang.IllegalStateException"}
-    set_ = {**spring(b"orders", 17, b"no"), **of_error, **cause}
-    letter = letter_of(taken_in(from_dlq(in_sets(SPRING, [set_]))))
-    assert (letter.id, letter.error) == ("orders-0-17", "java.lang.IllegalStateException: no")
-
-
-def test_an_error_of_a_key_is_the_letters_error() -> None:
-    names = ("key-exception-fqcn", "key-exception-message")
-    of_error: list[Header] = [(SPRING + name, b"no key") for name in names]
-    place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])
-    assert letter_of(taken_in(from_dlq([*of_error, *place]))).error == "no key: no key"
+    cause = of_error | {"exception-cause-fqcn": b"java.lang.IllegalStateException"}
+    of_key = dict.fromkeys(("key-exception-fqcn", "key-exception-message"), b"no key")
+    for set_, error in (
+        (place | cause, "java.lang.IllegalStateException: no"),
+        (of_key | of_place(place), "no key: no key"),
+    ):
+        letter = letter_of(taken_in(from_dlq(in_sets(SPRING, [set_]))))
+        assert (letter.id, letter.error) == ("orders-0-17", error)
 
 
 @pytest.mark.parametrize(("prefix", "set_"), SETS)

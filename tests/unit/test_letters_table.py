@@ -1,26 +1,30 @@
-"""The table of letters and the list, where topics are deleted and recreated; Kafka in memory."""
+"""The table of letters, and their commands, where topics are recreated; Kafka in memory."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shardpost import cli
+from shardpost import tables
+from shardpost.commands.parked_letters import AGAIN_IN_VAIN
+from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.letters_table import current_letters, life, open_table
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
+from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import query
-from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.creation import apply_topics
+from tests.support import decisions
+from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.letter_world import (
     START,
     append,
@@ -189,26 +193,91 @@ def test_a_table_that_is_up_to_date_gets_no_version(letters: Letters) -> None:
 
 
 def test_the_list_is_refused_while_a_store_is_not_what_it_was(
-    letters: Letters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    letters: Letters,
 ) -> None:
-    monkeypatch.setattr("shardpost.commands.letters.load", lambda: letters.settings)
+    shardpost = CommandLineHere(letters.settings.environ())
     letters.fail(0)
-    assert listed(capsys) == [name(0)]
+    assert listed(shardpost) == [name(0)]
     known = letters.settings.home / "stores" / f"{STORE}.json"
     assert not known.exists()  # the list only looks
     stores.require_stores(letters.settings, "dead-letters", "parking-lot")
     letters.recreate(STORE)
     letters.fail(1, 2)
-    with pytest.raises(ShardpostError, match="it was deleted and created again") as refused:
-        listed(capsys)
-    assert f"remove {known}" in str(refused.value)
-    assert refused.value.exit_code == 1
-    assert capsys.readouterr().out == ""
+    refused = shardpost.refused("letters", "list", "--json", code=1)
+    assert "it was deleted and created again" in refused
+    assert f"remove {known}" in refused
     known.unlink()
-    assert listed(capsys) == [name(1), name(2)]
+    assert listed(shardpost) == [name(1), name(2)]
 
 
-def listed(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    capsys.readouterr()
-    cli.root.main(["letters", "list", "--json"], standalone_mode=False)
-    return sorted(one["letter_id"] for one in json.loads(capsys.readouterr().out))
+def listed(shardpost: CommandLine) -> list[str]:
+    return sorted(one["letter_id"] for one in shardpost.json("letters", "list"))
+
+
+AT = datetime(2026, 11, 23, tzinfo=UTC)
+LETTER = Step("a-0-1", LetterState.PARKED, 1, AT, "parking-lot", 0, 0, "a", fingerprint="f00")
+
+
+@pytest.mark.parametrize(
+    ("letters", "arguments", "said"),
+    [
+        ([], ("--error", "nope"), "no letters\n"),
+        ([LETTER], ("--error", "nope"), "no letter has the error nope; "),
+        ([LETTER], ("--error", "f00", "--state", "waiting"), "none of 1 letters matches; "),
+        ([LETTER], ("--origin", "b"), "none of 1 letters matches; "),
+        ([LETTER], ("--error", "f00"), "state   origin  error"),
+    ],
+)
+def test_that_nothing_is_listed_is_said_with_its_reason(
+    shardpost: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    letters: list[Step],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.setattr(tables, "letters", lambda _, closed_since: letters)
+    monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
+    monkeypatch.setattr(letter_topics, "not_visible", lambda _: [])
+    assert shardpost("letters", "list", *arguments).startswith(said)
+
+
+KAFKA = {"partitions": 1}
+ORIGIN: list[tuple[str, str | bytes | None]] = [
+    ("origin-topic", b"positions"),
+    ("origin-partition", b"0"),
+    ("origin-offset", b"0"),
+]
+
+
+def park(kafka: MemoryKafka, letter_id: str, times: int) -> None:
+    """Put a letter into the parking lot that one error has parked so often."""
+    counted: list[tuple[str, str | bytes | None]] = [
+        ("parked-error", b"ValueError-0"),
+        ("parked-count", str(times).encode()),
+    ]
+    headers = [*ORIGIN, *counted, ("letter-id", letter_id.encode()), ("attempt", b"1")]
+    headers += [("origin-key", b"k"), ("error", b"ValueError: x")]
+    headers.append(("failed-at", b"2026-11-21T12:00:00Z"))
+    producer(kafka.settings).produce("parking-lot", b"v", letter_id.encode(), 0, headers=headers)
+
+
+@pytest.mark.parametrize(("times", "said"), [(1, f"{AGAIN_IN_VAIN}\n"), (2, "")])
+def test_again_says_so_where_it_changes_nothing(
+    kafka: MemoryKafka, shardpost: CommandLine, times: int, said: str
+) -> None:
+    park(kafka, "one", times)
+    if times > 1:
+        refused = "parked 2 times by the same error: fix its cause first, or add --again"
+        assert refused in shardpost("letters", "redrive", code=3)
+    code, out, err = shardpost.answer("letters", "redrive", "--again")
+    assert (code, err, "1 would be redriven" in out) == (0, said, True)
+
+
+@pytest.mark.parametrize("doing", ["redrive", "discard"])
+def test_who_decided_is_recorded(doing: str, kafka: MemoryKafka, shardpost: CommandLine) -> None:
+    park(kafka, "one", 1)
+    shardpost("letters", doing, "--apply", "--why", "x", "--by", " ", code=2)
+    out = shardpost("letters", doing, "--apply", "--why", "mended", "--by", "anna")
+    assert out.splitlines()[-1][0] == "1"
+    [(decision, _)] = decisions.list_all(kafka.settings)
+    assert (decision.who, decision.why) == ("anna", "mended")

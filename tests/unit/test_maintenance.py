@@ -1,22 +1,28 @@
-"""Maintenance between any two runs: what is kept reads the same, and what is not kept is gone."""
+"""Maintenance between any two runs and beside others: what is kept reads the same."""
 
 import copy
+import errno
 import itertools
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from shardpost import tables
 from shardpost.delta import parquet_files, snapshot, snapshots, stored_files, table_log
-from shardpost.delta.query import path_of
-from shardpost.delta.snapshot import GRACE
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import path_of, rows
+from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
+from shardpost.holders import publishing, rejected_letters
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
+from shardpost.holders.share_holders_topic import noted_snapshots
 from shardpost.maintenance import maintain as module
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
@@ -24,8 +30,13 @@ from shardpost.maintenance.model.plan import Plan
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.settings import Settings
-from tests.support.aged_tables import AgedTables, data_files, needed_files
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES
+from tests.support.aged_tables import START, AgedTables, data_files, needed_files
+from tests.support.committed_snapshot import SHARDS, commit_snapshot
 from tests.support.how_far import some
+from tests.support.memory_kafka import MemoryKafka
 
 
 @pytest.fixture
@@ -34,6 +45,23 @@ def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
     monkeypatch.setattr(parquet_files, "FILES_PER_TIER", 4)  # files are merged within a day or two
     settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 30})
     return AgedTables(settings, Random(7))  # noqa: S311
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> AgedTables:
+    """Give tables of so many commits that entries of the logs go, too; they are only copied."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_files, "FILES_PER_TIER", 4)
+        home = tmp_path_factory.mktemp("template")
+        made = AgedTables(Settings(home=home, snapshot_days=30), Random(7))  # noqa: S311
+        made.age(9)
+        return made
+
+
+@pytest.fixture
+def old(template: AgedTables, aged: AgedTables) -> AgedTables:
+    """Give a copy of those tables."""
+    return _copied(template, aged.settings.home / "old")
 
 
 def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
@@ -50,50 +78,21 @@ def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
     assert maintain(aged.settings, aged.now).is_empty
 
 
-def test_a_dry_run_says_what_goes_and_changes_nothing(aged: AgedTables) -> None:
-    aged.age(5)
-    before = data_files(aged.settings)
-    said = maintain(aged.settings, aged.now, dry_run=True)
-    assert data_files(aged.settings) == before
-    assert aged.require_all_kept() == set(range(1, 9))
-    assert maintain(aged.settings, aged.now).as_json() == said.as_json()
+def test_a_dry_run_says_what_goes_and_changes_nothing(old: AgedTables) -> None:
+    before = data_files(old.settings)
+    said = maintain(old.settings, old.now, dry_run=True)
+    assert data_files(old.settings) == before
+    assert old.require_all_kept() == set(range(1, 13))
+    assert maintain(old.settings, old.now).as_json() == said.as_json()
     planned = {
-        Path(path_of(aged.settings, table)) / file.path
+        Path(path_of(old.settings, table)) / file.path
         for table, one in zip(TABLES, said.tables, strict=False)
         if table in VIEW
         for file in one.files
     }
-    assert planned == before - data_files(aged.settings)
+    assert planned == before - data_files(old.settings)
     assert said.dropped
     assert any(line.startswith("snapshots: ") for line in said.lines(30))
-
-
-@pytest.mark.parametrize("seed", some(range(3), 0))
-def test_random_histories_with_maintenance_between_any_two_runs(
-    aged: AgedTables, seed: int
-) -> None:
-    aged.random = random = Random(seed)  # noqa: S311
-    waits = ({"minutes": 15}, {"hours": 3}, {"days": 2}, {"days": 400}, {"days": -300})
-    for _ in range(20):
-        aged.compact(crash=random.choice([None, None, None, "files", "tables"]))
-        aged.wait(**random.choices(waits, [20, 10, 5, 1, 1])[0])
-        if random.random() < 0.4:
-            offered = _offered(aged)
-            maintain(aged.settings, aged.now)
-            assert offered <= aged.require_all_kept()
-    for table in VIEW:
-        assert table_log.newest_version(aged.settings, table) is not None
-    aged.compact()
-    aged.require_all_kept()
-
-
-def _offered(aged: AgedTables) -> set[int]:
-    """Return the snapshots that a reader is given now."""
-    found = set()
-    for number in aged.expected:
-        with suppress(ShardpostError):
-            found.add(snapshots.get(aged.settings, number, now=aged.now).number)
-    return found
 
 
 def test_a_clock_that_has_jumped_ahead_removes_nothing_of_today(aged: AgedTables) -> None:
@@ -128,17 +127,16 @@ def test_what_a_run_is_writing_stays(aged: AgedTables) -> None:
     aged.require_all_kept()
 
 
-def test_without_kafka_no_snapshot_goes(aged: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kafka_no_snapshot_goes(old: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_settings: Settings) -> set[int]:
         raise ShardpostError("Kafka does not answer")
 
-    aged.age(3)
-    assert maintain(aged.settings, aged.now, dry_run=True).dropped
+    assert maintain(old.settings, old.now, dry_run=True).dropped
     monkeypatch.setattr(planning, "noted_snapshots", refuse)
-    found = maintain(aged.settings, aged.now)
-    assert (found.dropped, len(found.kept)) == ([], 6)
+    found = maintain(old.settings, old.now)
+    assert (found.dropped, len(found.kept)) == ([], 12)
     assert "Kafka does not answer" in found.errors[0]
-    aged.require_all_kept()
+    old.require_all_kept()
 
 
 def test_what_kafka_names_is_kept(aged: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,17 +172,16 @@ def _copied(aged: AgedTables, home: Path) -> AgedTables:
 
 
 def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
-    aged: AgedTables, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    old: AgedTables, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged.age(9)  # so many commits that entries of the logs go, too
     folder = tmp_path_factory.mktemp("copies")
-    whole = _copied(aged, folder / "whole")
+    whole = _copied(old, folder / "whole")
     count = _steps(monkeypatch, None)
     maintain(whole.settings, whole.now)
     steps = next(count)
     assert steps >= 5  # snapshots, the files of three tables, the end
-    for at in some(range(steps), 2):
-        broken = _copied(aged, folder / str(at))
+    for at in some(range(steps)):
+        broken = _copied(old, folder / str(at))
         _steps(monkeypatch, at)
         with pytest.raises(KeyboardInterrupt):
             maintain(broken.settings, broken.now)
@@ -198,9 +195,8 @@ def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
 
 
 def test_broken_off_while_it_removes_files_all_is_readable(
-    aged: AgedTables, monkeypatch: pytest.MonkeyPatch
+    old: AgedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged.age(9)
     own = stored_files.remove
     for left in some((0, 1, 7)):
         removed = itertools.count()
@@ -214,12 +210,12 @@ def test_broken_off_while_it_removes_files_all_is_readable(
         with monkeypatch.context() as patch:
             patch.setattr(stored_files, "remove", remove)
             with pytest.raises(KeyboardInterrupt):
-                maintain(aged.settings, aged.now)
-        aged.require_all_kept()
-        aged.compact()
-    maintain(aged.settings, aged.now)
-    aged.require_all_kept()
-    assert data_files(aged.settings) == needed_files(aged.settings)
+                maintain(old.settings, old.now)
+        old.require_all_kept()
+        old.compact()
+    maintain(old.settings, old.now)
+    old.require_all_kept()
+    assert data_files(old.settings) == needed_files(old.settings)
 
 
 def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
@@ -238,3 +234,109 @@ def test_a_plan_says_all_in_words() -> None:
     lines = plan.lines(90)
     assert "snapshots: 4 no longer kept: 2-4, 7" in lines
     assert "snapshot 1: the audience of 2026-W01 is of it" in lines
+
+
+KAFKA = {"partitions": SHARDS}
+
+
+def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
+    settings = aged.settings
+    aged.compact()
+    table_log.create(settings, AUDIENCES, 36_500)
+
+    def written(folder: str) -> list[str]:
+        data = pa.Table.from_pylist([{"client": folder, "week": folder}], arrow_schema(AUDIENCES))
+        path = f"{folder}/group=0/a.parquet"
+        action = parquet_files.write(settings, AUDIENCES, data, path)
+        version = table_log.newest_version(settings, AUDIENCES) or 0
+        if not folder.startswith("running"):
+            table_log.commit(settings, AUDIENCES, version, [action])
+            _freeze(settings, folder, version + 1)
+        return [path]
+
+    kept = [*written("2026-W01"), *written("2026-W02"), *written("running-2026-W03")]
+    for days in (1, 900):
+        aged.wait(days=days)
+        maintain(settings, aged.now)
+    root = Path(path_of(settings, AUDIENCES))
+    assert [path for path in kept if not (root / path).exists()] == []
+    for week, version in (("2026-W01", 1), ("2026-W02", 2)):
+        sql = f"SELECT client FROM audiences WHERE week = '{week}'"  # noqa: S608
+        assert rows(settings, sql, {AUDIENCES: version}) == [{"client": week}]
+
+
+def _freeze(settings: Settings, week: str, version: int) -> None:
+    number = snapshots.current(settings).number
+    frozen = FrozenWeek(week, number, START, START, version, 2, 1, "US")
+    FrozenWeeks(settings).commit(frozen)
+
+
+def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read_it(
+    aged: AgedTables,
+) -> None:
+    aged.compact()
+    _freeze(aged.settings, "2026-W01", 0)
+    for _ in range(6):
+        aged.wait(hours=12)
+        aged.compact()
+    strict = aged.settings.model_copy(update={"snapshot_days": 1})
+    found = maintain(strict, aged.now)
+    assert found.pinned == {1: "the audience of 2026-W01 is of it"}
+    assert 2 in found.dropped
+    assert 1 in aged.require_all_kept()
+    given = tables.snapshot(1, strict)
+    assert aged.view(given) == aged.expected[1]
+    with pytest.raises(ShardpostError, match=r"snapshot 2 .* that are: 1 and "):
+        tables.snapshot(2, strict)
+    erased_at = aged.now
+    FrozenWeeks(strict).mark_erased(IsoWeek(2026, 1), erased_at)
+    with pytest.raises(ShardpostError, match=r"snapshot 1 .* is no longer kept"):
+        tables.snapshot(1, strict)
+    for minutes in (0, 60):  # who was given it just before reads on
+        found = maintain(strict, erased_at + timedelta(minutes=minutes))
+        assert found.pinned == {1: "the audience of 2026-W01 was of it"}
+        assert aged.view(given) == aged.expected[1]
+    assert 1 in maintain(strict, erased_at + timedelta(hours=2)).dropped
+
+
+def test_a_disk_that_has_room_once_files_are_gone_is_thinned_at_once(
+    aged: AgedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged.age_and_die_thinning()
+    before, written = len(data_files(aged.settings)), parquet_files.write
+
+    def write(*given: Any) -> Any:
+        if len(data_files(aged.settings)) == before:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(*given)
+
+    monkeypatch.setattr(parquet_files, "write", write)
+    found = maintain(aged.settings, aged.now)
+    assert found.errors == []
+    assert found.dropped
+    assert aged.require_all_kept() == set(found.kept)
+    assert maintain(aged.settings, aged.now).is_empty
+
+
+@pytest.mark.parametrize("write", [publishing.publish, rejected_letters.send])
+def test_what_was_published_and_whose_letters_were_sent_is_what_kafka_names(
+    kafka: MemoryKafka, write: Callable[[Settings, Snapshot], object]
+) -> None:
+    made = commit_snapshot(kafka, client1=["1"])
+    assert noted_snapshots(kafka.settings) == set()
+    write(kafka.settings, made)
+    assert noted_snapshots(kafka.settings) == {1}
+
+
+def test_a_table_whose_kept_versions_cannot_be_read_is_left_alone(aged: AgedTables) -> None:
+    """As Delta's own clean-up of logs left some in older releases."""
+    for _ in range(14):
+        aged.compact()
+        aged.wait(hours=13)
+    log = Path(path_of(aged.settings, POSITION_EVENTS)) / "_delta_log"
+    (log / f"{1:020d}.json").unlink()
+    before = {*log.parent.rglob("*.parquet")}
+    found = maintain(aged.settings, aged.now)
+    [error] = found.errors
+    assert error.startswith("position_events: nothing removed: ")
+    assert {*log.parent.rglob("*.parquet")} == before

@@ -20,17 +20,17 @@ from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
-from tests.support.how_far import some
+from tests.support.how_far import drawn, some, up_to
 
 FOLDERS = {f"{name}.2" for name in NAMES}
-LONG = 5  # days after which a snapshot is not kept any more
+LONG = 3  # days after which a snapshot is not kept any more
 OF_POSITIONS = (POSITION_EVENTS.name, POSITIONS.name, SHARE_HOLDERS.name)
 
 
 @pytest.fixture
 def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
     monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
-    settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 3})
+    settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 2})
     made = AgedTables(settings, Random(7), fold_share=0.5)  # noqa: S311
     made.compact()
     return made
@@ -93,7 +93,7 @@ def test_what_is_built_and_what_it_is_built_of_stay(aged: AgedTables, beside: Ag
     beside.require_readable()
 
 
-@pytest.mark.parametrize("tables", [(SHARE_HOLDERS.name,), NAMES], ids=["holders", "all"])
+@pytest.mark.parametrize("tables", drawn([(SHARE_HOLDERS.name,), NAMES]), ids=len)
 def test_tables_to_be_swapped_and_those_for_a_rollback_stay(
     aged: AgedTables, beside: AgedRebuilds, tables: tuple[str, ...]
 ) -> None:
@@ -108,11 +108,11 @@ def test_tables_to_be_swapped_and_those_for_a_rollback_stay(
     aged.require_all_kept()
 
 
-@pytest.mark.parametrize("crash", ["files", "tables"])
+@pytest.mark.parametrize("crash", drawn(["files", "tables"]))
 def test_what_a_top_up_is_writing_stays(aged: AgedTables, beside: AgedRebuilds, crash: str) -> None:
     beside.begin(*NAMES)
     beside.build()
-    age(aged, 5)
+    age(aged, LONG)
     beside.top_up(crash)
     before = {name: data_files(aged.settings, name) for name in FOLDERS}
     maintain(aged.settings, aged.now)
@@ -231,7 +231,7 @@ def test_random_rebuilds_with_maintenance_between_any_two_runs(
     aged.random = random = Random(seed)  # noqa: S311
     waits = ({"minutes": 15}, {"hours": 3}, {"days": 2}, {"days": 20})
 
-    for _ in range(16):
+    for _ in range(up_to(16, quick=10)):
         if random.random() < 0.4:
             aged.compact()
         else:

@@ -43,25 +43,12 @@ def nowhere() -> str:
     return "MEMORY://nowhere:9092"
 
 
-class TestReading(ReadingContract):
-    """Reading to an end."""
-
-
-class TestWatermarks(WatermarksContract):
-    """Watermarks."""
-
-
-class TestGroups(GroupsContract):
-    """Offsets of groups."""
-
-
-class TestTransactions(TransactionsContract):
-    """Transactions."""
-
-
-class TestPlacement(PlacementContract):
-    """Placement of keys."""
-
-
-class TestTopics(TopicsContract):
-    """Ids and settings of topics."""
+class TestMemoryKafka(
+    ReadingContract,
+    WatermarksContract,
+    GroupsContract,
+    TransactionsContract,
+    PlacementContract,
+    TopicsContract,
+):
+    """All that holds for a real broker."""

@@ -207,14 +207,9 @@ def test_a_sender_that_no_mail_can_be_from_is_refused_by_name(setting: dict[str,
         context(**setting)
 
 
-@pytest.mark.parametrize(
-    "text", ["a@x.example", "a@x.test", "a@localhost", "a+b@example.com", "a@example"]
-)
-def test_usable_addresses(text: str) -> None:
-    assert check_address(text) == Address(text, needs_utf8=False)
-
-
-def test_an_address_beyond_ascii_is_told_apart() -> None:
+def test_usable_addresses_and_those_beyond_ascii() -> None:
+    for text in ("a@x.example", "a@x.test", "a@localhost", "a+b@example.com", "a@example"):
+        assert check_address(text) == Address(text, needs_utf8=False)
     assert check_address("a@exämple.com") == Address("a@xn--exmple-cua.com", needs_utf8=False)
     assert check_address("jörg@x.example") == Address("jörg@x.example", needs_utf8=True)
 

@@ -1,78 +1,70 @@
-"""Asking and reading while a partition's leader moves; the broker's refusals are made up."""
+"""How long Kafka is waited for while brokers move, refuse or are gone; all of it made up."""
 
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from shardpost.errors import ShardpostError
 from shardpost.kafka import clients, offsets, topic_metadata
+from shardpost.kafka.clients import KafkaUnreachableError, Patience
 from shardpost.kafka.coordinates import TopicPartition as Partition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.transactions import produce
 from shardpost.settings import Settings
-from tests.support.memory_kafka import memory_kafka
+from tests.support.memory_kafka.admin import MemoryAdmin
 from tests.support.memory_kafka.consumer import MemoryConsumer
 
 
-class Answer(NamedTuple):
-    offset: int
-    timestamp: int = -1
+def refuse_first(monkeypatch: pytest.MonkeyPatch, *codes: int) -> None:
+    """Let a broker refuse with these codes, one after the other, to list offsets; then answer."""
+    own, left = MemoryAdmin.list_offsets, [*codes]
 
+    def listed(admin: MemoryAdmin, specs: Any, **more: Any) -> dict[TopicPartition, "Future[Any]"]:
+        found: dict[TopicPartition, Future[Any]] = own(admin, specs, **more)
+        for place in found:
+            if left:
+                found[place] = Future()
+                found[place].set_exception(KafkaException(KafkaError(left.pop(0))))
+        return found
 
-class Client:
-    """An admin client whose broker refuses with these codes, one after the other, then answers."""
-
-    def __init__(self, *refusals: int) -> None:
-        self._refusals = list(refusals)
-
-    def list_topics(self, timeout: float) -> None:
-        """Know the leaders."""
-
-    def list_offsets(
-        self, specs: dict[TopicPartition, object], **_: object
-    ) -> dict[TopicPartition, "Future[Answer]"]:
-        return {place: self._answer(place, spec) for place, spec in specs.items()}
-
-    def _answer(self, place: TopicPartition, spec: object) -> "Future[Answer]":
-        future: Future[Answer] = Future()
-        if self._refusals:
-            future.set_exception(KafkaException(KafkaError(self._refusals.pop(0))))
-        else:
-            is_low = isinstance(spec, type(OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
-            future.set_result(Answer(place.partition if is_low else 10))
-        return future
-
-
-def asked(monkeypatch: pytest.MonkeyPatch, client: Client, wait: float) -> object:
-    monkeypatch.setattr(offsets, "admin", lambda _: client)
+    monkeypatch.setattr(MemoryAdmin, "list_offsets", listed)
     monkeypatch.setattr(topic_metadata, "LEADER_RETRY_SECONDS", 0)
-    settings = Settings(kafka_timeout=wait)
-    return offsets.watermarks(settings, {"positions": 2}, committed=True)
 
 
-def test_a_partition_whose_leader_moves_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(
+def test_a_partition_whose_leader_moves_is_asked_again(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(at, Outgoing("positions", b"1", None, [], 1))
+    refuse_first(
+        monkeypatch,
         *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT),
         *(KafkaError._DESTROY_BROKER, KafkaError._NOENT),
         *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
     )
-    assert asked(monkeypatch, client, 30) == {"positions": {0: (0, 10), 1: (1, 10)}}
+    found = offsets.watermarks(at, {"positions": 2}, committed=False)
+    assert found == {"positions": {0: (0, 0), 1: (0, 1)}}
 
 
-def test_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
-    with pytest.raises(clients.KafkaUnreachableError, match="cannot be reached"):
-        asked(monkeypatch, client, 0.05)
-
-
-def test_any_other_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    with pytest.raises(clients.KafkaUnreachableError, match="uthoriz"):
-        asked(monkeypatch, client, 30)
+@pytest.mark.parametrize(
+    ("code", "seconds", "said"),
+    [
+        (KafkaError.NOT_LEADER_FOR_PARTITION, 0.05, "cannot be reached"),  # not for ever
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, 30, "uthoriz"),  # which is final
+    ],
+)
+def test_what_is_refused_for_ever_or_for_good_is_an_error(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, code: int, seconds: float, said: str
+) -> None:
+    refuse_first(monkeypatch, *[code] * 1_000_000)
+    waiting = at.model_copy(update={"kafka_timeout": seconds})
+    with pytest.raises(KafkaUnreachableError, match=said):
+        offsets.watermarks(waiting, {"positions": 2}, committed=True)
 
 
 READ = Partition("positions", 0)
@@ -82,7 +74,7 @@ READ = Partition("positions", 0)
     "code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError._TRANSPORT]
 )
 def test_a_reader_waits_for_the_leader_of_its_partition(
-    monkeypatch: pytest.MonkeyPatch, code: int
+    at: Settings, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     consume, refusals = MemoryConsumer.consume, [code]
 
@@ -92,10 +84,8 @@ def test_a_reader_waits_for_the_leader_of_its_partition(
         return consume(reader, most, timeout)
 
     monkeypatch.setattr(MemoryConsumer, "consume", refused_first)
-    with memory_kafka(kafka_timeout=5) as kafka:
-        kafka.broker.create_topic(READ.topic, 1, {})
-        produce(kafka.settings, Outgoing(READ.topic, b"1", None, []))
-        assert [message.key() for message in read_to_end(kafka.settings, READ)] == [b"1"]
+    produce(at, Outgoing(READ.topic, b"1", None, [], READ.partition))
+    assert [message.key() for message in read_to_end(at, READ)] == [b"1"]
     assert refusals == []
 
 
@@ -105,3 +95,120 @@ def test_asking_for_a_topic_by_name_does_not_create_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(clients, "require_listening", lambda _: None)
     clients.admin(Settings())
     assert made[0]["allow.auto.create.topics"] is False
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> None:
+    """Let Kafka answer so many times with that error."""
+    answer, left = MemoryAdmin.describe_configs, [code] * times
+
+    def describe(*args: Any, **kwargs: Any) -> Any:
+        if left:
+            raise KafkaException(KafkaError(left.pop()))
+        return answer(*args, **kwargs)
+
+    monkeypatch.setattr(MemoryAdmin, "describe_configs", describe)
+
+
+@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_while_brokers_restart_it_is_asked_again(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    topic = at.topic("positions")
+    failing(monkeypatch, code, 2)
+    assert topic_configs(at, [topic])[topic]["cleanup.policy"] == "compact"
+    failing(monkeypatch, code, 1000)
+    with pytest.raises(KafkaUnreachableError):
+        topic_configs(at.model_copy(update={"kafka_timeout": 0.2}), [topic])
+
+
+def test_without_the_right_the_error_says_what_to_allow(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
+    with pytest.raises(ShardpostError, match=r"allow DescribeConfigs on topic\(s\) a, b for"):
+        topic_configs(at, ["b", "a"])
+
+
+ADDRESS = "kafka.test:9092"
+
+
+@dataclass
+class World:
+    """A time that passes by sleeping, and an address that is there up to some instant."""
+
+    now: float = 0
+    gone_at: float = float("inf")
+    back_at: float = float("inf")
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def why_nobody_listens(self, bootstrap: str, seconds: float) -> str | None:
+        assert (bootstrap, seconds) == (ADDRESS, 2)
+        return "connection refused" if self.gone_at <= self.now < self.back_at else None
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr(clients, "time", made)
+    monkeypatch.setattr(clients, "why_nobody_listens", made.why_nobody_listens)
+    monkeypatch.setattr(clients, "_found_listening", set())
+    return made
+
+
+def gives_up_after(world: World, waiting: Patience) -> float:
+    while not waiting.is_over:
+        world.sleep(1)
+    return world.now
+
+
+@pytest.fixture
+def waiting(world: World) -> Patience:
+    return Patience(Settings(bootstrap_servers=ADDRESS, kafka_timeout=60))
+
+
+@pytest.mark.parametrize(
+    ("gone_at", "back_at", "least", "most"),
+    [
+        (float("inf"), float("inf"), 61, 61),  # one that listens has the whole time
+        (10, float("inf"), 10 + clients.GONE_SECONDS, 44),  # one that is gone is given up soon
+        (10, 20, 61, 61),  # one that restarts has the whole time
+    ],
+)
+def test_kafka_is_waited_for_as_long_as_it_is_there(
+    world: World, waiting: Patience, gone_at: float, back_at: float, least: float, most: float
+) -> None:
+    world.gone_at, world.back_at = gone_at, back_at
+    assert least <= gives_up_after(world, waiting) <= most
+
+
+def test_after_progress_the_time_begins_again(world: World, waiting: Patience) -> None:
+    world.sleep(50)
+    waiting.progress()
+    assert waiting.seconds == 0
+    assert gives_up_after(world, waiting) == 111
+
+
+def test_before_the_first_request_nobody_is_waited_for(world: World) -> None:
+    world.gone_at = 0
+    with pytest.raises(clients.KafkaUnreachableError, match="connection refused"):
+        clients.require_listening(Settings(bootstrap_servers=ADDRESS))
+    assert world.now == 0
+
+
+def test_a_kafka_that_was_there_may_restart_and_is_then_gone_at_once(world: World) -> None:
+    settings = Settings(bootstrap_servers=ADDRESS)
+    clients.require_listening(settings)
+    world.gone_at, world.back_at = 0, 10
+    clients.require_listening(settings)
+    assert 10 <= world.now < 12
+    world.back_at = float("inf")
+    began = world.now
+    for _ in range(3):  # the first of them waits
+        with pytest.raises(clients.KafkaUnreachableError):
+            clients.require_listening(settings)
+    assert clients.GONE_SECONDS <= world.now - began < clients.GONE_SECONDS + 1

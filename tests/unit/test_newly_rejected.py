@@ -1,8 +1,7 @@
 """Letters of what only swapped tables reject; real Delta tables, Kafka in memory, no Spark."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -28,11 +27,12 @@ from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import Killed, at_step, killed
-from tests.support.histories import START, arrow, overwrite, snapshot
+from tests.support.histories import arrow, overwrite, rejected_row, snapshot
 from tests.support.how_far import some, up_to
 from tests.support.letter_world import header
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
+KAFKA = {"partitions": 1}
 OWN = (SHARE_HOLDERS.name, REJECTED_RECORDS.name)
 Rejected = dict[int, int]  # offset: snapshot
 
@@ -141,17 +141,13 @@ class World:
         return overwrite(self.settings, table, self._rows(offsets, 1))
 
     def _rows(self, offsets: set[int], number: int) -> list[dict[str, Any]]:
-        row = {"topic": self.settings.topic("positions"), "partition": 0, "timestamp": START}
-        row |= {"key": b"k", "value": b"{", "headers": [], "reason": "bad", "snapshot": number}
-        return [row | {"offset": offset} for offset in sorted(offsets)]
+        return [rejected_row("positions", offset, number) for offset in sorted(offsets)]
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(kafka: MemoryKafka) -> World:
     """Give a world without tables."""
-    with memory_kafka(partitions=1, home=tmp_path) as kafka:
-        apply_topics(kafka.settings)
-        yield World(kafka)
+    return World(kafka)
 
 
 NEW = "rejected_records.2"
@@ -230,7 +226,7 @@ ACTIONS = strategies.lists(
 
 
 @example_settings(
-    max_examples=up_to(15, quick=4),
+    max_examples=up_to(15, quick=2),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from shardpost.cli import run as shardpost
-from shardpost.commands import emails
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -26,11 +24,12 @@ from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import freeze, look, record
+from tests.support.written_weeks import freeze, frozen_row, look, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
 LAST = NEW.next
@@ -45,19 +44,13 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
         yield kafka
 
 
-def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
-    found = FrozenWeeks(settings).find(week)
-    assert found is not None
-    return found
-
-
 def request(week: IsoWeek, *arguments: str) -> Any:
     return email_request(week, *arguments, now=NOW)
 
 
 def is_complete(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether a kept week is read as it was frozen, at the version that its row names."""
-    frozen = row(settings, week)
+    frozen = frozen_row(settings, week)
     listed = [FrozenWeeks(settings).clients(frozen, shard) for shard in (0, 1)]
     member = FrozenWeeks(settings).member(frozen, "c1")
     assert member is not None
@@ -65,12 +58,16 @@ def is_complete(settings: Settings, week: IsoWeek) -> bool:
     return sorted([*listed[0], *listed[1]]) == sorted(CLIENTS) and member["email"] == "c1@x.example"
 
 
+def others_are_complete(settings: Settings) -> bool:
+    return is_complete(settings, NEW) and is_complete(settings, LAST)
+
+
 def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
     table = Path(path_of(settings, AUDIENCES))
     files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
     rows = FrozenWeeks(settings).recipients(week, AudienceFiles(settings).version())
-    return not files and not rows and row(settings, week).audience_erased_at is not None
+    return not files and not rows and frozen_row(settings, week).audience_erased_at is not None
 
 
 def log_text(settings: Settings) -> str:
@@ -84,8 +81,7 @@ def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings)
     assert result.postponed == {}
     assert result.warning is None
     assert is_gone(at, OLD)
-    assert is_complete(at, NEW)
-    assert is_complete(at, LAST)
+    assert others_are_complete(at)
     assert "x.example" not in log_text(at)
     again = erase_old_audiences(at, NOW)
     assert (again.weeks, again.files) == ([], 0)
@@ -115,13 +111,11 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
     at_step(monkeypatch, week_retention)(killed_at, killed)
     with pytest.raises(Killed):
         erase_old_audiences(at, NOW)
-    assert is_complete(at, NEW)
-    assert is_complete(at, LAST)
+    assert others_are_complete(at)
     erase_old_audiences(at, NOW)
     assert is_gone(at, OLD)
     assert "x.example" not in log_text(at)
-    assert is_complete(at, NEW)
-    assert is_complete(at, LAST)
+    assert others_are_complete(at)
 
 
 def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
@@ -159,8 +153,7 @@ def test_a_clock_that_is_ahead_erases_nothing_that_is_recent(at: Settings) -> No
     # Not even if one week was frozen by that clock.
     freeze(at, IsoWeek.last_ended(ahead), CLIENTS, ahead)
     assert erase_old_audiences(at, ahead).weeks == []
-    assert is_complete(at, NEW)
-    assert is_complete(at, LAST)
+    assert others_are_complete(at)
 
 
 def test_ages_are_those_of_a_model(at: Settings) -> None:
@@ -201,7 +194,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(at, OLD, "c2", DeliveryState.SENT)
-    known = row(at, OLD)
+    known = frozen_row(at, OLD)
     erase_old_audiences(at, NOW)
     find = FrozenWeeks.find
     answers = iter([known, known])
@@ -221,24 +214,20 @@ def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> N
 
 
 def test_the_status_of_the_week_says_that_its_audience_was_erased(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    at: Settings, shardpost: CommandLine
 ) -> None:
     erase_old_audiences(at, NOW)
-    monkeypatch.setattr(emails, "load", lambda: at)
-    assert shardpost(["emails", "--week", str(OLD)]) == 0
-    said = capsys.readouterr().out
+    of_week = ["emails", "--week", str(OLD)]
+    said = shardpost(*of_week)
     assert "all    3     0" in said
     assert "the audience of 2024-W30, 4 clients, was erased on 2026-11-23" in said
-    assert shardpost(["emails", "--week", str(OLD), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = shardpost.json(*of_week)
     assert document["audience_erased"] == {"at": NOW.isoformat(), "clients": 4}
     assert document["has_run"] is True
-    assert shardpost(["emails", "--week", str(OLD), "--state", "open"]) == 0
-    assert "2024-W30: 0 open" in capsys.readouterr().out
-    assert shardpost(["emails", "--week", str(OLD), "--client", "c0"]) == 0
-    assert "c0 got the e-mail of 2024-W30" in capsys.readouterr().out
-    assert shardpost(["emails", "--week", str(OLD), "--client", "c2"]) == 0
-    assert "whether it was in that week's audience is no longer known" in capsys.readouterr().out
+    assert "2024-W30: 0 open" in shardpost(*of_week, "--state", "open")
+    assert "c0 got the e-mail of 2024-W30" in shardpost(*of_week, "--client", "c0")
+    said = "whether it was in that week's audience is no longer known"
+    assert said in shardpost(*of_week, "--client", "c2")
 
 
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
-from tests.support.how_far import some
+from tests.support.at_step import Killed, at_step
+from tests.support.how_far import drawn, up_to
 from tests.support.letter_world import (
     START,
     append,
@@ -43,10 +44,6 @@ STORE: TopicName = "dead-letters"
 LOT: TopicName = "parking-lot"
 DAYS = 7
 KEYS = (b"a", b"b", b"c")
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 @dataclass
@@ -143,9 +140,10 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(kafka, tmp_path, now)
 
 
-def with_old_ones(world: World, count: int = 3) -> World:
+@pytest.fixture
+def aged(world: World) -> World:
     """Give a world with letters that were dealt with long ago, and others in the same files."""
-    for number in range(count):
+    for number in range(3):
         world.fail(number)
     world.put(Outgoing(STORE, b"7", b"malformed", []))
     world.append()
@@ -160,7 +158,7 @@ def with_old_ones(world: World, count: int = 3) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", some(range(8)))
+@pytest.mark.parametrize("seed", drawn(range(8)))
 def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - the same each time
     actions: list[Callable[[], object]] = [
@@ -183,7 +181,7 @@ def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> 
         return [b"7", *(f"positions-0-{number}".encode() for number in range(8))]
 
     world.sweep()
-    for number in range(60):
+    for number in range(up_to(60, quick=30)):
         draw.choice(actions)()
         if number % 3 == 0:
             world.check()
@@ -197,10 +195,9 @@ def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> 
 
 
 @pytest.mark.parametrize("year", [1, 9999])
-def test_letters_are_listed_since_any_time(world: World, year: int) -> None:
-    with_old_ones(world)
+def test_letters_are_listed_since_any_time(aged: World, year: int) -> None:
     since = START.replace(year=year)
-    found = current_letters(world.pruned, closed_since=since)
+    found = current_letters(aged.pruned, closed_since=since)
     assert len(found) == (6 if year == 1 else 3)
 
 
@@ -217,25 +214,23 @@ def test_a_later_name_stays_as_long_as_the_letter_that_it_closes() -> None:
     assert may_be_forgotten({"a", "a~0"}, [waiting, parked], {}) == {"a", "a~0"}
 
 
-def test_what_was_dealt_with_goes_and_what_is_open_stays(world: World) -> None:
-    with_old_ones(world)
-    before = world.rows(world.pruned)
-    done = world.prune()
+def test_what_was_dealt_with_goes_and_what_is_open_stays(aged: World) -> None:
+    before = aged.rows(aged.pruned)
+    done = aged.prune()
     assert (done.letters, done.rows, done.postponed) == (3, 6, {})
-    assert len(before) - len(world.rows(world.pruned)) == 6
-    states = {name: str(step.state) for name, step in current_letters(world.pruned).items()}
+    assert len(before) - len(aged.rows(aged.pruned)) == 6
+    states = {name: str(step.state) for name, step in current_letters(aged.pruned).items()}
     assert sorted(states.values()) == ["parked", "waiting", "waiting"]
-    assert life(world.pruned, "positions-0-0") == []
-    world.check()
-    assert world.prune().rows == 0
+    assert life(aged.pruned, "positions-0-0") == []
+    aged.check()
+    assert aged.prune().rows == 0
 
 
-def test_a_dry_run_says_what_would_go_and_changes_nothing(world: World) -> None:
-    with_old_ones(world)
-    before = world.rows(world.pruned)
-    done = remove_old(world.pruned, world.now[0], dry_run=True)
+def test_a_dry_run_says_what_would_go_and_changes_nothing(aged: World) -> None:
+    before = aged.rows(aged.pruned)
+    done = remove_old(aged.pruned, aged.now[0], dry_run=True)
     assert done.lines() == ["dead_letters: 3 resolved letters would be removed: 6 rows of 2 files"]
-    assert world.rows(world.pruned) == before
+    assert aged.rows(aged.pruned) == before
 
 
 def test_what_kafka_has_a_tombstone_of_stays_however_old(world: World) -> None:
@@ -252,15 +247,14 @@ def test_what_kafka_has_a_tombstone_of_stays_however_old(world: World) -> None:
     assert str(current_letters(world.pruned)["positions-0-0"].state) == "retried"
 
 
-def test_a_letter_that_comes_again_after_that_is_a_new_one(world: World) -> None:
-    with_old_ones(world)
-    world.prune()
-    world.fail(0)
-    assert str(world.open(world.pruned)["positions-0-0"].state) == "waiting"
-    world.wait(hours=1)
-    world.sweep()
-    world.check()
-    assert len(life(world.pruned, "positions-0-0")) == 2
+def test_a_letter_that_comes_again_after_that_is_a_new_one(aged: World) -> None:
+    aged.prune()
+    aged.fail(0)
+    assert str(aged.open(aged.pruned)["positions-0-0"].state) == "waiting"
+    aged.wait(hours=1)
+    aged.sweep()
+    aged.check()
+    assert len(life(aged.pruned, "positions-0-0")) == 2
 
 
 def test_what_kafka_has_only_a_report_of_that_was_dropped_stays(world: World) -> None:
@@ -341,38 +335,35 @@ def test_a_clock_that_is_ahead_makes_no_letter_old(world: World) -> None:
     assert world.prune().letters == 0
 
 
-def test_steps_by_a_clock_that_is_a_year_ahead_make_no_letter_old(world: World) -> None:
-    at = world.pruned.model_copy(update={"letter_days": 365})
-    with_old_ones(world)
-    world.wait(days=366)
-    world.fail(92)
-    world.append()
-    assert remove_old(at, world.now[0] + timedelta(hours=1)).letters == 0
-    world.wait(days=-366)
-    assert remove_old(at, world.now[0]).letters == 0
+def test_steps_by_a_clock_that_is_a_year_ahead_make_no_letter_old(aged: World) -> None:
+    at = aged.pruned.model_copy(update={"letter_days": 365})
+    aged.wait(days=366)
+    aged.fail(92)
+    aged.append()
+    assert remove_old(at, aged.now[0] + timedelta(hours=1)).letters == 0
+    aged.wait(days=-366)
+    assert remove_old(at, aged.now[0]).letters == 0
     for _ in range(12):  # by a clock that is right
-        world.wait(days=30)
-        world.fail(93)
-        world.append()
-    assert remove_old(at, world.now[0]).letters == 3
+        aged.wait(days=30)
+        aged.fail(93)
+        aged.append()
+    assert remove_old(at, aged.now[0]).letters == 3
 
 
-def test_a_store_that_was_emptied_makes_no_letter_old(world: World) -> None:
-    with_old_ones(world)
-    require_stores(world.pruned, STORE, LOT)
-    world.kafka.broker.delete_topic(STORE)
-    apply_topics(world.pruned)
-    before = world.rows(world.pruned)
+def test_a_store_that_was_emptied_makes_no_letter_old(aged: World) -> None:
+    require_stores(aged.pruned, STORE, LOT)
+    aged.kafka.broker.delete_topic(STORE)
+    apply_topics(aged.pruned)
+    before = aged.rows(aged.pruned)
     with pytest.raises(ShardpostError, match="it was deleted and created again"):
-        world.prune()
-    assert world.rows(world.pruned) == before
+        aged.prune()
+    assert aged.rows(aged.pruned) == before
 
 
 def test_killed_between_two_steps_it_has_removed_whole_letters_or_none(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    aged: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_old_ones(world)
-    before = len(world.rows(world.pruned))
+    before = len(aged.rows(aged.pruned))
     found = []
     for at in range(1, 10):
         left = itertools.count(1)
@@ -383,9 +374,9 @@ def test_killed_between_two_steps_it_has_removed_whole_letters_or_none(
 
         monkeypatch.setattr(removal, "step", killed)
         with suppress(Killed):
-            world.prune()
-        found.append(len(world.rows(world.pruned)))
-        world.check()
+            aged.prune()
+        found.append(len(aged.rows(aged.pruned)))
+        aged.check()
         if found[-1] < before:
             break
     # Once for each file that is written, and before the commit: nothing; after it, all.
@@ -393,53 +384,47 @@ def test_killed_between_two_steps_it_has_removed_whole_letters_or_none(
 
 
 def test_beside_a_sweep_that_is_first_it_tries_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    aged: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_old_ones(world)
+    def swept() -> None:
+        aged.fail(5)
+        aged.append()
 
-    def swept(name: str) -> None:
-        if name == "remove letters" and not world.open(world.pruned).keys() & {"positions-0-5"}:
-            world.fail(5)
-            world.append()
-
-    monkeypatch.setattr(removal, "step", swept)
-    assert world.prune().letters == 3
-    world.check()
+    at_step(monkeypatch, removal)("remove letters", swept)
+    assert aged.prune().letters == 3
+    assert "positions-0-5" in aged.open(aged.pruned)
+    aged.check()
 
 
 def test_beside_one_sweep_after_the_other_it_gives_way(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    aged: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_old_ones(world)
     numbers = iter(range(20, 40))
 
     def swept(name: str) -> None:
         if name == "remove letters":
-            world.fail(next(numbers))
-            world.append()
+            aged.fail(next(numbers))
+            aged.append()
 
     monkeypatch.setattr(removal, "step", swept)
-    done = world.prune()
+    done = aged.prune()
     assert (done.letters, [*done.postponed]) == (0, ["dead_letters"])
-    world.check()
+    aged.check()
 
 
-def test_a_sweep_that_is_second_appends_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_old_ones(world)
-    world.fail(5)
+def test_a_sweep_that_is_second_appends_again(aged: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    aged.fail(5)
     appending = letters_table.append
     done: list[removal.OldLetters] = []
 
     def beside(*arguments: object) -> None:
         if not done:
-            done.append(world.prune())
+            done.append(aged.prune())
         appending(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(letters_table, "append", beside)
-    assert append(world.pruned) == 1
+    assert append(aged.pruned) == 1
     assert done[0].letters == 3
-    assert str(current_letters(world.pruned)["positions-0-5"].state) == "waiting"
-    world.append()
-    world.check()
+    assert str(current_letters(aged.pruned)["positions-0-5"].state) == "waiting"
+    aged.append()
+    aged.check()

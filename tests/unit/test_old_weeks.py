@@ -1,6 +1,5 @@
 """Old weeks leave the ledger, and whatever happens meanwhile, nobody is mailed twice."""
 
-import json
 import random
 import shutil
 from collections import Counter
@@ -12,14 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.cli import run as shardpost
-from shardpost.commands import emails
 from shardpost.delta.query import path_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import closed_weeks, week_retention
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_run import run
@@ -36,10 +32,11 @@ from shardpost.weekly_email.model.week_tables import (
 )
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import begin, freeze, look, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
@@ -128,9 +125,7 @@ def test_a_week_that_has_its_audience_is_not_closed(kafka: MemoryKafka) -> None:
 
 @pytest.mark.parametrize("killed_at", some(STEPS, 2))
 def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
-    at: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    killed_at: str,
+    at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     at_step(monkeypatch, week_retention)(killed_at, killed)
     with pytest.raises(Killed):
@@ -142,9 +137,7 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
 
 @pytest.mark.parametrize("begins_at", some(STEPS, 2))
 def test_a_sender_that_begins_at_any_step_mails_nobody_again(
-    at: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    begins_at: str,
+    at: Settings, monkeypatch: pytest.MonkeyPatch, begins_at: str
 ) -> None:
     found: list[list[str]] = []
     at_step(monkeypatch, week_retention)(begins_at, lambda: found.append(mailed_again(at)))
@@ -155,8 +148,7 @@ def test_a_sender_that_begins_at_any_step_mails_nobody_again(
 
 
 def test_a_sender_on_another_machine_that_takes_over_a_shard_stops_the_close(
-    at: Settings,
-    monkeypatch: pytest.MonkeyPatch,
+    at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fence = Ledger.fence
 
@@ -218,15 +210,14 @@ def test_tables_of_an_older_backup_do_not_open_it(kafka: MemoryKafka, tmp_path: 
 
 
 def test_a_ledger_that_was_lost_does_not_open_it(
-    kafka: MemoryKafka, at: Settings, monkeypatch: pytest.MonkeyPatch
+    kafka: MemoryKafka, at: Settings, shardpost: CommandLine
 ) -> None:
     close_old_weeks(at, NOW)
     kafka.broker.delete_topic(LEDGER)
     kafka.broker.create_topic(LEDGER, 3, {"cleanup.policy": "compact"})
     with pytest.raises(WeekClosedError, match=CLOSED):
         check(request(), at)
-    monkeypatch.setattr(emails, "load", lambda: at)
-    assert shardpost(["emails", "accept-ledger", "--week", str(OLD), "--why", "x"]) == 1
+    shardpost("emails", "accept-ledger", "--week", str(OLD), "--why", "x", code=1)
 
 
 def test_more_partitions_do_not_open_it(kafka: MemoryKafka, at: Settings) -> None:
@@ -239,9 +230,8 @@ def test_more_partitions_do_not_open_it(kafka: MemoryKafka, at: Settings) -> Non
 
 
 def test_a_week_that_was_begun_early_and_never_frozen_is_closed_for_good(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+    with mailed_home(tmp_path, (), ()) as kafka:
         at = kafka.settings
-        apply_topics(at)
         begin(at, OLD, OLD.start)
         record(at, OLD, "c0", DeliveryState.SENT)
         for week in (NEW, LAST):
@@ -266,35 +256,27 @@ def test_a_clock_that_is_ahead_closes_nothing_that_is_recent(kafka: MemoryKafka)
 
 
 def test_a_clock_that_is_ahead_closes_no_weeks_that_were_begun_early(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+    with mailed_home(tmp_path, (), ()) as kafka:
         at = kafka.settings
-        apply_topics(at)
         for week in (NEW, LAST):
             begin(at, week, week.start)
             record(at, week, "c0", DeliveryState.SENT)
         assert close_old_weeks(at, NOW + timedelta(days=3650)).weeks == []
 
 
-def test_what_is_said_of_the_week(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_said_of_the_week(at: Settings, shardpost: CommandLine) -> None:
     close_old_weeks(at, NOW)
-    monkeypatch.setattr(emails, "load", lambda: at)
     of_week = ["emails", "--week", str(OLD)]
-    assert shardpost(of_week) == 0
-    said = capsys.readouterr().out
+    said = shardpost(*of_week)
     assert "all    3     0       1        0           0" in said
     assert CLOSED in said
-    assert shardpost([*of_week, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = shardpost.json(*of_week)
     assert [shard["sent"] for shard in document["shards"]] == [2, 1]
     assert CLOSED in document["closed"]
     for more in (["--client", "c0"], ["--state", "sent"]):
-        assert shardpost([*of_week, *more]) == 0
-        assert CLOSED in capsys.readouterr().out
+        assert CLOSED in shardpost(*of_week, *more)
     named = ["--week", str(OLD), "--client", "c2", "--as", "open", "--why", "x"]
-    assert shardpost(["emails", "resolve", *named]) == 1
-    assert CLOSED in capsys.readouterr().err
+    assert CLOSED in shardpost.refused("emails", "resolve", *named, code=1)
 
 
 @dataclass
@@ -360,8 +342,7 @@ def test_in_random_histories_nobody_is_mailed_twice(
         if chance.random() < 0.15:
             raise Killed
 
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
+    with mailed_home(tmp_path, (), ()) as kafka:
         weeks = [IsoWeek(2024, number) for number in range(30, 34)]
         history = History(kafka, chance, weeks, tmp_path / "backup")
         history.begin()

@@ -1,9 +1,9 @@
-"""Kafka's placement of keys, and the order of a key's records over its partitions."""
+"""Kafka's placement of keys, formats of commits and releases, the Java client's settings."""
 
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model.record_order import (
     MAX_GENERATION,
     MAX_PARTITIONS,
@@ -13,7 +13,13 @@ from shardpost.holders.model.record_order import (
     require_orderable,
     seq_of,
 )
+from shardpost.kafka.broker_version import metadata_level, request
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.partitioning import murmur2, partition_of, partition_of_group
+from shardpost.kafka.releases import release
+from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
+from shardpost.lag.partition_sizes import sizes_in
 
 KEYS = strategies.text(max_size=20)
 
@@ -106,3 +112,158 @@ def test_a_group_is_in_the_partition_of_javas_hash() -> None:
     assert partition_of_group("a", 50) == 97 % 50
     assert partition_of_group("hello", 50) == 99_162_322 % 50
     assert partition_of_group("shardpost", 1) == 0
+
+
+P = TopicPartition("t", 7)
+AT = 1_800_000_000_000
+TIME = AT.to_bytes(8)
+COMMIT_KEY = b"\0\1" + b"\0\1g" + b"\0\1t" + b"\0\0\0\7"
+GROUP_KEY = b"\0\2" + b"\0\1g"
+OFFSET = (41).to_bytes(8)
+
+
+def commits(*records: tuple[bytes, bytes | None]) -> OffsetCommits:
+    found = OffsetCommits()
+    for key, value in records:
+        found.add(key, value)
+    return found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\0\0" + OFFSET + b"\0\3abc" + TIME,
+        b"\0\1" + OFFSET + b"\0\0" + TIME + TIME,
+        b"\0\2" + OFFSET + b"\xff\xff" + TIME,
+        b"\0\3" + OFFSET + b"\0\0\0\1" + b"\0\0" + TIME,
+        b"\0\4" + OFFSET + b"\0\0\0\1" + b"\4abc" + TIME + b"\0",
+        b"\0\4" + OFFSET + b"\0\0\0\1" + b"\xac\2" + b"x" * 299 + TIME + b"\0",
+    ],
+    ids=["0", "1", "2", "3", "4", "4 with a long text"],
+)
+def test_the_time_of_a_commit_is_read_in_every_version(value: bytes) -> None:
+    assert commits((COMMIT_KEY, value)).committed_at("g", P) == AT
+
+
+def test_the_older_version_of_the_key_is_known_too() -> None:
+    key = b"\0\0" + COMMIT_KEY[2:]
+    assert commits((key, b"\0\0" + OFFSET + b"\0\0" + TIME)).committed_at("g", P) == AT
+
+
+def test_a_tombstone_forgets_a_commit() -> None:
+    value = b"\0\3" + OFFSET + b"\0\0\0\1" + b"\0\0" + TIME
+    assert commits((COMMIT_KEY, value), (COMMIT_KEY, None)).committed_at("g", P) is None
+
+
+def test_other_groups_and_partitions_are_not_known() -> None:
+    found = commits((COMMIT_KEY, b"\0\2" + OFFSET + b"\0\0" + TIME))
+    assert found.committed_at("h", P) is None
+    assert found.committed_at("g", TopicPartition("t", 8)) is None
+
+
+def test_a_group_that_had_members_says_since_when_it_is_empty() -> None:
+    rest = b"\0\0\0\5" + b"\xff\xff" + b"\xff\xff" + TIME + b"\0\0\0\0"
+    assert commits((GROUP_KEY, b"\0\3\0\x08consumer" + rest)).empty_since("g") == AT
+    assert commits((GROUP_KEY, b"\0\3\0\0" + rest)).empty_since("g") is None
+    flexible = b"\0\4\x09consumer\0\0\0\5\0\0" + TIME + b"\1\0"
+    assert commits((GROUP_KEY, flexible)).empty_since("g") == AT
+    assert commits().empty_since("g") is None
+
+
+@pytest.mark.parametrize("value", [b"\0\5" + OFFSET, b"\0\3" + OFFSET, b"", b"\0\0\0\0"])
+def test_another_format_is_refused(value: bytes) -> None:
+    if not value:
+        assert commits((COMMIT_KEY, value)).committed_at("g", P) is None
+        return
+    with pytest.raises(UnknownFormatError):
+        commits((COMMIT_KEY, value)).committed_at("g", P)
+
+
+def test_sizes_are_read_from_what_the_java_client_prints() -> None:
+    answer = (
+        "{1={/data=LogDirDescription(replicaInfos={a-b-7=ReplicaInfo(size=11, offsetLag=0,"
+        " isFuture=false), c-0=ReplicaInfo(size=5, offsetLag=0, isFuture=true)}, error=null)},"
+        " 2={/data=LogDirDescription(replicaInfos={a-b-7=ReplicaInfo(size=12, offsetLag=0,"
+        " isFuture=false)}, error=null)}}"
+    )
+    wanted = [TopicPartition("a-b", 7), TopicPartition("c", 0), TopicPartition("b", 7)]
+    assert sizes_in(answer, wanted) == {TopicPartition("a-b", 7): 12}
+
+
+# Two APIs, one with a tag; then the throttle time, and the tagged fields: the supported features.
+APIS = b"\x03" + b"\x00\x00\x00\x00\x00\x0d\x00" + b"\x00\x01\x00\x04\x00\x12\x01\x05\x02ab"
+FEATURES = b"\x03" + b"\x06share\x00\x00\x00\x01\x00" + b"\x11metadata.version\x00\x07\x00\x1d\x00"
+# In force: the highest level comes first.
+IN_FORCE = b"\x02" + b"\x11metadata.version\x00\x1b\x00\x1b\x00"
+
+
+def answer(*tagged: tuple[int, bytes]) -> bytes:
+    fields = b"".join(bytes([tag, len(value)]) + value for tag, value in tagged)
+    return b"\0\0\0\x01" + b"\0\0" + APIS + b"\0\0\0\0" + bytes([len(tagged)]) + fields
+
+
+def test_the_level_is_read_out_of_the_supported_features() -> None:
+    assert metadata_level(answer((0, FEATURES))) == 29
+    assert metadata_level(answer((0, FEATURES), (1, b"\0" * 8), (2, IN_FORCE))) == 29
+    assert metadata_level(answer((1, b"\0" * 8))) is None
+    assert metadata_level(answer()) is None
+
+
+def test_a_broker_that_does_not_know_the_request_says_nothing() -> None:
+    assert metadata_level(b"\0\0\0\x01" + b"\0\x23" + APIS) is None
+
+
+@pytest.mark.parametrize("other", [b"", b"\0\0\0\x01\0", b"HTTP/1.1 400 Bad Request\r\n"])
+def test_what_is_no_answer_of_kafka_is_an_error(other: bytes) -> None:
+    with pytest.raises(OSError, match="expected an answer of Kafka"):
+        metadata_level(other)
+
+
+def test_an_answer_that_is_cut_off_is_an_error() -> None:
+    whole = answer((1, b"\0" * 8))
+    for size in range(6, len(whole)):
+        with pytest.raises(OSError, match="one that is cut off"):
+            metadata_level(whole[:size])
+    with pytest.raises(OSError, match="one that is cut off"):
+        metadata_level(whole[:6] + b"\xff" * 10_000)
+
+
+def test_a_level_belongs_to_a_release() -> None:
+    assert [release(level) for level in (7, 25, 27, 29, 30, 40)] == [
+        "3.9 or older",
+        "4.0",
+        "4.1",
+        "4.2",
+        "4.3 or newer",
+        "4.3 or newer",
+    ]
+
+
+def test_a_request_says_its_own_length() -> None:
+    found = request()
+    assert int.from_bytes(found[:4]) == len(found) - 4
+
+
+def test_a_login_becomes_a_jaas_line_with_its_quotes_escaped() -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": 'a"b\\c',
+        "ssl.ca.location": "/ca.pem",
+    }
+    assert java_settings(given) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required"
+            ' username="me" password="a\\"b\\\\c";'
+        ),
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.truststore.type": "PEM",
+    }
+
+
+def test_a_setting_that_java_does_not_have_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match="SHARDPOST_KAFKA__QUEUE_BUFFERING_MAX_MS"):
+        java_settings({"queue.buffering.max.ms": "5"})

@@ -3,6 +3,7 @@
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,19 +19,19 @@ from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.unread import Look
 from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Record
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT, document_of
 from shardpost.spark.submit import submit
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.letter_world import committed
+from tests.support.memory_kafka import MemoryKafka
 
 KAFKA = {"partitions": SHARDS}
 
 
-@pytest.fixture
-def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail if a job is submitted."""
 
     def refuse(*command: object, **_: object) -> None:
@@ -39,7 +40,6 @@ def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", refuse)
 
 
-@pytest.mark.usefixtures("without_java")
 def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> None:
     before = commit_snapshot(kafka)
     code, result = submit(kafka.settings, COMPACT_POSITIONS)
@@ -53,7 +53,6 @@ def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> No
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
 
-@pytest.mark.usefixtures("without_java")
 def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,7 +80,6 @@ def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     )  # there is more to read
 
 
-@pytest.mark.usefixtures("without_java")
 def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,7 +95,6 @@ def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
     assert "by a clock that was ahead" not in caplog.text
 
 
-@pytest.mark.usefixtures("without_java")
 def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,27 +118,17 @@ def test_with_a_new_record_a_compaction_needs_spark_and_nothing_is_changed(
     assert published(kafka) == {}
 
 
-def test_a_first_compaction_needs_spark(kafka: MemoryKafka) -> None:
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
-
-
-def test_for_another_country_a_compaction_needs_spark(kafka: MemoryKafka) -> None:
-    commit_snapshot(kafka)
-    settings = kafka.settings.model_copy(update={"country": "GB"})
+def test_a_first_compaction_one_of_another_country_and_a_reconciliation_need_spark(
+    kafka: MemoryKafka,
+) -> None:
+    settings, reconcile = kafka.settings, document_of(CompactionRequest(reconcile=True))
     assert COMPACT_POSITIONS.without_spark(settings, BY_DEFAULT) is None
-
-
-def test_a_reconciliation_needs_spark(kafka: MemoryKafka) -> None:
     commit_snapshot(kafka)
-    assert (
-        RECONCILE_POSITIONS.without_spark(
-            kafka.settings, document_of(CompactionRequest(reconcile=True))
-        )
-        is None
-    )
+    british = settings.model_copy(update={"country": "GB"})
+    assert COMPACT_POSITIONS.without_spark(british, BY_DEFAULT) is None
+    assert RECONCILE_POSITIONS.without_spark(settings, reconcile) is None
 
 
-@pytest.mark.usefixtures("without_java")
 def test_beside_a_running_compaction_one_that_may_not_wait_ends(kafka: MemoryKafka) -> None:
     commit_snapshot(kafka)
     settings = kafka.settings.model_copy(update={"lock_wait": 0.0})
@@ -150,7 +137,6 @@ def test_beside_a_running_compaction_one_that_may_not_wait_ends(kafka: MemoryKaf
         submit(settings, COMPACT_POSITIONS)
 
 
-@pytest.mark.usefixtures("without_java")
 def test_tables_that_cannot_be_written_are_one_line(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,27 +150,14 @@ def test_tables_that_cannot_be_written_are_one_line(
 
 
 def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    at: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise ShardpostError("the group is not empty")
-
-    with memory_kafka() as kafka:
-        for topic in ("positions", "clients", "exchanges", "retries"):
-            kafka.broker.create_topic(topic, 2, {"cleanup.policy": "compact"})
-        settings = kafka.settings
-        topics = [*input_topics(settings), *retry_topics(settings)]
-        counts = topic_metadata.partition_counts(settings, topics)
-        found = Inputs(settings).unread(Look(datetime.now(UTC), None, counts))
-        monkeypatch.setattr(offsets, "commit_offsets", refuse)
-        results._commit_offsets(settings, found)
+    counts = topic_metadata.partition_counts(at, [*input_topics(at), *retry_topics(at)])
+    found = Inputs(at).unread(Look(datetime.now(UTC), None, counts))
+    refused = Mock(side_effect=ShardpostError("the group is not empty"))
+    monkeypatch.setattr(offsets, "commit_offsets", refused)
+    results._commit_offsets(at, found)
     assert "shardpost-compaction were not committed: the group is not empty" in caplog.text
-
-
-def letters(kafka: MemoryKafka) -> list[Record]:
-    topic = kafka.settings.topic("dead-letters")
-    count = topic_metadata.partition_counts(kafka.settings, [topic])[topic]
-    return [r for n in range(count) for r in kafka.committed(TopicPartition(topic, n))]
 
 
 def renamed(settings: Settings, *topics: str) -> Settings:
@@ -192,7 +165,6 @@ def renamed(settings: Settings, *topics: str) -> Settings:
     return settings.model_copy(update={f"topic_{topic}": f"no-{topic}" for topic in topics})
 
 
-@pytest.mark.usefixtures("without_java")
 def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
     kafka: MemoryKafka,
 ) -> None:
@@ -204,7 +176,6 @@ def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
     assert (code, result["too_large"], result["published"]) == (0, 0, 0)
 
 
-@pytest.mark.usefixtures("without_java")
 def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_right(
     kafka: MemoryKafka,
 ) -> None:
@@ -232,7 +203,7 @@ def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> Non
     assert f"snapshot {view.number} is committed" in str(found.value)
     assert "left to do: publishing to no-share_holders. " in str(found.value)
     assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
-    assert [letter.value for letter in letters(kafka)] == [b"{"]
+    assert [one.value for one in committed(kafka.settings, "dead-letters")] == [b"{"]
     code, done = results.publish_and_send(kafka.settings, view)
     assert (code, done["published"], done["letters"]) == (0, 1, 0)
 

@@ -1,7 +1,7 @@
 """What a run of the weekly e-mail refuses before it freezes or mails anything; no JVM."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,13 +10,17 @@ from shardpost.delta.snapshot import NEVER, IncompleteLook
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
+from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_run import prepare, run, why_skip
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from tests.support import written_weeks
+from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.email_requests import email_request
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka
@@ -37,6 +41,12 @@ def freeze(settings: Settings) -> None:
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
     return email_request(WEEK, *arguments, now=now)
+
+
+def refused(settings: Settings, *arguments: str, now: datetime = NOW) -> str:
+    with pytest.raises(ShardpostError) as raised:
+        prepared(settings, *arguments, now=now)
+    return str(raised.value)
 
 
 def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
@@ -65,17 +75,15 @@ def test_a_cleared_job_of_an_early_run_is_checked_by_the_time_it_runs_at(at: Set
     look(at, EARLY)
     as_of = ("--early", "--as-of", EARLY.isoformat())
     late = EARLY + timedelta(seconds=at.mail_snapshot_age + 1)
-    with pytest.raises(ShardpostError, match="clients may have unsubscribed since"):
-        prepared(at, *as_of, now=late)
+    assert "clients may have unsubscribed since" in refused(at, *as_of, now=late)
     look(at, NOW)
-    with pytest.raises(ShardpostError, match="--early is for a week still running"):
-        prepared(at, *as_of)
+    assert "--early is for a week still running" in refused(at, *as_of)
 
 
 def test_early_needs_a_snapshot_of_the_week(at: Settings) -> None:
     look(at, WEEK.start - timedelta(seconds=1))
-    with pytest.raises(ShardpostError, match="run `shardpost compact` first"):
-        prepared(at, "--early", now=WEEK.start + timedelta(seconds=1))
+    said = refused(at, "--early", now=WEEK.start + timedelta(seconds=1))
+    assert "run `shardpost compact` first" in said
 
 
 @pytest.mark.parametrize("mode", REAL_MODES)
@@ -87,10 +95,8 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     if is_frozen:
         freeze(at)
     late = NOW + timedelta(seconds=at.mail_snapshot_age + 1)
-    with pytest.raises(
-        ShardpostError, match=r"clients may have unsubscribed since: run `shardpost compact` first"
-    ):
-        prepared(at, *mode, now=late)
+    said = "clients may have unsubscribed since: run `shardpost compact` first"
+    assert said in refused(at, *mode, now=late)
     assert (FrozenWeeks(at).find(WEEK) is not None) == is_frozen
     assert len(ledger_guard.list_marks(at)) == is_frozen
     assert prepared(at, "--dry-run", now=late)
@@ -117,10 +123,7 @@ def test_a_snapshot_of_the_future_covers_nothing(
 
 def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settings) -> None:
     look(at, NEVER)
-    with pytest.raises(
-        ShardpostError, match="was never confirmed to have all records of its inputs"
-    ):
-        prepared(at)
+    assert "was never confirmed to have all records of its inputs" in refused(at)
     before = WEEK.end - timedelta(hours=1)
     hidden = IncompleteLook(NOW, {}, read_at=NOW)
     snapshots.update_looked_at(at, snapshots.current(at).with_looked_at(before, incomplete=hidden))
@@ -146,8 +149,7 @@ def test_early_mails_mark_the_ledger_for_the_run_after_the_weeks_end(kafka: Memo
     kafka.broker.delete_topic("weekly-emails")
     apply_topics(kafka.settings)
     look(kafka.settings, NOW)
-    with pytest.raises(ShardpostError, match="week 2026-W47: topic weekly-emails"):
-        prepared(kafka.settings)
+    assert "week 2026-W47: topic weekly-emails" in refused(kafka.settings)
 
 
 @pytest.mark.parametrize("mode", EVERY_MODE)
@@ -159,8 +161,7 @@ def test_a_ledger_that_was_recreated_stops_every_mode_before_the_freeze(
     prepared(kafka.settings)
     kafka.broker.delete_topic("weekly-emails")
     apply_topics(kafka.settings)
-    with pytest.raises(ShardpostError, match="deleted and created again"):
-        prepared(kafka.settings, *mode)
+    assert "deleted and created again" in refused(kafka.settings, *mode)
 
 
 @pytest.mark.parametrize(
@@ -218,3 +219,78 @@ def test_a_run_beside_another_of_the_same_shards_is_refused(at: Settings) -> Non
     freeze(at)
     with LedgerGuard(at, WEEK).locked([1]), pytest.raises(LockedError):
         run(request(), at)
+
+
+LAST = "2020-W47"
+OLD = IsoWeek.parse(LAST)
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("spark-submit was started")
+
+    monkeypatch.setattr(submit, "submit", never)
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--week", "2026-W60"), 2, "week 2026-W60: there is no such week"),
+        (("--week", LAST, "--shards", "x"), 2, "shards 'x': expected a form such as"),
+        (("--week", LAST, "--shards", "-x"), 2, "shards '-x': expected a form such as"),
+        (("--week", LAST, "--shards", "3-1"), 2, "expected the lower number first"),
+        (("--week", LAST, "--shards", "0-99"), 2, "shards '0-99': expected 0 to 1, found 0-99"),
+        (("--week", LAST, "--early"), 1, "--early is for a week still running"),
+        (("--week", "9000-W01"), 1, "has not begun"),
+        (("--week", LAST), 1, "`shardpost compact`"),
+        (("--week", LAST, "--again", "failed"), 1, "`shardpost compact`"),
+        (("--week", LAST, "--again", "Suppressed"), 1, "`shardpost compact`"),
+        (("--week", LAST, "--again", "sent"), 2, "--again"),
+    ],
+)
+def test_what_can_be_known_without_spark_is_refused_without_it(
+    shardpost: CommandLine, arguments: tuple[str, ...], code: int, said: str, dry: tuple[str, ...]
+) -> None:
+    found, out, err = shardpost.answer("email", *arguments, *dry)
+    assert (found, out, said in err) == (code, "", True), err
+
+
+def test_bad_shards_are_refused_without_kafka_too(settings: Settings) -> None:
+    shardpost = CommandLineHere(settings.environ())
+    said = shardpost.refused("email", "--week", LAST, "--shards", "x", code=2)
+    assert "expected a form such as" in said
+
+
+def pruned(settings: Settings, history_from: datetime) -> None:
+    """Commit a snapshot of now whose histories were pruned up to a time."""
+    made = replace(snapshot(1, {}), looked_at=datetime.now(UTC), history_from=history_from)
+    snapshots.commit(settings, made)
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_week_whose_history_was_pruned_and_that_is_not_frozen_is_refused(
+    at: Settings, shardpost: CommandLine, dry: tuple[str, ...]
+) -> None:
+    pruned(at, OLD.end + timedelta(milliseconds=1))
+    code, out, err = shardpost.answer("email", "--week", LAST, *dry)
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert "week 2020-W47 is not frozen, and its holders can no longer be computed" in err
+    assert "snapshot 1 has the whole history from 2020-11-23T00:00:00.001000+00:00" in err
+    assert "SHARDPOST_HISTORY_DAYS" in err
+    assert ledger_guard.list_marks(at) == []
+
+
+@pytest.mark.parametrize("mode", ["--dry-run", "--freeze-only"])
+def test_a_week_is_mailed_whose_history_is_whole_or_that_was_frozen_before(
+    at: Settings, mode: str
+) -> None:
+    request = email_request(OLD, mode, now=datetime.now(UTC))
+    pruned(at, OLD.end)
+    assert check(request, at)[0].frozen is None
+    later = replace(snapshots.current(at), number=2, history_from=OLD.end + timedelta(days=9))
+    snapshots.commit(at, later)
+    begin(at, OLD, OLD.end)
+    frozen = written_weeks.freeze(at, OLD, ["c1"], OLD.end)
+    assert check(request, at)[0].frozen == frozen

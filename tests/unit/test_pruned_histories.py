@@ -11,16 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from shardpost import tables
-from shardpost.cli import run as shardpost
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
-from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot, latest_certain_time
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.model.as_of import holders, position_sort_key
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.holders.queries import HoldersQuery, query_holders
@@ -28,17 +24,19 @@ from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.command_line import CommandLineHere
 from tests.support.histories import (
     START,
     Batch,
     close,
     country_of,
+    held_by,
     holders_of,
     put,
     reject,
     retry,
 )
-from tests.support.how_far import up_to
+from tests.support.how_far import drawn, some, up_to
 from tests.support.random_histories import LAYERED_BATCHES
 
 NOW = START + timedelta(days=900)
@@ -64,13 +62,8 @@ def held(world: AppendedHistories, as_of: datetime | None) -> dict[str, list[str
     return held_by(world.opened(), as_of)
 
 
-def held_by(tables: OpenedTables, as_of: datetime | None) -> dict[str, list[str]]:
-    found = tables.rows(holders("US", as_of))
-    return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
-
-
-@pytest.mark.parametrize(("at_once", "bytes_at_once"), [(3, 1), (1_000_000, 1_000_000)])
-@settings(max_examples=up_to(25, quick=6))
+@pytest.mark.parametrize(("at_once", "bytes_at_once"), drawn([(3, 1), (10**6, 10**6)]))
+@settings(max_examples=up_to(25, quick=3))
 @given(LAYERED_BATCHES, strategies.lists(strategies.integers(0, 10), min_size=5, max_size=5))
 def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
     at_once: int, bytes_at_once: int, batches: Sequence[Batch], horizons: Sequence[int]
@@ -162,21 +155,19 @@ def test_a_time_before_the_horizon_is_refused(world: AppendedHistories) -> None:
 
 
 def test_the_commands_say_so_and_json_is_what_the_contract_names(
-    world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: AppendedHistories,
 ) -> None:
-    monkeypatch.setattr(tables, "load", lambda: world.settings)
-    assert shardpost(["explain", "c2"]) == 0
-    assert "pruned" not in capsys.readouterr().err
+    shardpost = CommandLineHere(world.settings.environ())
+    assert "pruned" not in shardpost.answer("explain", "c2")[2]
     pruned(world.settings, hour(5))
-    assert shardpost(["explain", "c2"]) == 0
-    assert "records before 2026-11-16 05:00 UTC that later ones" in capsys.readouterr().err
-    assert shardpost(["snapshots"]) == 0
+    code, _, said = shardpost.answer("explain", "c2")
+    assert (code, "records before 2026-11-16 05:00 UTC that later ones" in said) == (0, True)
     said = "the newest has the whole history from 2026-11-16 05:00 UTC on"
-    assert said in capsys.readouterr().out
+    assert said in shardpost("snapshots")
     assert "history_from" not in snapshots.current(world.settings).as_json()
 
 
-@pytest.mark.parametrize("killed_at", STEPS)
+@pytest.mark.parametrize("killed_at", some(STEPS, 2))
 def test_killed_at_any_step_all_is_there_and_the_next_run_goes_on(
     world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:

@@ -155,16 +155,6 @@ def test_records_that_kafka_deleted_are_published_again_once_also_with_nothing_n
     assert published(kafka) == whole(many())
 
 
-def test_records_that_were_all_deleted_are_published_again(kafka: MemoryKafka) -> None:
-    view = held(kafka, 1, many())
-    publish(kafka.settings, view)
-    for log in logs(kafka):
-        log.delete_before(log.end)
-    assert published(kafka) == {}
-    assert publish(kafka.settings, view) == Publication(25, 0)
-    assert published(kafka) == whole(many())
-
-
 def test_a_partition_that_lost_its_end_is_published_again_once(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,23 +1,37 @@
-"""holders, explain and snapshots: real Delta tables, the command line, no JVM."""
+"""The public module `shardpost.tables`, and holders, explain and snapshots; real Delta tables."""
 
 import json
+import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from shardpost import cli
+from shardpost import tables
+from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
-from shardpost.errors import ShardpostError
-from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
-from shardpost.settings import Settings, load, loading
-from tests.support.histories import SHARDS, START, Batch, close, country_of, put, write
+from shardpost.settings import Settings
+from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.histories import (
+    SHARDS,
+    START,
+    Batch,
+    close,
+    country_of,
+    overwrite,
+    put,
+    rejected_row,
+    snapshot,
+    write,
+)
+from tests.support.how_far import up_to
 
 STORY = [
     Batch(
@@ -34,113 +48,82 @@ STORY = [
     Batch([close("1", 30), put("4", "client1", "NASDAQ", 31)]),
 ]
 
-# (exit code, standard output, standard error)
-Answer = tuple[int, str, str]
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Give a home that is only read."""
+    settings = Settings(home=tmp_path_factory.mktemp("story"), snapshot_days=36_500)
+    write(settings, STORY)
+    return settings
 
 
 @pytest.fixture
-def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    monkeypatch.setenv("SHARDPOST_HOME", str(tmp_path))
-    monkeypatch.setenv("SHARDPOST_SNAPSHOT_DAYS", "36500")
-    loading._of_this_process.cache_clear()
-    yield load()
-    loading._of_this_process.cache_clear()
+def shardpost(story: Settings) -> CommandLine:
+    return CommandLineHere(story.environ())
 
 
-@pytest.fixture
-def story(at: Settings) -> Settings:
-    write(at, STORY)
-    return at
-
-
-@pytest.fixture
-def ask(at: Settings, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    def ask(*argv: str) -> Answer:
-        code = cli.run(list(argv))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return ask
-
-
-@pytest.fixture
-def answer(story: Settings, ask: Callable[..., Answer]) -> Callable[..., object]:
-    """Return what a command that ends well prints with --json."""
-
-    def answer(*argv: str) -> object:
-        code, out, err = ask(*argv, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return answer
-
-
-def test_holders_are_those_of_the_newest_snapshot(answer: Callable[..., object]) -> None:
-    assert answer("holders") == {"client1": ["3", "4", "10"]}
-
-
-def test_holders_of_an_older_snapshot_are_read_at_its_version(
-    answer: Callable[..., object],
+def test_holders_are_those_of_the_newest_snapshot_or_of_an_older_one(
+    shardpost: CommandLine,
 ) -> None:
-    assert answer("holders", "--snapshot", "1") == {"client1": ["1", "3", "10"], "client2": ["4"]}
+    assert shardpost.json("holders") == {"client1": ["3", "4", "10"]}
+    older = {"client1": ["1", "3", "10"], "client2": ["4"]}
+    assert shardpost.json("holders", "--snapshot", "1") == older
 
 
-def test_holders_as_of_a_time_are_those_of_the_records_before_it(
-    answer: Callable[..., object],
-) -> None:
+def test_holders_as_of_a_time_are_those_of_the_records_before_it(shardpost: CommandLine) -> None:
     then = {"client1": ["1", "3", "10"], "client2": ["4"]}
-    assert answer("holders", "--as-of", "2026-11-17") == then
-    assert answer("holders", "--as-of", "2026-11-17T08:00:00+02:00") == then
-    assert answer("holders", "--as-of", "2026-11-16T03:00") == {"client1": ["1"]}
-    assert answer("holders", "client2", "--as-of", "2026-11-17") == {"client2": ["4"]}
-    assert answer("holders", "--as-of", "2026-11-17T06:30", "--snapshot", "1") == then
+    assert shardpost.json("holders", "--as-of", "2026-11-17") == then
+    assert shardpost.json("holders", "--as-of", "2026-11-17T08:00:00+02:00") == then
+    assert shardpost.json("holders", "--as-of", "2026-11-16T03:00") == {"client1": ["1"]}
+    assert shardpost.json("holders", "client2", "--as-of", "2026-11-17") == {"client2": ["4"]}
+    assert shardpost.json("holders", "--as-of", "2026-11-17T06:30", "--snapshot", "1") == then
 
 
-def test_holders_of_one_client_or_one_shard_alone(answer: Callable[..., object]) -> None:
+def test_holders_of_one_client_or_one_shard_alone(shardpost: CommandLine) -> None:
     both = {"client1": ["1", "3", "10"], "client2": ["4"]}
     assert partition_of("client1", SHARDS) == partition_of("client2", SHARDS) == 0
-    assert answer("holders", "client2", "--snapshot", "1") == {"client2": ["4"]}
+    assert shardpost.json("holders", "client2", "--snapshot", "1") == {"client2": ["4"]}
     for when in (["--snapshot", "1"], ["--as-of", "2026-11-17"]):
-        assert answer("holders", "--shard", "0", *when) == both
-        assert answer("holders", "--shard", "7", *when) == {}
-        assert answer("holders", "client2", "--shard", "0", *when) == {"client2": ["4"]}
-        assert answer("holders", "client2", "--shard", "7", *when) == {}
+        assert shardpost.json("holders", "--shard", "0", *when) == both
+        assert shardpost.json("holders", "--shard", "7", *when) == {}
+        assert shardpost.json("holders", "client2", "--shard", "0", *when) == {"client2": ["4"]}
+        assert shardpost.json("holders", "client2", "--shard", "7", *when) == {}
 
 
 @pytest.mark.parametrize("client", ["client2", "client3", "nobody", "' OR '1'='1", "", "\\"])
 def test_a_client_that_holds_nothing_is_an_empty_object(
-    client: str, answer: Callable[..., object]
+    client: str, shardpost: CommandLine
 ) -> None:
-    assert answer("holders", client) == {}
+    assert shardpost.json("holders", client) == {}
 
 
-def test_a_person_reads_a_table(story: Settings, ask: Callable[..., Answer]) -> None:
-    assert ask("holders")[1] == "client   positions\nclient1  3, 4, 10\n"
-    assert ask("holders", "client3") == (0, "client3 holds none\n", "")
-    assert ask("holders", "--shard", "7") == (0, "nobody\n", "")
+def test_a_person_reads_a_table(shardpost: CommandLine) -> None:
+    assert shardpost("holders") == "client   positions\nclient1  3, 4, 10\n"
+    assert shardpost.answer("holders", "client3") == (0, "client3 holds none\n", "")
+    assert shardpost.answer("holders", "--shard", "7") == (0, "nobody\n", "")
+    lines = shardpost("snapshots").splitlines()
+    assert [line.split()[0] for line in lines] == ["snapshot", "1", "2"]
 
 
 UNKNOWN = "client typo is unknown to snapshot 2: no record of it or its positions\n"
 
 
-def test_an_unknown_client_is_told_from_one_that_holds_nothing(
-    story: Settings, ask: Callable[..., Answer]
-) -> None:
-    assert ask("holders", "typo") == (0, "", UNKNOWN)
-    assert ask("holders", "typo", "--json") == (0, "{}\n", UNKNOWN)
-    assert ask("holders", "client2", "--json") == (0, "{}\n", "")
+def test_an_unknown_client_is_told_from_one_that_holds_nothing(shardpost: CommandLine) -> None:
+    assert shardpost.answer("holders", "typo") == (0, "", UNKNOWN)
+    assert shardpost.answer("holders", "typo", "--json") == (0, "{}\n", UNKNOWN)
+    assert shardpost.answer("holders", "client2", "--json") == (0, "{}\n", "")
     said = "client1 is in shard 0, not in 7\n"
-    assert ask("holders", "client1", "--shard", "7") == (0, "", said)
+    assert shardpost.answer("holders", "client1", "--shard", "7") == (0, "", said)
 
 
 def test_a_time_that_the_snapshot_does_not_cover_is_said(
-    story: Settings, ask: Callable[..., Answer]
+    story: Settings, shardpost: CommandLine
 ) -> None:
-    code, out, err = ask("holders", "--json", "--as-of", "2200-01-01")
-    assert (code, json.loads(out)) == (0, json.loads(ask("holders", "--json")[1]))
+    code, out, err = shardpost.answer("holders", "--json", "--as-of", "2200-01-01")
+    assert (code, json.loads(out)) == (0, shardpost.json("holders"))
     looked_at = snapshots.current(story).looked_at
     assert err.startswith(f"snapshot 2 has what the topics held at {looked_at:%Y-%m-%d %H:%M:%S} ")
-    assert ask("holders", "--json", "--as-of", looked_at.isoformat())[2] == ""
+    assert shardpost.answer("holders", "--json", "--as-of", looked_at.isoformat())[2] == ""
 
 
 @pytest.mark.parametrize(
@@ -159,18 +142,16 @@ def test_a_time_that_the_snapshot_does_not_cover_is_said(
     ],
 )
 def test_what_cannot_be_asked_is_said_with_the_exit_code(
-    argv: list[str], code: int, said: str, story: Settings, ask: Callable[..., Answer]
+    argv: list[str], code: int, said: str, shardpost: CommandLine
 ) -> None:
-    found, out, err = ask(*argv)
-    assert (found, out) == (code, "")
-    assert said in err
+    found, out, err = shardpost.answer(*argv)
+    assert (found, out, said in err) == (code, "", True), err
 
 
-def test_before_the_first_snapshot_it_says_to_compact(ask: Callable[..., Answer]) -> None:
-    code, out, err = ask("holders", "--json")
-    assert (code, out) == (1, "")
-    assert err.endswith("yet: run `shardpost compact`\n")
-    assert ask("snapshots", "--json")[:2] == (0, "[]\n")
+def test_before_the_first_snapshot_it_says_to_compact(settings: Settings) -> None:
+    shardpost = CommandLineHere(settings.environ())
+    assert shardpost.refused("holders", "--json", code=1).endswith("yet: run `shardpost compact`")
+    assert shardpost.json("snapshots") == []
 
 
 def test_a_snapshot_kept_no_longer_says_so_but_the_newest_is_kept(story: Settings) -> None:
@@ -182,19 +163,19 @@ def test_a_snapshot_kept_no_longer_says_so_but_the_newest_is_kept(story: Setting
         snapshots.get(strict, 1, now=later)
 
 
-def test_files_that_were_vacuumed_away_are_named_in_one_line(
-    story: Settings, ask: Callable[..., Answer]
-) -> None:
-    for file in Path(path_of(story, SHARE_HOLDERS)).rglob("*.parquet"):
+def test_files_that_were_vacuumed_away_are_named_in_one_line(tmp_path: Path) -> None:
+    at = Settings(home=tmp_path, snapshot_days=36_500)
+    write(at, STORY)
+    for file in Path(path_of(at, SHARE_HOLDERS)).rglob("*.parquet"):
         file.unlink()
-    code, out, err = ask("holders", "--snapshot", "1")
+    code, out, err = CommandLineHere(at.environ()).answer("holders", "--snapshot", "1")
     assert (code, out) == (1, "")
     assert err.startswith("shardpost: a file of share_holders@1 in ")
     assert err.count("\n") == 1
 
 
-def test_explain_names_the_records_that_put_and_took(answer: Callable[..., object]) -> None:
-    found = answer("explain", "client2", "4")
+def test_explain_names_the_records_that_put_and_took(shardpost: CommandLine) -> None:
+    found = shardpost.json("explain", "client2", "4")
     assert found == [
         {
             "position": "4",
@@ -213,37 +194,32 @@ def test_explain_names_the_records_that_put_and_took(answer: Callable[..., objec
             "timestamp": "2026-11-17T07:00:00+00:00",
         },
     ]
-    assert answer("explain", "client2", "--snapshot", "1") == found[:1]
+    assert shardpost.json("explain", "client2", "--snapshot", "1") == found[:1]
 
 
-def test_explain_says_why_a_position_does_not_count(
-    story: Settings, ask: Callable[..., Answer]
-) -> None:
-    code, out, _ = ask("explain", "client1", "2")
-    assert code == 0
+def test_explain_says_why_a_position_does_not_count(shardpost: CommandLine) -> None:
+    out = shardpost("explain", "client1", "2")
     assert out.splitlines()[1].endswith("2026-11-16T02:00:00.000+00:00  exchange LON is in GB")
 
 
-def test_explain_of_a_stranger_is_empty(story: Settings, ask: Callable[..., Answer]) -> None:
-    assert ask("explain", "typo", "--json") == (0, "[]\n", UNKNOWN)
+def test_explain_of_a_stranger_is_empty(shardpost: CommandLine) -> None:
+    assert shardpost.answer("explain", "typo", "--json") == (0, "[]\n", UNKNOWN)
     said = "position typo is unknown to snapshot 2: no record of it\n"
-    assert ask("explain", "client1", "typo") == (0, "", said)
+    assert shardpost.answer("explain", "client1", "typo") == (0, "", said)
     said = "no record that was read gave client1 position 5\n"
-    assert ask("explain", "client1", "5") == (0, "", said)
+    assert shardpost.answer("explain", "client1", "5") == (0, "", said)
 
 
-def test_explain_has_no_bound_on_a_clients_positions_and_exchanges(
-    at: Settings, ask: Callable[..., Answer]
-) -> None:
-    many = range(20_000)
+def test_explain_has_no_bound_on_a_clients_positions_and_exchanges(settings: Settings) -> None:
+    many = range(up_to(20_000, quick=4_000))
     positions = [put(str(n), "client1", f"X{n}") for n in many]
-    write(at, [Batch(positions, [country_of(f"X{n}", "US") for n in many])])
-    code, out, _ = ask("explain", "client1", "--json")
-    assert (code, len(json.loads(out))) == (0, len(many))
+    write(settings, [Batch(positions, [country_of(f"X{n}", "US") for n in many])])
+    found = CommandLineHere(settings.environ()).json("explain", "client1")
+    assert len(found) == len(many)
 
 
-def test_snapshots_have_the_form_of_the_contract(answer: Callable[..., Any]) -> None:
-    first, second = answer("snapshots")
+def test_snapshots_have_the_form_of_the_contract(shardpost: CommandLine) -> None:
+    first, second = shardpost.json("snapshots")
     assert (first["snapshot"], second["snapshot"]) == (1, 2)
     assert set(first) == {
         *("snapshot", "committed_at", "looked_at", "end_offsets", "tables"),
@@ -252,25 +228,104 @@ def test_snapshots_have_the_form_of_the_contract(answer: Callable[..., Any]) -> 
     assert first["tables"]["share_holders"] == 1
 
 
-def test_snapshots_are_a_table_for_a_person(story: Settings, ask: Callable[..., Answer]) -> None:
-    lines = ask("snapshots")[1].splitlines()
-    assert [line.split()[0] for line in lines] == ["snapshot", "1", "2"]
+# Runs one command after the other; ends at the first that fails, or has imported what is slow.
+COMMANDS = """
+import json, sys
+from shardpost.cli import run
+for argv in json.loads(sys.argv[1]):
+    code = run([*argv, "--json"])
+    heavy = {"pyspark", "airflow", "pandas", "confluent_kafka"} & {*sys.modules}
+    if code or heavy:
+        sys.exit(f"{argv} ended with {code}, imported {heavy}")
+    print("\\0")
+"""
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [["holders"], ["holders", "--as-of", "2026-11-17"], ["explain", "client1"], ["snapshots"]],
-)
 def test_a_process_of_its_own_ends_well_and_starts_neither_spark_nor_airflow(
-    argv: list[str], story: Settings
+    story: Settings,
 ) -> None:
-    code = (
-        "import sys; from shardpost.cli import run; code = run(sys.argv[1:]);"
-        " heavy = {'pyspark', 'airflow', 'pandas', 'confluent_kafka'} & set(sys.modules);"
-        " sys.exit(code or (f'imported {heavy}' if heavy else 0))"
-    )
+    as_of = ["holders", "--as-of", "2026-11-17"]
+    commands = json.dumps([["holders"], as_of, ["explain", "client1"], ["snapshots"]])
     done = subprocess.run(
-        [sys.executable, "-c", code, *argv, "--json"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", COMMANDS, commands],
+        env=os.environ | story.environ(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)
+    assert all(map(json.loads, done.stdout.split("\0")[:4]))
+
+
+COUNTRIES = [country_of("NASDAQ", "US"), country_of("LON", "GB")]
+BATCHES = [
+    Batch([put("1", "client1", "NASDAQ", 1), put("2", "client2", "NASDAQ", 2)], COUNTRIES),
+    Batch([close("1", 30), put("3", "client2", "NASDAQ", 31)]),
+]
+REASON = 'expected a number for Amount, found "1,5"'
+
+
+@pytest.fixture
+def with_rejected(tmp_path: Path) -> Settings:
+    """Give tables with two snapshots of holders, and a third with rejected records."""
+    settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 36500})
+    write(settings, BATCHES)
+    rows = [rejected("positions", 9), rejected("clients", 1), rejected("positions", 2)]
+    versions = dict(tables.snapshot(settings=settings).tables)
+    versions[REJECTED_RECORDS.name] = overwrite(settings, REJECTED_RECORDS, rows)
+    snapshots.commit(settings, snapshot(3, versions))
+    return settings
+
+
+def rejected(topic: str, offset: int) -> dict[str, object]:
+    return rejected_row(topic, offset, 3, value=b"{}", reason=REASON)
+
+
+def test_a_snapshot_is_the_newest_or_the_one_asked_for(with_rejected: Settings) -> None:
+    assert [one.number for one in tables.snapshots(with_rejected)] == [1, 2, 3]
+    assert tables.snapshot(settings=with_rejected).number == 3
+    assert tables.snapshot(1, with_rejected) == tables.snapshots(with_rejected)[0]
+    with pytest.raises(ShardpostError, match="no snapshot 4: there are 1 to 3"):
+        tables.snapshot(4, with_rejected)
+
+
+def test_a_time_without_a_zone_is_refused(with_rejected: Settings) -> None:
+    naive = datetime(2026, 11, 17)  # noqa: DTZ001 - that is the test
+    with pytest.raises(UsageError, match="expected a time with its zone"):
+        tables.holders(as_of=naive, settings=with_rejected)
+
+
+def test_rejected_records_are_an_arrow_table_in_the_order_of_their_coordinates(
+    with_rejected: Settings,
+) -> None:
+    found = tables.rejected(settings=with_rejected)
+    assert found["topic"].to_pylist() == ["clients", "positions", "positions"]
+    assert found["offset"].to_pylist() == [1, 2, 9]
+    assert found["reason"].to_pylist() == [REASON] * 3
+    assert found["value"].to_pylist() == [b"{}"] * 3
+
+
+def test_before_the_first_snapshot_it_says_to_compact_of_python_too(settings: Settings) -> None:
+    assert tables.snapshots(settings) == []
+    for read in (tables.snapshot, tables.holders, tables.rejected):
+        with pytest.raises(ShardpostError, match="yet: run `shardpost compact`"):
+            read(settings=settings)
+
+
+def test_the_snippet_of_the_documentation_prints_the_rejected_records(
+    with_rejected: Settings,
+) -> None:
+    page = (CHECKOUT / "docs" / "compaction.md").read_text()
+    [snippet] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    ran = subprocess.run(
+        [sys.executable, "-c", snippet],
+        env={**with_rejected.environ(), "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == [
+        f"{coordinates} {REASON} b'{{}}'"
+        for coordinates in ("clients[0]@1", "positions[0]@2", "positions[0]@9")
+    ]

@@ -1,8 +1,7 @@
 """A swap, a rollback and a drop that are repeated; real Delta tables, Kafka in memory, no Spark."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -20,14 +19,14 @@ from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, published, records
 from tests.support.histories import overwrite
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 OWN = (SHARE_HOLDERS.name,)
+KAFKA = {"partitions": SHARDS}
 
 
 def needs_spark(*_: object) -> NoReturn:
@@ -44,17 +43,12 @@ WORK = run.SparkWork(needs_spark, without_new_records)
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+def kafka(kafka: MemoryKafka) -> MemoryKafka:
     """Give a Kafka, and tables of a snapshot in which `client` holds."""
-    with memory_kafka(home=tmp_path, partitions=SHARDS) as found:
-        apply_topics(found.settings)
-        made = commit_snapshot(found, client=["1"])
-        more = {
-            table.name: overwrite(found.settings, table, []) for table in (POSITIONS, EXCHANGES)
-        }
-        with_all = replace(made, number=2, tables={**made.tables, **more})
-        snapshots.commit(found.settings, with_all)
-        yield found
+    made = commit_snapshot(kafka, client=["1"])
+    more = {table.name: overwrite(kafka.settings, table, []) for table in (POSITIONS, EXCHANGES)}
+    snapshots.commit(kafka.settings, replace(made, number=2, tables={**made.tables, **more}))
+    return kafka
 
 
 @pytest.fixture
@@ -157,19 +151,19 @@ def test_a_swap_that_was_killed_after_its_commit_is_on_record_by_the_rollback(
     ]
 
 
-@pytest.mark.parametrize("step", ["leave tables", "commit snapshot"])
+@pytest.mark.parametrize("step", ["holders that differ", "leave tables", "commit snapshot"])
 @pytest.mark.parametrize("was_swapped", [False, True])
 def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
     kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str, was_swapped: bool
 ) -> None:
-    first, other = Action.SWAP, Action.ROLLBACK
+    first, other, compared = Action.SWAP, Action.ROLLBACK, {"compared": 2}
     if was_swapped:
         done(kafka.settings, Action.SWAP)
-        first, other = other, first
+        first, other, compared = other, first, {}
     recorded = on_record(kafka.settings)
     at(step, killed)
     with pytest.raises(Killed):
-        done(kafka.settings, first)
+        done(kafka.settings, first, **compared)
     newest = snapshots.current(kafka.settings)
     expected = Standing.IN_USE if was_swapped else Standing.READY
     assert store.require_current(kafka.settings).standing(newest) is expected
@@ -179,7 +173,7 @@ def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
         with pytest.raises(ShardpostError, match="expected one that is in use, found one that is"):
             done(kafka.settings, other)
     assert on_record(kafka.settings) == recorded
-    assert done(kafka.settings, first)["committed"] == newest.number + 1
+    assert done(kafka.settings, first, **compared)["committed"] == newest.number + 1
 
 
 def test_only_lists_that_differ_are_published_where_the_last_snapshots_changed_none(
@@ -240,16 +234,6 @@ def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: Memory
         store.update(settings, replace(other, state=state))
         with pytest.raises(ShardpostError, match=f"decoded by other code.*: {advice}"):
             begun(settings, order)
-
-
-@pytest.mark.parametrize("step", ["holders that differ", "leave tables", "commit snapshot"])
-def test_a_swap_that_was_killed_before_its_commit_may_be_repeated(
-    kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str
-) -> None:
-    at(step, killed)
-    with pytest.raises(Killed):
-        done(kafka.settings, Action.SWAP, compared=2)
-    assert done(kafka.settings, Action.SWAP, compared=2)["committed"] == 3
 
 
 def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:

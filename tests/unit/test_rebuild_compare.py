@@ -4,11 +4,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
-
-import pytest
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
@@ -22,17 +19,12 @@ from shardpost.holders.model.view_tables import (
 from shardpost.rebuilds.model.difference import Differences
 from shardpost.rebuilds.sides import compare
 from shardpost.settings import Settings
-from tests.support.histories import START, overwrite, snapshot
+from tests.support.histories import START, overwrite, rejected_row, snapshot
 
 # Client, ticker, amount, exchange, and whether it is open.
 Form = tuple[str, str, str | None, str, bool]
 
 FOLDERS = {table.name: f"{table.name}.2" for table in (POSITIONS, SHARE_HOLDERS, EXCHANGES)}
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings.model_validate({"home": tmp_path})
 
 
 def view(forms: Mapping[str, Form]) -> dict[Table, Any]:
@@ -133,8 +125,7 @@ def latest(key: str, **columns: object) -> dict[str, Any]:
 
 
 def rejected(offset: int) -> dict[str, Any]:
-    row = {"topic": "positions", "partition": 3, "offset": offset, "timestamp": START}
-    return row | {"key": b"k", "value": b"{", "headers": [], "reason": "bad", "snapshot": 1}
+    return rejected_row("positions", offset, partition=3)
 
 
 ALL = {t.name: f"{t.name}.2" for t in (POSITIONS, SHARE_HOLDERS, CLIENTS, EXCHANGES)} | {

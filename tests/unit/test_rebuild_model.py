@@ -1,15 +1,23 @@
-"""What a rebuild is: its tables, where it stands, shares, orders; values in, values out."""
+"""What a rebuild is: its tables, where it stands, its difference; values in, values out."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.typed_rows import from_row, to_row
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
-from shardpost.rebuilds.model.difference import Difference, Differences
+from shardpost.rebuilds.model.difference import (
+    LINE,
+    SAMPLES,
+    Difference,
+    Differences,
+    question,
+    samples,
+)
 from shardpost.rebuilds.model.rebuild import (
     Progress,
     Rebuild,
@@ -20,18 +28,14 @@ from shardpost.rebuilds.model.rebuild import (
     with_dependents,
 )
 from shardpost.rebuilds.order import Action, Order, tables_of
-from shardpost.shares import parse_share
+from tests.support import histories
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
 ALL = tuple(table.name for table in VIEW)
 
 
-def snapshot(number: int = 3, **more: object) -> Snapshot:
-    return Snapshot(
-        *(number, AT, AT, {"positions": {0: 5}}, {"positions": 1}, Counts(1, 1, 1)),
-        *("US", 8, "0.1", "run"),
-        **more,  # type: ignore[arg-type]
-    )
+def snapshot(number: int = 3, **more: Any) -> Snapshot:
+    return replace(histories.snapshot(number, {"positions": 1}), **more)
 
 
 def rebuild(**more: object) -> Rebuild:
@@ -130,19 +134,6 @@ def test_a_view_is_the_same_after_it_was_written_as_text() -> None:
         assert from_row(Rebuild, to_row(stored)) == stored
 
 
-@pytest.mark.parametrize(
-    ("text", "share"), [("1%", 0.01), ("0.01", 0.01), ("0", 0), ("100%", 1), ("0.5%", 0.005)]
-)
-def test_a_share_is_a_number_or_in_percent(text: str, share: float) -> None:
-    assert parse_share(text) == pytest.approx(share)
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1%", "101%", "2", "nan", "1 %%"])
-def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="expected a percentage such as 5%"):
-        parse_share(text)
-
-
 def test_the_share_that_differs_is_the_larger_of_positions_and_holders() -> None:
     found = Difference({}, {}, Differences(98, 1, 1, 0), Differences(5, 3, 1, 1))
     assert (found.positions.share, found.holders.share, found.share) == (0.02, 0.5, 0.5)
@@ -161,3 +152,70 @@ def test_progress_says_share_rate_and_the_time_that_is_left() -> None:
     said = Progress(3, 2_000_000, 8_000_000, 40).summary()
     assert said == "2,000,000 of 8,000,000 records, 25%, 50,000 a second, 120 s left"
     assert Progress().summary() == "0 of 0 records, 100%"
+
+
+OLD: dict[str, Any] = {"snapshot": 7, "country": "US", "tables": {"positions": 4}}
+NEW: dict[str, Any] = {"snapshot": 7, "country": "GB", "tables": {"positions.2": 1}}
+
+
+def holder(client: str, *ids: str) -> dict[str, Any]:
+    return {
+        "client": client,
+        "difference": "only_new",
+        "old": [],
+        "new": [*ids],
+        "records": [
+            {
+                "position": id_,
+                "topic": "positions",
+                "partition": 3,
+                "offset": 41,
+                "exchange": "LON",
+                "country": "GB",
+            }
+            for id_ in ids
+        ],
+    }
+
+
+def position(id_: str) -> dict[str, Any]:
+    return {"position": id_, "difference": "only_old", "old": None, "new": None}
+
+
+def test_it_has_the_counts_and_the_shares_and_a_sample() -> None:
+    found = Difference(
+        OLD, NEW, Differences(1200), Differences(3, 1, 0, 1), [holder("client1", "2")]
+    )
+    text = question(2, found)
+    assert "Rebuild 2, country GB" in text
+    assert "in use, country US, key by key, at snapshot 7:" in text
+    assert "| open positions | 1,200 | 0 | 0 | 0 | 0.00% |" in text
+    assert "| holders | 3 | 1 | 0 | 1 | 40.00% |" in text
+    sample = "client client1: only in the new: old none, new 2 (2 by positions[3]@41, LON is GB)"
+    assert f"\n- `{sample}`\n" in text
+
+
+def test_it_says_that_nothing_differs() -> None:
+    text = question(2, Difference(OLD, OLD, Differences(5), Differences(2)))
+    assert "Nothing differs." in text
+    assert "Some of it" not in text
+
+
+def test_the_samples_are_as_many_and_as_long_as_a_person_reads() -> None:
+    of_positions = [position(str(n)) for n in range(20)]
+    of_holders = [holder(f"client{n}", *map(str, range(1000))) for n in range(20)]
+    both = Differences(0, 20)
+    lines = samples(Difference(OLD, NEW, both, both, of_positions + of_holders))
+    kinds = [line.split()[0] for line in lines]
+    assert kinds == ["position"] * SAMPLES + ["client"] * SAMPLES
+    assert max(map(len, lines)) == LINE
+    assert lines[-1].endswith("…")
+
+
+def test_a_name_can_neither_end_the_code_that_it_is_in_nor_begin_a_line() -> None:
+    name = "x\n```\n# Swap!"
+    text = question(2, Difference(OLD, NEW, Differences(), Differences(0, 1), [holder(name, "1")]))
+    [line] = [line for line in text.splitlines() if "Swap!" in line]
+    assert line.startswith("- `client x")
+    assert line.endswith("`")
+    assert line.count("`") == 2

@@ -1,5 +1,6 @@
-"""The table `rebuilds`: what is stored is read again, one run is first; what is dropped goes."""
+"""The table `rebuilds`, and what of it the job `rebuild_tables` has to read."""
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,24 +10,32 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import drop, store
 from shardpost.rebuilds.model.rebuild import Progress, Rebuild, State
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.order import Action, Order, tables_of
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
-from tests.support.histories import overwrite, snapshot
+from shardpost.spark import job_spec
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.histories import Batch, overwrite, put, snapshot, write
 
 TABLES = ("positions", "share_holders")
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(settings: Settings) -> Settings:
     """Give settings with one snapshot of two tables."""
-    made = Settings.model_validate({"home": tmp_path})
-    versions = {table.name: overwrite(made, table, []) for table in (POSITIONS, SHARE_HOLDERS)}
-    snapshots.commit(made, snapshot(1, versions))
-    return made
+    versions = {table.name: overwrite(settings, table, []) for table in (POSITIONS, SHARE_HOLDERS)}
+    snapshots.commit(settings, snapshot(1, versions))
+    return settings
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Settings:
+    """Give the settings of a home without a snapshot."""
+    return Settings(home=tmp_path / "empty")
 
 
 def order(country: str | None = None) -> Order:
@@ -95,21 +104,15 @@ def test_a_removal_that_was_broken_off_is_finished_by_the_next(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built(settings)
-    with monkeypatch.context() as patch:
-
-        def killed(_name: str) -> None:
-            raise KeyboardInterrupt
-
-        patch.setattr(drop, "step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            drop.drop(settings)
+    at_step(monkeypatch, drop)("dropped", killed)
+    with pytest.raises(Killed):
+        drop.drop(settings)
     assert store.current(settings) is None
     assert {*drop.remove_unnamed(settings)} == {"positions.2", "share_holders.2"}
     assert drop.remove_unnamed(settings) == []
 
 
-def test_without_a_snapshot_or_a_table_nothing_begins(tmp_path: Path, settings: Settings) -> None:
-    empty = Settings.model_validate({"home": tmp_path / "empty"})
+def test_without_a_snapshot_or_a_table_nothing_begins(empty: Settings, settings: Settings) -> None:
     with pytest.raises(ShardpostError, match="run `shardpost compact`"):
         begun(empty, order())
     lacking = Order(Action.START, "me", tables=("clients",))
@@ -122,3 +125,36 @@ def test_times_are_those_of_the_clock(settings: Settings) -> None:
     before = datetime.now(UTC)
     rebuild = begun(settings, order())
     assert before <= rebuild.started_at <= store.update(settings, rebuild).changed_at
+
+
+def test_it_reads_all_records_of_the_histories_and_not_only_the_latest(
+    empty: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert REBUILD_TABLES.unread_records(empty) == 0
+    write(empty, [Batch(tuple(put("1", f"client{n}", "NASDAQ") for n in range(5)))])
+    assert REBUILD_TABLES.unread_records(empty) == 5
+    for least, is_long in ((5, True), (6, False)):
+        monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", least)
+        assert REBUILD_TABLES.is_long(empty) is is_long
+
+
+def test_one_that_is_built_has_nothing_to_read(empty: Settings) -> None:
+    write(empty, [Batch((put("1", "client1", "NASDAQ"),))])
+    order = Order(Action.START, "me", tables=tables_of("share_holders"))
+    rebuild = begun(empty, order)
+    assert REBUILD_TABLES.unread_records(empty) == 1
+    store.update(empty, replace(rebuild, state=State.BUILT))
+    assert REBUILD_TABLES.unread_records(empty) == 0
+
+
+def test_a_snapshot_without_histories_has_nothing_to_read(empty: Settings) -> None:
+    snapshots.commit(empty, snapshot(1, {}))
+    assert REBUILD_TABLES.unread_records(empty) == 0
+
+
+def test_a_history_that_is_gone_is_left_to_the_job_to_report(empty: Settings) -> None:
+    write(empty, [Batch((put("1", "client1", "NASDAQ"),))])
+    shutil.rmtree(path_of(empty, POSITION_EVENTS))
+    with pytest.raises(ShardpostError, match="the tables could not be read"):
+        REBUILD_TABLES.unread_records(empty)
+    assert not REBUILD_TABLES.is_long(empty)

@@ -22,23 +22,20 @@ from shardpost.kafka.records import Record
 from shardpost.kafka.transactions import FencedError
 from tests.support.at_step import dying
 from tests.support.histories import START, overwrite
+from tests.support.histories import rejected_row as row
 from tests.support.letter_world import at, header, live, sweep, total
 from tests.support.memory_kafka import MemoryKafka
 
 KAFKA = {"partitions": 1}
 
 
-def row(topic: str, partition: int, offset: int, number: int, **more: Any) -> dict[str, Any]:
-    made = {"topic": topic, "partition": partition, "offset": offset, "timestamp": START}
-    made |= {"key": b"k", "value": b"{", "headers": [], "reason": "bad", "snapshot": number}
-    return made | more
-
-
 def rejected(number: int) -> list[dict[str, Any]]:
     """Return what a snapshot rejected, in no order."""
     offsets = range(10 * number, 10 * number + 5)
     topics = ("positions", "clients", "o'brien")
-    return [row(t, p, n, number) for n in reversed(offsets) for p in (1, 0) for t in topics]
+    return [
+        row(t, n, number, partition=p) for n in reversed(offsets) for p in (1, 0) for t in topics
+    ]
 
 
 def committed(
@@ -130,8 +127,8 @@ def older_tables(kafka: MemoryKafka, copy: Path) -> Iterator[None]:
 def test_in_restored_tables_a_snapshot_of_the_same_number_has_its_own_letters(
     kafka: MemoryKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = [row("positions", 0, 1, 1)]
-    lost, new, later = (row("positions", 0, n, min(n, 3)) for n in (2, 3, 4))
+    first = [row("positions", 1)]
+    lost, new, later = (row("positions", n, min(n, 3)) for n in (2, 3, 4))
     new["snapshot"] = 2
     rejected_letters.send(kafka.settings, committed(kafka, first))
     with older_tables(kafka, tmp_path / "copy"):
@@ -154,7 +151,7 @@ def test_in_restored_tables_a_place_within_a_snapshot_that_is_gone_counts_for_no
     die = dying(rejected_letters, "letters committed", 2)
     with older_tables(kafka, tmp_path / "copy"), die, pytest.raises(KeyboardInterrupt):
         rejected_letters.send(kafka.settings, committed(kafka, [*rejected(1), *rejected(2)]))
-    before = row("clients", 0, 0, 2)  # in order before all that were sent of the snapshot then
+    before = row("clients", 0, 2)  # in order before all that were sent of the snapshot then
     again = committed(kafka, [*rejected(1), *rejected(2), before], run="again")
     assert rejected_letters.send(kafka.settings, again) == 31
     assert set(letters(kafka)) == set(origins([*rejected(1), *rejected(2), before]))
@@ -198,8 +195,8 @@ def test_of_what_is_too_large_for_the_store_a_letter_without_value_is_parked(
     config = dict(kafka.broker.topics[topic].config) | {"max.message.bytes": "3000"}
     kafka.broker.topics[topic].config = config
     key = b"k" * (1 if len(value) > 1 else 4_000)
-    large = row("positions", 0, 7, 1, value=value, key=key, headers=[{"key": "a", "value": b"b"}])
-    view = committed(kafka, [large, row("positions", 0, 8, 1)])
+    large = row("positions", 7, value=value, key=key, headers=[{"key": "a", "value": b"b"}])
+    view = committed(kafka, [large, row("positions", 8)])
     assert rejected_letters.send(kafka.settings, view) == 2
     assert "positions[0]@7: too large for a letter" in caplog.text
     assert total(sweep(kafka.settings, at(60))) == {"parked": 2}

@@ -1,5 +1,6 @@
-"""`shardpost emails resolve`: a person decides unknown deliveries, on record, all or none."""
+"""The ledger of a shard, the last look before a mail, and unknown deliveries a person decides."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -13,7 +14,7 @@ from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_decisions
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
+from shardpost.weekly_email.ledger_topic import FreshCommit, Ledger, ShardLedger, StaleLedgerError
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
@@ -24,12 +25,6 @@ WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
 # In shard 0 and in shard 1.
 HERE, ALSO_HERE, THERE = "client1", "client3", "client5"
-
-
-@pytest.fixture
-def ready(kafka: MemoryKafka) -> Settings:
-    assert shard(HERE) == shard(ALSO_HERE) != shard(THERE)
-    return kafka.settings
 
 
 def shard(client: str) -> int:
@@ -57,46 +52,46 @@ def rows(settings: Settings, client: str) -> list[tuple[str, str | None, str | N
     return [(row["state"], row["message_id"], row["reason"]) for row in found]
 
 
-def test_an_unknown_one_becomes_sent_with_its_message_id_and_who_said_so(ready: Settings) -> None:
-    wrote(ready, unknown(HERE))
-    assert ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
+def test_an_unknown_one_becomes_sent_with_its_message_id_and_who_said_so(at: Settings) -> None:
+    wrote(at, unknown(HERE))
+    assert ledger_decisions.resolve(at, as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
     reason = "resolved as sent by anna: found in the log"
-    assert rows(ready, HERE)[-1] == ("sent", "<client1@x>", reason)
+    assert rows(at, HERE)[-1] == ("sent", "<client1@x>", reason)
 
 
-def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(ready: Settings) -> None:
-    wrote(ready, unknown(HERE), unknown(ALSO_HERE))
-    ledger_decisions.resolve(ready, as_(Outcome.OPEN, HERE))
-    assert rows(ready, HERE)[-1] == ("open", None, "resolved as open by anna: found in the log")
-    index = Ledger(ready, WEEK, shard(HERE)).open()
+def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(at: Settings) -> None:
+    wrote(at, unknown(HERE), unknown(ALSO_HERE))
+    ledger_decisions.resolve(at, as_(Outcome.OPEN, HERE))
+    assert rows(at, HERE)[-1] == ("open", None, "resolved as open by anna: found in the log")
+    index = Ledger(at, WEEK, shard(HERE)).open()
     assert index.states([HERE, ALSO_HERE]) == [None, DeliveryState.UNKNOWN]
 
 
-def test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided(ready: Settings) -> None:
-    wrote(ready, LedgerEntry(HERE, DeliveryState.SENDING, "<1@x>"))
-    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
-    assert rows(ready, HERE)[-1][:2] == ("sent", "<1@x>")
+def test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided(at: Settings) -> None:
+    wrote(at, LedgerEntry(HERE, DeliveryState.SENDING, "<1@x>"))
+    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
+    assert rows(at, HERE)[-1][:2] == ("sent", "<1@x>")
 
 
-def test_each_client_has_a_decision_on_record_under_its_week(ready: Settings) -> None:
-    wrote(ready, unknown(HERE))
-    wrote(ready, unknown(THERE))
-    ledger_decisions.resolve(ready, as_(Outcome.OPEN, HERE, THERE))
+def test_each_client_has_a_decision_on_record_under_its_week(at: Settings) -> None:
+    wrote(at, unknown(HERE))
+    wrote(at, unknown(THERE))
+    ledger_decisions.resolve(at, as_(Outcome.OPEN, HERE, THERE))
     found = [
         (one.about, one.kind, one.who, one.when, one.why, headers["as"])
-        for one, headers in decisions.list_all(ready)
+        for one, headers in decisions.list_all(at)
     ]
     expected = (Kind.RESOLVED, "anna", NOW, "found in the log", b"open")
     assert sorted(found) == [(f"{WEEK}/{name}".encode(), *expected) for name in (HERE, THERE)]
 
 
 def test_a_decision_and_its_ledger_record_are_one_transaction(kafka: MemoryKafka) -> None:
-    ready = kafka.settings
-    wrote(ready, unknown(HERE))
-    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
+    at = kafka.settings
+    wrote(at, unknown(HERE))
+    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
     about = f"{WEEK}/{HERE}".encode()
-    ledger = TopicPartition(ready.topic("weekly-emails"), shard(HERE))
-    decided = TopicPartition(ready.topic("decisions"), partition_of(about, 2))
+    ledger = TopicPartition(at.topic("weekly-emails"), shard(HERE))
+    decided = TopicPartition(at.topic("decisions"), partition_of(about, 2))
     written = [
         next(entry for entry in reversed(kafka.broker.log(place).entries) if entry.stored)
         for place in (ledger, decided)
@@ -109,53 +104,175 @@ def test_a_decision_and_its_ledger_record_are_one_transaction(kafka: MemoryKafka
     "state", [DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.SUPPRESSED, None]
 )
 def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
-    ready: Settings, state: DeliveryState | None
+    at: Settings, state: DeliveryState | None
 ) -> None:
-    wrote(ready, unknown(HERE))
-    wrote(ready, LedgerEntry(THERE, state))
+    wrote(at, unknown(HERE))
+    wrote(at, LedgerEntry(THERE, state))
     with pytest.raises(ShardpostError, match=f"client5 is {state or 'open'}; nothing was changed"):
-        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE, THERE))
-    assert [row[0] for row in rows(ready, HERE)] == ["unknown"]
-    assert list(decisions.list_all(ready)) == []
+        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE, THERE))
+    assert [row[0] for row in rows(at, HERE)] == ["unknown"]
+    assert list(decisions.list_all(at)) == []
 
 
-def test_a_wrong_name_stops_no_run_of_another_machine(ready: Settings) -> None:
-    run = wrote(ready, unknown(HERE))
+def test_a_wrong_name_stops_no_run_of_another_machine(at: Settings) -> None:
+    run = wrote(at, unknown(HERE))
     with pytest.raises(ShardpostError, match="client3 is open"):
-        ledger_decisions.resolve(ready, as_(Outcome.SENT, ALSO_HERE))
+        ledger_decisions.resolve(at, as_(Outcome.SENT, ALSO_HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
-def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(ready: Settings) -> None:
-    run = wrote(ready, unknown(HERE))
-    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
+def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(at: Settings) -> None:
+    run = wrote(at, unknown(HERE))
+    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
     with pytest.raises(FencedError):
         run.write([LedgerEntry(HERE, None)])
 
 
-def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(ready: Settings) -> None:
-    run = wrote(ready, unknown(HERE))
+def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(at: Settings) -> None:
+    run = wrote(at, unknown(HERE))
     with (
-        LedgerGuard(ready, WEEK).locked([shard(HERE)]),
+        LedgerGuard(at, WEEK).locked([shard(HERE)]),
         pytest.raises(LockedError, match=f"shard {shard(HERE)}, is already running"),
     ):
-        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
+        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
 def test_what_was_resolved_before_a_shard_could_not_be_written_is_named(
-    ready: Settings, monkeypatch: pytest.MonkeyPatch
+    at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrote(ready, unknown(HERE))
-    wrote(ready, unknown(THERE))
+    wrote(at, unknown(HERE))
+    wrote(at, unknown(THERE))
     write = Ledger.write
 
     def taken_over(ledger: Ledger, *records: object) -> None:
         if ledger._shard == shard(THERE):
-            Ledger(ready, WEEK, shard(THERE)).open()
+            Ledger(at, WEEK, shard(THERE)).open()
         write(ledger, *records)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Ledger, "write", taken_over)
     with pytest.raises(ShardpostError, match=r"fenced: .*; resolved before that: client1"):
-        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE, THERE))
-    assert [rows(ready, name)[-1][0] for name in (HERE, THERE)] == ["sent", "unknown"]
+        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE, THERE))
+    assert [rows(at, name)[-1][0] for name in (HERE, THERE)] == ["sent", "unknown"]
+
+
+SENDING = [LedgerEntry("a", DeliveryState.SENDING), LedgerEntry("b", DeliveryState.SENDING)]
+
+
+class Clock:
+    """A clock that stands still until it is moved; `per_look` passes each time it is looked at."""
+
+    def __init__(self) -> None:
+        self.now, self.per_look = 0.0, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.per_look
+        return self.now
+
+
+@pytest.fixture
+def ledger(at: Settings) -> Ledger:
+    ledger = Ledger(at, WEEK, 0)
+    ledger.open()
+    return ledger
+
+
+def written(settings: Settings) -> list[str]:
+    return [entry.client for entry in ShardLedger(settings, WEEK, 0).entries()]
+
+
+def test_what_the_older_run_writes_until_it_is_fenced_is_read(
+    at: Settings, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = Ledger(at, WEEK, 0)
+    fence = newer.fence
+
+    def fence_late() -> None:
+        ledger.write([LedgerEntry("a", DeliveryState.SENT, "<1@x>")])
+        fence()
+
+    monkeypatch.setattr(newer, "fence", fence_late)
+    assert newer.open().states(["a"]) == [DeliveryState.SENT]
+
+
+def test_right_after_the_commit_nothing_more_is_written(at: Settings, ledger: Ledger) -> None:
+    clock = Clock()
+    commit = FreshCommit(ledger, SENDING, clock)
+    ledger.write(SENDING)
+    clock.now = 2
+    commit.require()
+    assert written(at) == ["a", "b"]
+
+
+def test_after_two_seconds_sending_is_committed_again_once_for_the_group(
+    at: Settings, ledger: Ledger
+) -> None:
+    clock = Clock()
+    commit = FreshCommit(ledger, SENDING, clock)
+    ledger.write(SENDING)
+    clock.now = 2.1
+    commit.require()
+    commit.require()
+    assert written(at) == ["a", "b", "a", "b"]
+
+
+def test_a_run_that_was_halted_while_another_took_over_may_not_send(
+    at: Settings, ledger: Ledger
+) -> None:
+    clock = Clock()
+    commit = FreshCommit(ledger, SENDING, clock)
+    ledger.write(SENDING)
+    Ledger(at, WEEK, 0).open()
+    clock.now = 3600
+    with pytest.raises(FencedError):
+        commit.require()
+    assert written(at) == ["a", "b"]
+
+
+def test_once_a_run_was_fenced_none_of_its_connections_may_send(
+    at: Settings, ledger: Ledger
+) -> None:
+    clock = Clock()
+    commit = FreshCommit(ledger, SENDING, clock)
+    ledger.write(SENDING)
+    Ledger(at, WEEK, 0).open()
+    clock.now = 3600
+    with ThreadPoolExecutor(4) as pool:
+        looks = [pool.submit(commit.require) for _ in range(4)]
+        assert [type(look.exception()) for look in looks] == [FencedError] * 4
+
+
+def test_a_commit_that_failed_for_any_reason_lets_no_later_mail_of_its_group_go(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(entries: object) -> None:
+        raise ShardpostError("Kafka is away")
+
+    clock = Clock()
+    commit = FreshCommit(ledger, SENDING, clock)
+    clock.now = 3
+    monkeypatch.setattr(ledger, "write", fail)
+    with pytest.raises(ShardpostError, match="Kafka is away"):
+        commit.require()
+    monkeypatch.undo()
+    clock.now = 3.1
+    with pytest.raises(ShardpostError, match="Kafka is away"):
+        commit.require()
+
+
+def test_a_ledger_that_takes_too_long_each_time_lets_no_mail_go(ledger: Ledger) -> None:
+    clock = Clock()
+    commit = FreshCommit(ledger, SENDING, clock)
+    clock.per_look = 3
+    with pytest.raises(StaleLedgerError, match="no commit of the ledger within 2 s"):
+        commit.require()
+
+
+def test_rows_say_where_and_when_a_client_has_which_state(at: Settings, ledger: Ledger) -> None:
+    ledger.write(
+        [LedgerEntry("a", DeliveryState.FAILED, "<1@x>", "550 no"), LedgerEntry("b", None)]
+    )
+    ledger.write([LedgerEntry("a", None, reason="checked by hand")])
+    first, second = ShardLedger(at, WEEK, 0).rows_of("a")
+    assert (first["state"], first["offset"], first["reason"]) == ("failed", 0, "550 no")
+    assert (second["state"], second["offset"], second["reason"]) == ("open", 3, "checked by hand")

@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -273,14 +274,9 @@ def at_offset(offset: int, state: CommandState) -> CommandEntry:
     return CommandEntry("k", Command("k", state, "a", {}, "anna", offset, f"run-{offset}"), NOW)
 
 
-def issued(offset: int) -> CommandEntry:
-    return at_offset(offset, CommandState.ISSUED)
-
-
-def started(offset: int) -> CommandEntry:
-    return at_offset(offset, CommandState.STARTED)
-
-
+issued, started = (
+    partial(at_offset, state=state) for state in (CommandState.ISSUED, CommandState.STARTED)
+)
 FREE = CommandEntry("k", None, NOW)
 REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
 

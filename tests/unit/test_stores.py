@@ -1,13 +1,11 @@
 """Topics that are stores: what was deleted, recreated or misconfigured is refused by name."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from shardpost import cli
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import producer
@@ -15,21 +13,18 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.settings import Settings
 from shardpost.topics import stores
-from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores, require_stores
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.command_line import CommandLine
+from tests.support.memory_kafka import MemoryKafka
 
 STORE = "dead-letters"
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        for number in range(3):
-            producer(kafka.settings).produce(STORE, b"v", f"{number}".encode(), 0)
-        yield kafka
+@pytest.fixture(autouse=True)
+def _three_letters(kafka: MemoryKafka) -> None:
+    for number in range(3):
+        producer(kafka.settings).produce(STORE, b"v", f"{number}".encode(), 0)
 
 
 def check(kafka: MemoryKafka) -> None:
@@ -128,28 +123,21 @@ def test_a_store_that_was_given_more_partitions_is_refused(kafka: MemoryKafka) -
     assert "it has 3 partitions, and had 2" in refused(kafka)
 
 
-def redrive(kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the command in this process, with the settings of this test."""
-    with monkeypatch.context() as patch:
-        patch.setattr("shardpost.settings.load", lambda: kafka.settings)
-        cli.root.main(["letters", "redrive"], standalone_mode=False)
-
-
 @pytest.mark.parametrize("store", ["dead-letters", "parking-lot", "run-commands"])
 def test_whoever_uses_a_store_checks_it_first(
-    kafka: MemoryKafka, store: str, monkeypatch: pytest.MonkeyPatch
+    kafka: MemoryKafka, store: str, shardpost: CommandLine
 ) -> None:
     kafka.broker.topics[store].config = {"cleanup.policy": "delete"}
-    of_letters: list[Callable[[], object]] = [
-        lambda: sweep_dead_letters(kafka.settings, NOW),
-        lambda: redrive(kafka, monkeypatch),
-    ]
+    said = f"topic {store}: expected cleanup.policy"
+    if store != "run-commands":
+        assert said in shardpost.refused("letters", "redrive", code=1)
+    of_letters: list[Callable[[], object]] = [lambda: sweep_dead_letters(kafka.settings, NOW)]
     of_runs: list[Callable[[], object]] = [
         lambda: dispatch(kafka.settings, NOW),
         lambda: release(kafka.settings, "key", "anna", "why", NOW),
     ]
     for use in of_runs if store == "run-commands" else of_letters:
-        with pytest.raises(ShardpostError, match=f"topic {store}: expected cleanup.policy"):
+        with pytest.raises(ShardpostError, match=said):
             use()
 
 

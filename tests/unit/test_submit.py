@@ -1,13 +1,27 @@
-"""How a job is submitted: on loopback to this machine, and so that remote workers reach it."""
+"""What a job is asked for, how it is submitted, and with which Java and archive of classes."""
 
+import json
 import zipfile
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
+from shardpost.embedded.broker import find_java, java_major
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.position_import.model.source import FileSource, Format, ImportRequest, JdbcSource
+from shardpost.rebuilds.model.rebuild import Source
+from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
+from shardpost.spark import class_archive
+from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.model.week import IsoWeek
 
 LOCAL = ("local", "local[2]", "local[*]", "local-cluster[1,1,1024]")
 REMOTE = ("spark://10.0.0.5:7077", "yarn", "k8s://https://10.0.0.5:6443")
@@ -46,3 +60,175 @@ def test_remote_workers_are_sent_the_package(tmp_path: Path) -> None:
     command = submit_command(settings_with(REMOTE[0], tmp_path), {"a": "b"})
     [sent] = [after for part, after in pairwise(command) if part == "--py-files"]
     assert "shardpost/holders/model/fields.py" in zipfile.ZipFile(sent).namelist()
+
+
+NOW = datetime(2026, 11, 24, 9, 30, 0, 1, tzinfo=UTC)
+WEEK = IsoWeek.parse("2020-W53")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        CompactionRequest(),
+        CompactionRequest(reconcile=True),
+        SweepRequest(NOW),
+        EmailRequest(WEEK, NOW),
+        EmailRequest(WEEK, NOW, Mode.LIST_GROUPS, "-1", is_scheduled=True),
+        EmailRequest(
+            WEEK, NOW, Mode.DRY_RUN, early=True, as_of=NOW, recipients=Path("/dev/stdout")
+        ),
+        EmailRequest(WEEK, NOW, again="SUPPRESSED", on_unknown="resend", groups=2),
+        ImportRequest(FileSource("/a/\n'\"b.csv", Format.CSV), "-x", now=NOW),
+        ImportRequest(JdbcSource("jdbc:x://y", query="SELECT 1"), "Ann", True, "é", 0.2, "", NOW),
+        Order(Action.START, "me & you", "", Source.KAFKA, "GB", ()),
+        Order(Action.SWAP, "me", "--why=not", tables=("clients",), max_changed=0.01, number=12),
+    ],
+)
+def test_a_request_comes_through_its_document(request_: object) -> None:
+    assert request_of(type(request_), document_of(request_)) == request_
+
+
+def test_without_its_time_the_job_takes_that_of_its_start() -> None:
+    document = document_of(EmailRequest(WEEK, NOW), with_now=False)
+    assert json.loads(document) == {"week": "2020-W53"}
+    assert request_of(EmailRequest, document).now > NOW
+    assert document_of(CompactionRequest()) == BY_DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ("{}", "week: "),
+        ('{"week": "2026-W60"}', "week 2026-W60: there is no such week"),
+        ('{"week": "2020-W53", "again": "sent"}', "again: .*'FAILED' or 'SUPPRESSED'"),
+        ('{"week": "2020-W53", "weak": 1}', "weak: "),
+        ("--week", "request --week: "),
+    ],
+)
+def test_a_document_that_is_none_is_refused_by_its_fields(document: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        request_of(EmailRequest, document)
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected text in UTF-8"):
+        document_of(Order(Action.SWAP, "me", "\udcff"))
+
+
+COMPACTION, SWEEP, EMAIL = COMPACT_POSITIONS, SWEEP_DEAD_LETTERS, WEEKLY_EMAIL
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give an empty folder of archives in which any file is large enough."""
+    monkeypatch.setattr(class_archive, "FOLDER", tmp_path)
+    monkeypatch.setattr(class_archive, "MIN_BYTES", 4)
+    return tmp_path
+
+
+def run(job: JobSpec, leaves: bytes = b"classes") -> str:
+    """Run a job whose JVM leaves those bytes if asked for an archive; return what it was asked."""
+    with class_archive.read_or_create(job) as archive:
+        if archive.dump_to:
+            archive.dump_to.write_bytes(leaves)
+        archive.keep()
+        return " ".join(archive.jvm_options).partition("=")[0]
+
+
+def read_by(job: JobSpec) -> Path:
+    """Return the archive that a job's JVM would read."""
+    with class_archive.read_or_create(job) as archive:
+        return archive.path
+
+
+def test_the_first_job_makes_one_and_the_next_reads_it() -> None:
+    assert class_archive.read_options() == ()
+    assert run(SWEEP) == "-XX:ArchiveClassesAtExit"
+    assert run(SWEEP) == run(EMAIL) == "-XX:SharedArchiveFile"
+    assert class_archive.read_options() == (f"-XX:SharedArchiveFile={read_by(SWEEP)}",)
+
+
+def test_a_compaction_makes_a_better_one_that_all_read() -> None:
+    run(SWEEP)
+    small = read_by(SWEEP)
+    assert run(COMPACTION) == "-XX:ArchiveClassesAtExit"
+    assert run(COMPACTION) == run(SWEEP) == "-XX:SharedArchiveFile"
+    assert read_by(SWEEP) == read_by(COMPACTION) != small
+
+
+def test_after_a_compaction_no_other_job_makes_one() -> None:
+    run(COMPACTION)
+    assert run(SWEEP) == "-XX:SharedArchiveFile"
+
+
+def test_what_a_jvm_without_spark_leaves_is_not_kept(folder: Path) -> None:
+    run(COMPACTION, leaves=b"jvm")
+    assert list(folder.iterdir()) == []
+    assert class_archive.read_options() == ()
+
+
+def test_a_folder_that_is_not_ours_to_write_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    run(COMPACTION)
+    assert list(folder.iterdir()) == []
+
+
+def test_with_a_folder_of_settings_in_the_class_path_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert run(COMPACTION) == ""
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    run(COMPACTION)
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert run(SWEEP) == ""
+    assert class_archive.read_options() == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "1.8.0_402"', 8),
+        ('Picked up JAVA_TOOL_OPTIONS: -Da=b\nopenjdk version "17.0.1"', 17),
+        ("The operation couldn't be completed", None),
+    ],
+)
+def test_the_major_version_is_read(said: str, version: int | None) -> None:
+    assert java_major(said) == version
+
+
+def java_that_says(folder: Path, version: str) -> str:
+    (folder / "bin").mkdir()
+    file = folder / "bin" / "java"
+    file.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_the_java_of_java_home_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = java_that_says(tmp_path, "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert find_java() == file
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "25.0.1"])
+def test_a_java_that_spark_does_not_run_on_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    java_that_says(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(
+        ShardpostError, match=r"is Java \d+, expected Java 17 to 21: install Java 17 or 21"
+    ):
+        find_java()
+
+
+def test_no_java_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ShardpostError, match="no java in PATH: install Java 17"):
+        find_java()

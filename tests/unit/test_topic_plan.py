@@ -1,13 +1,29 @@
-"""What `topics apply` changes, what it leaves alone, and why."""
+"""What `topics apply` changes and leaves alone, and the rules of the audit, each alone."""
 
 import json
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.topics.declared import DECLARED, OWN_STORES
-from shardpost.topics.model.cluster import IN_SYNC, Cluster, Expected, FoundTopic, with_in_sync
+from shardpost.topics.model.audit import findings
+from shardpost.topics.model.cluster import (
+    IN_SYNC,
+    Behind,
+    Built,
+    Cluster,
+    Expected,
+    FoundTopic,
+    Partition,
+    Setting,
+    Unknown,
+    View,
+    with_in_sync,
+)
+from shardpost.topics.model.finding import Finding, Severity, exit_code, in_order
 from shardpost.topics.model.plan import (
     AT_LEAST,
     POLICY,
@@ -18,7 +34,7 @@ from shardpost.topics.model.plan import (
     plan_changes,
     policies,
 )
-from tests.support.found_topics import BOOTSTRAP, BROKERS, changed, cluster, topic
+from tests.support.found_topics import BOOTSTRAP, BROKERS, NOW, SAFE, changed, cluster, topic, view
 
 NUMBERS = st.sampled_from(["-1", "0", "1", "1000", "86400000", "604800000", "9223372036854775807"])
 POLICIES = st.sampled_from(["compact", "delete", "compact,delete", "delete,compact"])
@@ -173,3 +189,174 @@ def test_three_replicas_are_declared_with_two_in_sync() -> None:
 def test_what_shardpost_alone_writes_is_compacted_and_dead_letters_are_of_others() -> None:
     assert {spec.config[POLICY] for spec in DECLARED if spec.name in OWN_STORES} == {"compact"}
     assert "dead-letters" not in OWN_STORES
+
+
+POSITIONS = Expected("positions", SAFE, 3, product="positions")
+RIGHT = cluster("positions", "__consumer_offsets", "__transaction_state")
+
+
+def brokers(found: Cluster, **settings: str) -> Cluster:
+    """Return the cluster whose brokers all have these settings, dots for underscores."""
+    config = {name.replace("_", "."): Setting(value, "broker") for name, value in settings.items()}
+    return replace(found, configs=dict.fromkeys(found.brokers, config))
+
+
+def with_positions(found: FoundTopic) -> Cluster:
+    return replace(RIGHT, topics={**RIGHT.topics, "positions": found})
+
+
+def only(found: View) -> Finding:
+    [one] = findings(found)
+    return one
+
+
+def test_nothing_is_found_where_all_is_right() -> None:
+    assert findings(view(RIGHT, POSITIONS)) == []
+
+
+def state(leader: int, in_sync: tuple[int, ...]) -> FoundTopic:
+    damaged = Partition(leader, (1, 2, 3), in_sync)
+    return replace(topic(), partitions=(topic().partitions[0], damaged))
+
+
+@pytest.mark.parametrize(
+    ("found", "rule", "severity"),
+    [
+        (topic(SAFE | {"cleanup.policy": "delete"}), "cleanup-policy", "loss"),
+        (topic(SAFE | {IN_SYNC: "1"}), "min-insync-replicas", "risk"),
+        (topic(SAFE | {"unclean.leader.election.enable": "true"}), "unclean-election", "risk"),
+        (topic(replicas=(1,)), "replication-factor", "risk"),
+        (topic(replicas=(1, 2)), "replication-factor", "risk"),
+        (state(-1, (1,)), "offline-partitions", "loss"),
+        (state(1, (1,)), "under-min-insync", "risk"),
+        (state(1, (1, 3)), "under-replicated", "risk"),
+    ],
+)
+def test_a_topic_that_departs_is_found_alone(found: FoundTopic, rule: str, severity: str) -> None:
+    one = only(view(with_positions(found), POSITIONS))
+    assert (one.rule, one.severity, one.topic) == (rule, severity, "positions")
+
+
+def test_a_missing_topic_is_worse_where_kafka_creates_it_by_itself() -> None:
+    without = replace(RIGHT, topics={})
+    known = brokers(without, auto_create_topics_enable="false")
+    assert [one.severity for one in findings(view(known, POSITIONS))] == ["risk"]
+    creating = brokers(without, auto_create_topics_enable="true")
+    assert [one.severity for one in findings(view(creating, POSITIONS))] == ["loss"]
+    assert findings(view(brokers(RIGHT, auto_create_topics_enable="true"), POSITIONS)) == []
+
+
+def test_one_broker_is_one_finding_whatever_its_topics_have() -> None:
+    single = topic(SAFE | {IN_SYNC: "1"}, replicas=(1,))
+    names = ("positions", "__consumer_offsets", "__transaction_state")
+    alone = Cluster("c", frozenset({1}), dict.fromkeys(names, single))
+    one = only(view(brokers(alone, offsets_topic_replication_factor="1"), POSITIONS))
+    assert (one.rule, one.topic, one.found) == ("few-brokers", None, "1, on 1 broker")
+
+
+def test_a_cluster_of_three_of_which_one_is_away_has_three() -> None:
+    away = replace(RIGHT, brokers=frozenset({1, 2}))
+    assert findings(view(away, POSITIONS)) == []
+    one = only(view(replace(with_positions(state(1, (1, 2))), brokers=away.brokers), POSITIONS))
+    assert one.fix == "start broker 3"
+
+
+def test_a_topic_of_ones_own_may_be_declared_with_one_replica() -> None:
+    found = replace(RIGHT, topics={**RIGHT.topics, "scratch": topic({}, replicas=(2,))})
+    assert findings(view(found, POSITIONS, Expected("scratch", {}, 1))) == []
+    one = only(view(found, POSITIONS, Expected("scratch", {}, 2)))
+    assert (one.rule, one.expected) == ("replication-factor", "2")
+
+
+def test_kafkas_own_topics_are_looked_at_or_with_what_they_will_be_created() -> None:
+    found = replace(RIGHT, topics={**RIGHT.topics, "__consumer_offsets": topic(SAFE, 2, (1,))})
+    one = only(view(found, POSITIONS))
+    assert (one.rule, one.topic) == ("replication-factor", "__consumer_offsets")
+    fresh = brokers(
+        cluster("positions"),
+        offsets_topic_replication_factor="1",
+        transaction_state_log_replication_factor="3",
+        transaction_state_log_min_isr="1",
+    )
+    assert [(one.topic, one.setting) for one in findings(view(fresh, POSITIONS))] == [
+        ("__consumer_offsets", "offsets.topic.replication.factor"),
+        ("__transaction_state", "transaction.state.log.min.isr"),
+    ]
+    assert findings(view(brokers(RIGHT, offsets_topic_replication_factor="1"), POSITIONS)) == []
+
+
+def test_what_brokers_forget_or_do_not_clean_is_found() -> None:
+    short = brokers(RIGHT, offsets_retention_minutes="1440")
+    assert only(view(short, POSITIONS)).rule == "offsets-retention"
+    enough = brokers(RIGHT, offsets_retention_minutes="10080")
+    assert findings(view(enough, POSITIONS)) == []
+    assert only(view(enough, POSITIONS, request_days=30)).expected == "44640 or more"
+    dirty = replace(RIGHT, configs={2: {"log.cleaner.enable": Setting("false", "broker")}})
+    assert only(view(dirty, POSITIONS)).found == "false, on broker 2"
+
+
+def test_a_release_that_loses_is_found_and_an_unknown_one_is_not() -> None:
+    one = only(view(replace(RIGHT, releases={1: "4.2", 2: "4.3 or newer", 3: None}), POSITIONS))
+    assert (one.rule, one.found) == ("kafka-version", "Kafka 4.3 or newer, on broker 2")
+    assert "KAFKA-20734" in one.why
+
+
+@pytest.mark.parametrize(("minutes", "hangs"), [(14, False), (16, True), (None, False)])
+def test_a_transaction_hangs_once_no_broker_would_let_it_be(
+    minutes: int | None, hangs: bool
+) -> None:
+    since = None if minutes is None else NOW - timedelta(minutes=minutes)
+    found = replace(RIGHT, behind=(Behind("positions", 1, 7, 9, since),))
+    assert bool(findings(view(found, POSITIONS))) is hangs
+    longer = brokers(found, transaction_max_timeout_ms="3600000")
+    assert findings(view(longer, POSITIONS)) == []
+
+
+def test_tables_that_were_built_with_other_partitions_are_found() -> None:
+    def severities(read: int, shards: int) -> list[tuple[str, str | None]]:
+        there = replace(RIGHT, topics={**RIGHT.topics, "share-holders": topic(partitions=4)})
+        built = Built(7, {"positions": read, "gone": 3}, "share-holders", shards)
+        found = findings(view(there, POSITIONS, built=built))
+        return [(one.severity, one.topic) for one in found]
+
+    assert severities(2, 4) == []
+    assert severities(3, 4) == [("loss", "positions")]
+    assert severities(1, 4) == [("drift", "positions")]
+    assert severities(2, 8) == [("risk", "share-holders")]
+
+
+def test_what_was_not_answered_is_never_silence() -> None:
+    found = replace(RIGHT, unknown=(Unknown(None, "settings of broker 2", "not authorized"),))
+    one = only(view(found, POSITIONS))
+    assert (one.rule, one.severity, one.setting) == ("unknown", "risk", "settings of broker 2")
+    assert "not authorized" in one.why
+    unread = replace(topic(), config=None, unknown="timed out")
+    assert findings(view(with_positions(unread), POSITIONS)) == []  # observation names it
+
+
+def test_a_delivery_that_ends_before_a_failover_is_a_drift() -> None:
+    one = only(view(RIGHT, POSITIONS, client={"message.timeout.ms": "5000", "acks": "all"}))
+    assert (one.severity, one.setting) == ("drift", "SHARDPOST_KAFKA__MESSAGE_TIMEOUT_MS")
+    assert findings(view(RIGHT, POSITIONS, client={"message.timeout.ms": "0"})) == []
+
+
+@given(CONFIGS, FULL, REPLICAS)
+def test_what_apply_is_said_to_mend_it_mends(
+    wanted: dict[str, str], there: dict[str, str], replicas: tuple[int, ...]
+) -> None:
+    expected = Expected("positions", wanted, 1, product="positions")
+    found = topic(there, replicas=replicas)
+    before = findings(view(with_positions(found), expected))
+    [made] = plan_changes([expected], with_positions(found), bootstrap=BOOTSTRAP, partitions=2)
+    after = findings(view(with_positions(changed(found, made)), expected))
+    mended = [one for one in before if one.fix == "shardpost topics apply"]
+    assert sorted(map(repr, after)) == sorted(repr(one) for one in before if one not in mended)
+
+
+def test_the_worst_comes_first_and_decides_the_exit_code() -> None:
+    departed = with_positions(topic(SAFE | {"cleanup.policy": "delete", IN_SYNC: "1"}))
+    found = findings(view(brokers(departed, log_cleaner_enable="true"), POSITIONS))
+    assert [one.severity for one in found] == ["loss", "risk"]
+    drift = replace(found[0], severity=Severity.DRIFT)
+    assert in_order([drift, *found])[-1] == drift
+    assert [exit_code([]), exit_code([drift]), exit_code(found)] == [0, 0, 3]

@@ -1,7 +1,6 @@
 """The watch without its sources: real Delta tables, and what is told."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -23,16 +22,12 @@ from shardpost.watch.model.conditions import (
     disk_full,
 )
 from shardpost.watch.watch import Sources, look, open_metrics, watch_once
+from tests.support.at_step import Killed, at_step, killed
 from tests.support.open_metrics import metric_families
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
 QUARTER = timedelta(minutes=15)
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path)
 
 
 class World:
@@ -141,18 +136,10 @@ def test_what_no_channel_took_is_told_the_next_time(
 def test_killed_at_any_step_everything_is_told_by_the_next_run(
     settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    class KilledError(BaseException):
-        pass
-
-    def die(name: str) -> None:
-        if name == at:
-            raise KilledError
-
     world.age = 200
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "step", die)
-        with pytest.raises(KilledError):
-            watch_once(settings, T0, world.sources)
+    at_step(monkeypatch, module)(at, killed)
+    with pytest.raises(Killed):
+        watch_once(settings, T0, world.sources)
     assert titles(settings, world, T0 + QUARTER) == ["firing (risk) snapshot-age"]
     assert titles(settings, world, T0 + 2 * QUARTER) == []
 

@@ -1,22 +1,33 @@
-"""The counts of shards in the contract's form, and reasons grouped by what caused them."""
+"""What is said of the clients of a week: counts, causes, how many are too many, dry runs."""
 
+import json
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shardpost.addresses import UnusableAddress, check_address
+from shardpost.commands.email import _dry_run_document, counts_text
+from shardpost.settings import load
+from shardpost.weekly_email.dry_run_lists import DryRunList, text_lines
+from shardpost.weekly_email.email_run import exit_code_of
+from shardpost.weekly_email.limits import limits_of, too_many, totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import (
     MOST_CAUSES,
     NO_REASON,
+    STATES,
     Cause,
     ShardCounts,
+    ShardStatus,
     cause_of,
     causes_of,
     causes_text,
     counts_document,
     merged_causes,
+    status_document,
 )
 
 
@@ -115,3 +126,164 @@ def test_the_document_has_the_counts_of_each_shard_and_all_unknown_clients() -> 
         ],
         "unknown": ["a", "b"],
     }
+
+
+WEEK = "2026-W47"
+NONE = dict.fromkeys(STATES, 0)
+
+
+def why(state: str, allowed: int, share: float, **counts: int) -> str | None:
+    given = {f"SHARDPOST_MAIL_{state.upper()}_ALLOWED": str(allowed)}
+    given[f"SHARDPOST_MAIL_{state.upper()}_SHARE"] = str(share)
+    [limit] = [limit for limit in limits_of(load(given)) if limit.state == state]
+    return limit.why_exceeded(WEEK, NONE | counts)
+
+
+@pytest.mark.parametrize(
+    ("state", "share", "count", "sent", "is_too_many"),
+    [
+        *[("failed", 0.05, 5, 1, False), ("failed", 0.05, 6, 1, True)],
+        *[("failed", 0.05, 6, 114, False), ("failed", 0.05, 7, 113, True)],
+        ("failed", 0.05, 50, 950, False),
+        *[("suppressed", 0.5, 5, 0, False), ("suppressed", 0.5, 6, 0, True)],
+        *[("suppressed", 0.5, 6, 6, False), ("suppressed", 0.5, 7, 6, True)],
+        ("suppressed", 0.5, 5000, 5000, False),
+    ],
+)
+def test_too_many_is_more_than_a_number_and_more_than_a_share(
+    state: str, share: float, count: int, sent: int, is_too_many: bool
+) -> None:
+    reason = why(state, 5, share, **{state: count, "sent": sent})
+    assert (reason is not None) is is_too_many
+
+
+@pytest.mark.parametrize("others", [{}, {"suppressed": 9}, {"unknown": 9}, {"open": 9}])
+@pytest.mark.parametrize("failed", [1, 4])
+def test_failed_clients_of_a_week_in_which_nobody_was_mailed_are_always_too_many(
+    failed: int, others: dict[str, int]
+) -> None:
+    reason = why("failed", 5, 1, failed=failed, **others)
+    assert reason is not None
+    assert f"{failed} of {failed + sum(others.values())} clients failed, and none was mailed" in (
+        reason
+    )
+    assert "`shardpost email --week 2026-W47 --again FAILED`" in reason
+
+
+def test_a_week_in_which_nobody_failed_needs_nobody_to_be_mailed() -> None:
+    assert why("failed", 0, 0) is None
+    assert why("failed", 0, 0, suppressed=1, open=1) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        (
+            {"failed": 600, "sent": 300, "suppressed": 100},
+            f"{WEEK}: 600 of 1000 clients failed, more than SHARDPOST_MAIL_FAILED_ALLOWED and"
+            f" SHARDPOST_MAIL_FAILED_SHARE allow. `shardpost emails --week {WEEK} --state failed`"
+            " lists them all. Fix the mail server, or the addresses in the topic `clients`,"
+            f" compact, and run `shardpost email --week {WEEK} --again FAILED`, which uses the new"
+            " contacts.",
+        ),
+        (
+            {"suppressed": 999, "sent": 1},
+            f"{WEEK}: 999 of 1000 clients are not subscribed, more than"
+            " SHARDPOST_MAIL_SUPPRESSED_ALLOWED and SHARDPOST_MAIL_SUPPRESSED_SHARE allow."
+            f" `shardpost emails --week {WEEK} --state suppressed` lists them all. If they have not"
+            " unsubscribed, fix their records in the topic `clients`, compact, and run"
+            f" `shardpost email --week {WEEK} --again SUPPRESSED`, which mails those who are"
+            " subscribed by then.",
+        ),
+    ],
+)
+def test_the_reason_says_how_many_and_the_way_back(counts: dict[str, int], reason: str) -> None:
+    shards = [NONE | {"shard": 7, state: count} for state, count in counts.items()]
+    assert totals(shards) == NONE | counts
+    assert too_many(load({}), WEEK, [{"shards": shards[:1]}, {"shards": shards[1:]}, {}]) == [
+        reason
+    ]
+
+
+EVIL = "c\x1b[2J\u202e\n1"
+HARMLESS = "c\ufffd[2J\ufffd\ufffd1"
+
+
+def test_unknown_clients_are_listed_harmlessly_and_what_to_do_is_named() -> None:
+    text = counts_text({"week": "2026-W47", "shards": [], "unknown": [EVIL, "client2"]})
+    assert f"delivery unknown: {HARMLESS}, client2\n" in text
+    assert "`shardpost emails resolve`" in text
+
+
+def dry_run_of(compared_with: str | None = None, **counts: int) -> dict[str, Any]:
+    all_counts = dict.fromkeys(map(str, DryRunList), 0) | counts
+    return {"week": "2026-W47", "compared_with": compared_with, "counts": all_counts}
+
+
+def test_a_dry_run_names_everybody_under_a_heading_and_ends_with_the_counts(
+    tmp_path: Path,
+) -> None:
+    for kind, client in ((DryRunList.SUPPRESSED, "c1"), (DryRunList.FAILED, "c2")):
+        row = {"client": client, "shard": 1, "reason": "why"}
+        (tmp_path / kind).write_text(json.dumps(row) + "\n")
+    (tmp_path / DryRunList.NEW).write_text('"c3"\n"c4"\n')
+    result = dry_run_of("2026-W46", suppressed=1, failed=1, new=2)
+    assert "".join(text_lines(result, tmp_path)).splitlines() == [
+        *("would be suppressed:", "c1, shard 1: why", "would fail:", "c2, shard 1: why"),
+        *("new, compared with 2026-W46:", "c3", "c4"),
+        "0 would get an e-mail, 1 would be suppressed, 1 would fail, 2 new and 0 left since"
+        " 2026-W46; nothing was sent",
+    ]
+
+
+def test_a_log_has_the_first_of_a_list_and_what_lists_the_others(tmp_path: Path) -> None:
+    (tmp_path / DryRunList.LEFT).write_text('"c1"\n"c2"\n"c3"\n')
+    assert "".join(text_lines(dry_run_of("2026-W46", left=3), tmp_path, 1)).splitlines()[:3] == [
+        "left, compared with 2026-W46:",
+        "c1",
+        "… and 2 more: `shardpost email --week 2026-W47 --dry-run` lists them",
+    ]
+
+
+def test_the_json_of_a_dry_run_is_one_document_with_all_lists(tmp_path: Path) -> None:
+    for kind in DryRunList:
+        (tmp_path / kind).write_text(f'"{kind} 1"\n"{kind} 2"\n')
+    (tmp_path / DryRunList.FAILED).write_text("")
+    result = dry_run_of("2026-W46")
+    assert json.loads("".join(_dry_run_document(result, tmp_path))) == {
+        **result,
+        **{kind: [f"{kind} 1", f"{kind} 2"] for kind in map(str, DryRunList)},
+        "failed": [],
+    }
+
+
+def test_who_would_get_an_e_mail_is_listed_harmlessly(tmp_path: Path) -> None:
+    row = {"client": EVIL, "email": f"{EVIL}@x", "shard": 1, "positions": [EVIL]}
+    (tmp_path / "recipients").write_text(json.dumps(row) + "\n")
+    assert list(text_lines(dry_run_of(recipients=1), tmp_path)) == [
+        f"{HARMLESS} <{HARMLESS}@x>, shard 1: {HARMLESS}\n",
+        "1 would get an e-mail; nothing was sent\n",
+    ]
+
+
+def test_what_stopped_a_shard_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
+    document = status_document(IsoWeek(2026, 47), [])
+    assert exit_code_of(load({}), document, {2: f"1 clients remain open: {EVIL}: DATA"}) == 1
+    assert capsys.readouterr().err == (
+        f"shardpost: shard 2: 1 clients remain open: {HARMLESS}: DATA\n"
+    )
+
+
+def test_too_many_failed_clients_are_named_with_why_and_what_lists_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refused = Cause("550 no such user", 500, ("c1", "c2", "c3"))
+    causes = {"failed": [refused, Cause(f"no contact{EVIL}", 2, (EVIL, "c9"))]}
+    shards = [ShardStatus(ShardCounts(0, sent=2, failed=502), causes)]
+    assert exit_code_of(load({}), status_document(IsoWeek(2026, 47), shards), {}) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("shardpost: 2026-W47: 502 of 504 clients failed, more than SHARDPOST_")
+    assert '500 with "550 no such user" (c1, c2, c3, …); 2 with "no contact' in said
+    assert f"({HARMLESS}, c9)" in said
+    assert "`shardpost emails --week 2026-W47 --state failed` lists them all" in said
+    assert said.count("\n") == 1

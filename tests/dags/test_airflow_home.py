@@ -1,14 +1,44 @@
-"""An Airflow home that was copied to another path has nothing to do with the one it came from."""
+"""The embedded Airflow: its command, its schedules, and a home that was copied."""
 
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from airflow.configuration import write_default_airflow_configuration_if_needed
+from airflow.configuration import conf, write_default_airflow_configuration_if_needed
 
-from shardpost.embedded.airflow_home import process_environment
+from shardpost.embedded.airflow_home import BIN, disable_schedules, process_environment
 from shardpost.settings import Settings, load
+from tests.conftest import environ
+from tests.support.command_line import CommandLine
+
+
+def test_it_does_not_say_that_it_cannot_draw_dags(task_environment: Path) -> None:
+    shardpost = CommandLine(environ(home=task_environment))
+    done = shardpost.run("airflow", "dags", "list-import-errors", "--local")
+    assert done.returncode == 0, done.stderr
+    assert "No data found" in done.stdout
+    assert "graphviz" not in done.stdout + done.stderr
+
+
+def test_airflow_runs_by_schedule_unless_that_is_disabled() -> None:
+    assert conf.getboolean("scheduler", "use_job_schedule")  # of the Airflow of these tests
+
+
+def test_airflow_starts_no_scheduled_run_where_schedules_are_disabled(tmp_path: Path) -> None:
+    settings = load({"SHARDPOST_HOME": str(tmp_path)})
+    disable_schedules(settings)
+    assert runs_by_schedule(settings) == "False"
+
+
+def runs_by_schedule(settings: Settings) -> str:
+    """Return what Airflow itself reads of its setting."""
+    command = [str(BIN / "airflow"), "config", "get-value", "scheduler", "use_job_schedule"]
+    done = subprocess.run(
+        command, env=process_environment(settings), capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
 
 # Starts as the command `airflow` does, which writes airflow.cfg where none is; prints all settings.
 READ = """

@@ -1,4 +1,4 @@
-"""docs/monitoring: what Prometheus and Grafana are given names metrics and labels that exist."""
+"""Pages of docs/ are what the code declares, and what docs/monitoring names is there."""
 
 import json
 import re
@@ -11,8 +11,12 @@ import promql_parser
 import pytest
 import yaml
 
+from shardpost.alerts.model.alert import CHANNEL_DOWN, NEEDS_A_PERSON, TASK_FAILED
 from shardpost.alerts.model.metrics import METRICS, PREFIX
 from shardpost.checkout import CHECKOUT
+from shardpost.delta.table import type_text
+from shardpost.maintenance.stored_tables import TABLES
+from shardpost.watch.model import conditions
 
 FOLDER = CHECKOUT / "docs" / "monitoring"
 RULES = yaml.safe_load((FOLDER / "alert-rules.yml").read_text())
@@ -89,3 +93,62 @@ def test_prometheus_itself_takes_the_rules() -> None:
             ["promtool", *command], cwd=FOLDER, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+DOCS = CHECKOUT / "docs"
+METRIC = re.compile(r"^\| `shardpost_(\w+)` \| (.*?) ?\| (.+) \|$", re.MULTILINE)
+
+
+def rules_of_the_audit() -> set[str]:
+    """Return the names that findings are given."""
+    found = set[str]()
+    for path in (CHECKOUT / "shardpost" / "topics" / "model").glob("*.py"):
+        text = path.read_text()
+        for named in (r'rule="([\w-]+)"', r'_Rule\(\s*"([\w-]+)"', r'view,\s*"([\w-]+)"'):
+            found.update(re.findall(named, text))
+    return found
+
+
+def test_every_rule_has_its_page_and_no_page_is_of_none() -> None:
+    page = (DOCS / "runbook.md").read_text()
+    written = re.findall(r"^### (\S+)$", page, re.MULTILINE)
+    declared = [one.name for one in vars(conditions).values() if isinstance(one, conditions.Rule)]
+    others = (CHANNEL_DOWN, TASK_FAILED, NEEDS_A_PERSON)
+    assert sorted(written) == sorted([*declared, *rules_of_the_audit(), *others])
+
+
+def test_the_page_of_the_metrics_is_what_the_code_declares() -> None:
+    written = METRIC.findall((DOCS / "watching.md").read_text())
+    declared = [
+        (one.name, ", ".join(f"`{label}`" for label in one.labels), one.meaning)
+        for one in METRICS.values()
+    ]
+    assert written == declared
+    assert PREFIX == "shardpost_"
+
+
+ROW = re.compile(r"^\| `(\w+)` \| ([^|]+?) \|", re.MULTILINE)
+SHARED = re.compile(r"those\s+of\s+`(\w+)`\s+up\s+to\s+`(\w+)`")
+
+Rows = list[tuple[str, str]]
+
+
+def test_the_page_of_the_tables_is_what_the_code_declares() -> None:
+    page = (CHECKOUT / "docs" / "tables.md").read_text()
+    sections = [part.split("\n", 1) for part in page.split("\n## ")[1:]]
+    written: dict[str, Rows] = {}
+    for name, body in sections:
+        written[name] = [*shared(body, written), *ROW.findall(body)]
+    declared = {
+        table.name: [(name, type_text(type_)) for name, type_ in table.columns] for table in TABLES
+    }
+    assert written == declared
+
+
+def shared(body: str, written: dict[str, Rows]) -> Rows:
+    """Return the columns that a table has in common with one before it, by its section."""
+    found = SHARED.search(body)
+    if not found:
+        return []
+    names = [name for name, _ in written[found[1]]]
+    return written[found[1]][: names.index(found[2]) + 1]

@@ -1,0 +1,218 @@
+"""The embedded stack: locks, what `up`, `down` and a demo say and leave, the home of Airflow."""
+
+import logging
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shardpost.checkout import CHECKOUT
+from shardpost.embedded import airflow, daemons, demo, stack
+from shardpost.embedded.airflow_home import process_environment
+from shardpost.embedded.stack import NOTHING_UP, Part
+from shardpost.errors import ShardpostError
+from shardpost.locks import LockedError, exclusive
+from shardpost.run_requests.airflow_api import AirflowApi
+from shardpost.settings import Settings
+
+
+@dataclass(eq=False)
+class Service:
+    """A part that is not there."""
+
+    is_up: bool
+    stopped: list[Settings] = field(default_factory=list)
+
+    def start(self, settings: Settings) -> None:
+        raise AssertionError("nothing is started")
+
+    def stop(self, settings: Settings) -> None:
+        self.stopped.append(settings)
+
+    def state(self, settings: Settings) -> dict[str, str]:
+        return {"state": stack.UP if self.is_up else stack.DOWN}
+
+
+@pytest.mark.parametrize(("is_up", "said"), [(False, [NOTHING_UP]), (True, ["stopping Kafka"])])
+def test_what_was_stopped_is_said_also_if_it_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_up: bool, said: list[str]
+) -> None:
+    services = [Service(is_up), Service(False)]
+    parts = [Part(str(n), "Kafka", 1, "", service) for n, service in enumerate(services)]
+    monkeypatch.setattr(stack, "_all", lambda _: parts)
+    found: list[str] = []
+    stack.down(Settings(home=tmp_path), say=found.append)
+    assert found == said
+    assert all(len(service.stopped) == 1 for service in services)
+
+
+def test_a_home_that_does_not_exist_has_nothing_up(tmp_path: Path) -> None:
+    found: list[str] = []
+    stack.down(Settings(home=tmp_path / "none"), say=found.append)
+    assert found == [NOTHING_UP]
+    assert not (tmp_path / "none").exists()
+
+
+def test_who_waits_for_the_lock_says_for_whom_and_how_long_and_does_not_ask_to_wait(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(home=tmp_path, lock_wait=30)
+    taken, said = threading.Event(), threading.Event()
+    lines: list[str] = []
+
+    def hold() -> None:
+        with exclusive(settings, stack.LOCK, "another `shardpost up` or `down`"):
+            taken.set()
+            said.wait(20)
+
+    def say(line: str) -> None:
+        lines.append(line)
+        said.set()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert taken.wait(20)
+    with stack._stack_lock(settings, say):
+        holder.join()
+    [line] = lines
+    assert line.startswith("another `shardpost up` or `down` is already running (pid ")
+    assert line.endswith("): waiting up to 30 s for it")
+    assert "wait for it" not in line
+
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+PATH = "/api/v2/dags/compact_positions/dagRuns"
+
+
+def test_a_failed_run_names_the_folder_of_the_logs_of_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "produce", lambda *_: None)
+    answers = {
+        PATH: {"dag_run_id": "manual__1"},
+        f"{PATH}/manual__1": {"state": "failed"},
+        f"{PATH}/manual__1/taskInstances": {"task_instances": []},
+    }
+    transport = httpx.MockTransport(lambda asked: httpx.Response(200, json=answers[asked.url.path]))
+    with (
+        httpx.Client(base_url="http://airflow", transport=transport) as client,
+        pytest.raises(ShardpostError) as failed,
+    ):
+        demo.play(Settings(home=tmp_path), AirflowApi(client), NOW, lambda _: None)
+    logs = tmp_path / "airflow/logs/dag_id=compact_positions/run_id=manual__1"
+    assert str(failed.value) == (
+        f"compact_positions: run manual__1 failed: see the logs of its tasks in {logs}"
+    )
+
+
+def test_a_demo_that_fails_stops_its_stack_and_says_that_its_folder_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def up(settings: Settings, **_: object) -> None:
+        (settings.home / "logs").mkdir()
+        raise ShardpostError("Kafka cannot be started")
+
+    stopped: list[Path] = []
+    said: list[str] = []
+    free = iter((10001, 10002, 10003))
+    monkeypatch.setattr(daemons, "choose_port", lambda: next(free))
+    monkeypatch.setattr(stack, "up", up)
+    monkeypatch.setattr(stack, "down", lambda settings, **_: stopped.append(settings.home))
+    with pytest.raises(ShardpostError, match="Kafka cannot be started"):
+        demo.run_demo(Settings(home=tmp_path), now=NOW, keep=False, say=said.append)
+    [home] = tmp_path.glob("demo-*")
+    assert stopped == [home]
+    assert said == [f"not finished; kept: {home}; what was started has its log in {home / 'logs'}"]
+    assert (home / "logs").is_dir()
+
+
+def test_a_demo_that_is_done_stops_its_stack_and_removes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def up(settings: Settings, **_: object) -> None:
+        assert "use_job_schedule = False" in (settings.home / "airflow/airflow.cfg").read_text()
+        done.append("up")
+
+    airflow = {"address": "http://airflow", "user": "admin", "password": "secret"}
+    free = iter((10001, 10002, 10003))
+    monkeypatch.setattr(daemons, "choose_port", lambda: next(free))
+    monkeypatch.setattr(stack, "up", up)
+    monkeypatch.setattr(stack, "status", lambda _: {"airflow": airflow})
+    monkeypatch.setattr(stack, "down", lambda *_, **__: done.append("down"))
+    monkeypatch.setattr(demo, "log_in", lambda *_: nullcontext())
+    monkeypatch.setattr(demo, "play", lambda *_: done.append("play"))
+    demo.run_demo(Settings(home=tmp_path), now=NOW, keep=False, say=lambda _: None)
+    assert done == ["up", "play", "down"]
+    assert list(tmp_path.iterdir()) == []
+
+
+OF_THE_HOME = {
+    "AIRFLOW_HOME": "{}",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite:///{}/airflow.db",
+    "AIRFLOW__LOGGING__BASE_LOG_FOLDER": "{}/logs",
+    "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": "{}/logs/dag_processor",
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": "{}/passwords.json",
+}
+
+
+def test_every_path_of_airflow_is_set_in_its_home_or_in_the_checkout(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", "/of/another/airflow")
+    monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
+    found = process_environment(settings)
+    assert found["AIRFLOW__METRICS__OTEL_ON"] == "True"
+    home = settings.home / "airflow"
+    assert {name: found[name] for name in OF_THE_HOME} == {
+        name: text.format(home) for name, text in OF_THE_HOME.items()
+    }
+    assert found["AIRFLOW__CORE__DAGS_FOLDER"] == str(CHECKOUT / "dags")
+    assert found["AIRFLOW__CORE__PLUGINS_FOLDER"] == str(CHECKOUT / "plugins")
+
+
+@pytest.mark.parametrize(
+    ("left", "after"),
+    [(None, "db migrate\n"), (b"", "db migrate\n"), (b"of before", "of before")],
+    ids=["no file", "an empty file", "of this version"],
+)
+def test_a_database_that_is_gone_is_made_again_whatever_was_noted(
+    left: bytes | None, after: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = settings.home / "bin"
+    programs.mkdir()
+    (programs / "airflow").write_text('#!/bin/sh\necho "$@" > "$AIRFLOW_HOME/airflow.db"\n')
+    (programs / "airflow").chmod(0o755)
+    monkeypatch.setattr(airflow, "BIN", programs)
+    home = settings.home / "airflow"
+    home.mkdir()
+    (home / "migrated-to").write_text(metadata.version("apache-airflow"))
+    if left is not None:
+        (home / "airflow.db").write_bytes(left)
+    airflow.prepare(settings)
+    assert (home / "airflow.db").read_text() == after
+
+
+def test_a_second_holder_is_told_who_has_it_and_a_later_one_gets_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="shardpost.locks")
+    settings = Settings(home=tmp_path)
+    with exclusive(settings, "it", "the job"):
+        for wait in (0.0, 0.3):
+            with (
+                pytest.raises(LockedError, match=r"the job is already running \(pid \d+, since 20"),
+                exclusive(settings, "it", "the job", wait=wait),
+            ):
+                pass
+    with exclusive(settings, "it", "the job"):
+        pass
+    [said] = [one.getMessage() for one in caplog.records if one.name == "shardpost.locks"]
+    assert said.startswith("the job is already running (pid ")
+    assert said.endswith("): waiting for it, up to 0.3 s")
