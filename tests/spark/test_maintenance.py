@@ -227,5 +227,5 @@ def require_of_delta(settings: Settings) -> None:
     spark, kept = driver.start_session("tests"), snapshots.list_all(settings)
     stored = [(table, snapshot.tables[table.name]) for snapshot in kept for table in READ]
     theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in stored])
-    for (table, number), rows in zip(stored, theirs, strict=True):
-        assert len(rows) == delta_files.read(spark, settings, table, number).count()
+    for (table, number), found in zip(stored, theirs, strict=True):
+        assert len(found) == delta_files.read(spark, settings, table, number).count()
