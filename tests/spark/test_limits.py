@@ -120,8 +120,8 @@ def peak_of_records(home: Path, clients: int) -> int:
     )
     made = table_log.opened(settings, SHARE_HOLDERS)
     write_deltalake(made, table.cast(arrow_schema(SHARE_HOLDERS)), mode="append")
-    made, mebibytes = map(int, said(RECORDS, home).split())
-    assert made == clients
+    count, mebibytes = map(int, said(RECORDS, home).split())
+    assert count == clients
     return mebibytes
 
 
