@@ -14,6 +14,8 @@ from shardpost.settings import Settings, load
 from tests.support import how_far
 from tests.support.scheduling import Scheduling, ordered
 
+pytest.register_assert_rewrite("tests.support.compacting")
+
 FOLDER = Path(__file__).parent
 
 TIERS = {

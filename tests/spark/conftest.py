@@ -24,8 +24,7 @@ from tests.conftest import settings_of_its_own
 from tests.support.interpreted_plans import plan_conf
 from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
-
-pytest.register_assert_rewrite("tests.support.compacting")
+from tests.support.record_streams import Stream
 
 # One session compiles what hundreds of jobs do. Once the default, 48 MB, is full, the JVM compiles
 # nothing any more, and every run takes three times as long.
@@ -91,6 +90,12 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
         return _with_topics(settings.model_copy(update={"home": home, **names}))
 
     return make
+
+
+@pytest.fixture
+def stream(fresh: Callable[[], Settings]) -> Stream:
+    """Give a stream of records to empty tables and new topics."""
+    return Stream(fresh())
 
 
 @pytest.fixture(scope="module")

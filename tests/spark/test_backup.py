@@ -1,12 +1,14 @@
 """Backup and restore, as docs/what-next.md has them: nobody is mailed twice."""
 
 import json
+import re
 import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,11 +16,15 @@ from pyspark.sql import SparkSession
 
 from shardpost import tables
 from shardpost.checkout import CHECKOUT
+from shardpost.delta import snapshots
 from shardpost.embedded import daemons
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.clients import producer
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
+from tests.support.aged_rebuilds import AgedRebuilds
+from tests.support.aged_tables import AgedTables
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.jobs_here import jobs_here
 from tests.support.reference import published
@@ -61,8 +67,8 @@ def mails(shardpost: CommandLine) -> int:
     return len(list((shardpost.settings.home / "mail").glob("*.eml")))
 
 
-def backup_tables(tables_root: str, to: Path) -> subprocess.CompletedProcess[str]:
-    command = [BACKUP_TABLES, tables_root, str(to)]
+def backup_tables(*folders: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [BACKUP_TABLES, *map(str, folders)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -182,8 +188,47 @@ def test_topics_that_are_older_than_the_tables_are_refused_until_a_person_decide
 
 def test_a_copy_goes_to_a_new_folder_and_out_of_one_with_tables(tmp_path: Path) -> None:
     tables_root = tmp_path / "tables"
-    assert "found no table snapshots" in backup_tables(str(tables_root), tmp_path / "copy").stderr
+    assert "found no table snapshots" in backup_tables(tables_root, tmp_path / "copy").stderr
     assert not (tmp_path / "copy").exists()
     (tables_root / "snapshots" / "_delta_log").mkdir(parents=True)
-    done = backup_tables(str(tables_root), tmp_path)
+    done = backup_tables(tables_root, tmp_path)
     assert (done.returncode, "expected a new folder" in done.stderr) == (1, True)
+
+
+def test_it_says_how_many_tables_it_copied_and_where_to(tmp_path: Path) -> None:
+    for table in ("snapshots", "positions"):
+        log = tmp_path / "tables" / table / "_delta_log"
+        log.mkdir(parents=True)
+        (log / "0.json").write_text("{}")
+    copy = tmp_path / "copy"
+    done = backup_tables(tmp_path / "tables", copy)
+    assert (done.returncode, done.stdout) == (0, f"backup-tables: 2 tables copied to {copy}\n")
+    assert (copy / "positions" / "_delta_log" / "0.json").read_text() == "{}"
+
+
+def test_tables_beside_those_in_use_are_copied_after_what_names_them(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"home": tmp_path / "home"})
+    aged = AgedTables(settings, Random(1))  # noqa: S311
+    beside = AgedRebuilds(aged)
+    aged.compact()
+    beside.begin(SHARE_HOLDERS.name)
+    beside.build()
+    copy = tmp_path / "copy"
+    command = ["bash", "-x", BACKUP_TABLES, settings.tables_root, str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    copied = re.findall(r"^\+ copy_table (\S+)$", done.stderr, re.MULTILINE)
+    assert copied[:2] == ["rebuilds", "snapshots"]
+    assert "share_holders.2" in copied
+    restored = settings.model_copy(update={"tables": str(copy)})
+    aged.settings = restored
+    beside.require_readable()
+    beside.swap()
+    assert snapshots.current(restored).folders == {SHARE_HOLDERS.name: "share_holders.2"}
+    assert snapshots.current(settings).number == 1
+
+
+@pytest.mark.parametrize("folders", [(), ("one",), ("one", "two", "three")])
+def test_other_than_two_folders_are_bad_usage(folders: tuple[str, ...]) -> None:
+    done = backup_tables(*folders)
+    assert done.returncode == 2
+    assert "expected two folders: scripts/backup-tables TABLES COPY" in done.stderr

@@ -1,8 +1,8 @@
 """The compaction, driven whole, against a plain fold: real broker, real Spark, real tables."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -28,20 +28,12 @@ from shardpost.holders.spark import compaction_run
 from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from tests.support.compacting import agree, run, starter
+from shardpost.topic_names import TopicName
+from tests.support.compacting import agree, run
 from tests.support.how_far import drawn, up_to
 from tests.support.kafka_configs import wait_until_shown
 from tests.support.record_streams import BAD, RECORDS, Again, Growth, Stream, placed
-from tests.support.reference import (
-    Fold,
-    Raw,
-    closed,
-    exchange,
-    position,
-    produce,
-    published,
-    send,
-)
+from tests.support.reference import Raw, closed, exchange, position, produce, published, send
 
 GOOD = position("", "client3", "NASDAQ").value
 # When layers are folded: in each run, where some records have come together, and never.
@@ -110,10 +102,8 @@ def planned_for(at_most: int) -> Iterator[None]:
         yield
 
 
-def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
-    fresh: Callable[[], Settings],
-) -> None:
-    settings = fresh()
+def test_ten_thousand_malformed_records_among_good_ones_change_nothing(stream: Stream) -> None:
+    settings, fold = stream.settings, stream.fold
     good = [position(str(n), f"client{n % 7}", "NASDAQ") for n in range(100)]
     bad = [Raw("positions", str(n % 150).encode(), BAD[n % len(BAD)]) for n in range(10_000)]
     odd = [
@@ -128,12 +118,9 @@ def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
     ]
     records = good[:50] + bad[:5_000] + odd + good[50:] + bad[5_000:]
     produce(settings, records)
-    fold = Fold()
-    fold.add(starter())
     fold.add(good)
     fold.rejected = len(bad) + len(odd)
-    result = run(settings)
-    agree(settings, fold)
+    result = stream.compact()
     assert result["rejected"] == fold.rejected
 
     sql = "SELECT topic, reason, key, value FROM rejected_records"
@@ -146,23 +133,33 @@ def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
     }
 
 
-def test_a_missing_table_is_not_recreated(fresh: Callable[[], Settings]) -> None:
-    settings = fresh()
-    produce(settings, [position("1", "client1", "NASDAQ")])
-    run(settings)
-    shutil.rmtree(path_of(settings, POSITION_EVENTS))
-    produce(settings, [closed("1")])
+def test_a_missing_table_and_more_partitions_of_share_holders_are_refused(stream: Stream) -> None:
+    settings = stream.settings
+    stream.compact(position("1", "client1", "NASDAQ"))
+    stream.send([closed("1")])
+    table = Path(path_of(settings, POSITION_EVENTS))
+    away = table.rename(settings.home / "away")
     with pytest.raises(ShardpostError, match=r"no table position_events .* version 1"):
         run(settings)
+    assert not table.exists()
+    away.rename(table)
+    add_partitions(settings, "share-holders", 5)
+    with pytest.raises(ShardpostError, match="has 5 partitions, but had 4 at snapshot 1"):
+        run(settings)
     assert snapshots.current(settings).number == 1
+    assert published(settings) == {"client1": ["1"]}
 
 
-def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(
-    fresh: Callable[[], Settings],
-) -> None:
-    settings = fresh()
-    fold = Fold()
-    fold.add(starter())
+def add_partitions(settings: Settings, name: TopicName, count: int) -> None:
+    """Let a topic have so many partitions."""
+    topic = settings.topic(name)
+    admin = clients.admin(settings)  # it has to outlive what it does
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+    wait_until_shown(settings, topic, count)
+
+
+def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream: Stream) -> None:
+    settings, fold = stream.settings, stream.fold
     producer = clients.transactional_producer(settings, f"{settings.topic('positions')}-writer")
     producer.init_transactions(30)
     for commit, owner in ((True, "client1"), (False, "client2"), (True, "client3"), (False, "x")):
@@ -175,22 +172,18 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(
             fold.add(position(f"{owner}-{n}", owner, "NASDAQ") for n in range(20))
         else:
             producer.abort_transaction(30)
-    run(settings)
-    agree(settings, fold)
+    stream.compact()
 
     # Offsets that hold nothing but a marker: the next run reads them and finds no change.
     producer.begin_transaction()
     send(producer, settings, position("1", "client9", "NASDAQ"))
     producer.flush(30)
     producer.abort_transaction(30)
-    run(settings)
-    agree(settings, fold)
+    stream.compact()
 
 
-def test_an_open_transaction_is_left_for_a_later_run(fresh: Callable[[], Settings]) -> None:
-    settings = fresh()
-    fold = Fold()
-    fold.add(starter())
+def test_an_open_transaction_is_left_for_a_later_run(stream: Stream) -> None:
+    settings = stream.settings
     producer = clients.transactional_producer(settings, f"{settings.topic('positions')}-writer")
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -200,8 +193,7 @@ def test_an_open_transaction_is_left_for_a_later_run(fresh: Callable[[], Setting
     producer.flush(30)
     closes = closed(later[0].key.decode() if later[0].key else "")
     produce(settings, [closes])  # behind it: committed, and not to be read yet
-    found = run(settings, code=3)
-    agree(settings, fold)
+    found = stream.compact(code=3)
     assert found["open_transactions"]
     first = snapshots.current(settings)
     assert first.looked_at == NEVER
@@ -210,73 +202,37 @@ def test_an_open_transaction_is_left_for_a_later_run(fresh: Callable[[], Setting
     with pytest.raises(UnreadableRecordsError, match="Nothing was changed"):
         run(settings, reconcile=True)
     producer.commit_transaction(30)
-    fold.add([*later, closes])
-    run(settings)
-    agree(settings, fold)
+    stream.fold.add([*later, closes])
+    stream.compact()
     assert snapshots.current(settings).looked_at > first.committed_at
 
 
-def test_with_added_partitions_the_newer_one_of_a_key_wins(
-    fresh: Callable[[], Settings],
-) -> None:
-    settings = fresh()
-    fold = Fold()
-    fold.add(starter())
+def test_with_added_partitions_the_newer_one_of_a_key_wins(stream: Stream) -> None:
+    settings = stream.settings
     moving = [
         f"key{n}" for n in range(40) if partition_of(f"key{n}", 4) != partition_of(f"key{n}", 7)
     ]
     # The old partition gets many records, so that its offsets are the higher ones.
-    before = [position(key, f"client{n}", "NASDAQ") for n in range(5) for key in moving]
-    produce(settings, before)
-    fold.add(before)
-    run(settings)
-    agree(settings, fold)
-
-    admin = clients.admin(settings)
-    more = admin.create_partitions([NewPartitions(settings.topic("positions"), 7)])
-    more[settings.topic("positions")].result(30)
-    wait_until_shown(settings, settings.topic("positions"), 7)
+    stream.compact(*(position(key, f"client{n}", "NASDAQ") for n in range(5) for key in moving))
+    add_partitions(settings, "positions", 7)
     after = [position(key, "client9", "NYSE") for key in moving[1:]] + [closed(moving[0])]
-    produce_when_seven(settings, after)
-    fold.add(after)
-    run(settings)
-    agree(settings, fold)
+    produce(settings, [placed(record, 7) for record in after])
+    stream.fold.add(after)
+    stream.compact()
 
     # Read at once from nothing, with both partitions in one batch: the same holders.
     again = settings.model_copy(update={"home": settings.home / "again"})
     with planned_for(0):
         run(again)
     assert snapshots.current(again).counts == snapshots.current(settings).counts
-    agree(again, fold)
-
-
-def produce_when_seven(settings: Settings, records: list[Raw]) -> None:
-    produce(settings, [placed(record, 7) for record in records])
-
-
-def test_another_number_of_partitions_of_share_holders_is_refused(
-    fresh: Callable[[], Settings],
-) -> None:
-    settings = fresh()
-    produce(settings, [position("1", "client1", "NASDAQ")])
-    run(settings)
-    admin = clients.admin(settings)
-    more = admin.create_partitions([NewPartitions(settings.topic("share-holders"), 5)])
-    more[settings.topic("share-holders")].result(30)
-    wait_until_shown(settings, settings.topic("share-holders"), 5)
-    produce(settings, [closed("1")])
-    with pytest.raises(ShardpostError, match="has 5 partitions, but had 4 at snapshot 1"):
-        run(settings)
-    assert snapshots.current(settings).number == 1
-    assert published(settings) == {"client1": ["1"]}
+    agree(again, stream.fold)
 
 
 def test_offsets_are_committed_for_lag_tools_and_a_run_with_nothing_new_adds_no_snapshot_but_looks(
-    fresh: Callable[[], Settings],
+    stream: Stream,
 ) -> None:
-    settings = fresh()
-    produce(settings, [position("1", "client1", "NASDAQ")])
-    run(settings)
+    settings = stream.settings
+    stream.compact(position("1", "client1", "NASDAQ"))
     first = snapshots.current(settings)
     reader = clients.consumer(settings, "shardpost-compaction")
     places = [
@@ -299,40 +255,39 @@ def test_offsets_are_committed_for_lag_tools_and_a_run_with_nothing_new_adds_no_
     assert second.committed_at == first.committed_at
 
 
-def test_another_country_counts_from_the_next_run_on(fresh: Callable[[], Settings]) -> None:
-    settings = fresh()
-    records = [position("1", "client1", "NASDAQ"), position("2", "client2", "LON")]
-    produce(settings, records)
-    fold = Fold()
-    fold.add(starter() + records)
-    run(settings)
-    agree(settings, fold)
-    british = settings.model_copy(update={"country": "GB"})
-    run(british)
-    agree(british, fold)
-    assert published(settings) == {"client2": ["2"]}
+@pytest.mark.parametrize(
+    ("steps", "countries"),
+    [(1, ["GB"]), (3, drawn(("GB", "FR", "US")))],
+    ids=["whole tables", "layered ones"],
+)
+def test_another_country_counts_from_the_next_run_on(
+    stream: Stream, steps: int, countries: list[str]
+) -> None:
+    batches: list[list[Raw]] = [
+        [position("1", "client1", "NASDAQ"), position("2", "client2", "LON")],
+        [position("3", "client3", "LON"), position("1", "client1", "LON"), exchange("PAR", "GB")],
+        [closed("2"), position("4", "client1", "PAR"), exchange("LON", "FR")],
+    ]
+    for records in batches[:steps]:
+        stream.compact(*records)
+    layered = {"positions", "exchanges", "share_holders"} if steps > 1 else set()
+    assert set(snapshots.current(stream.settings).folded) == layered
+    for country in countries:
+        there = stream.settings.model_copy(update={"country": country})
+        run(there)
+        agree(there, stream.fold)
 
 
 def files_of(settings: Settings, table: Table) -> dict[str, int]:
     return table_log.sizes(settings, table, snapshots.current(settings).tables[table.name])
 
 
-def test_an_increment_writes_what_changed_and_nothing_of_what_is_there(
-    fresh: Callable[[], Settings],
-) -> None:
-    settings = fresh()
-    there = [position(str(n), f"client{n % 1000}", "NASDAQ") for n in range(10_000)]
-    produce(settings, there)
-    fold = Fold()
-    fold.add(starter() + there)
-    run(settings)
+def test_an_increment_writes_what_changed_and_nothing_of_what_is_there(stream: Stream) -> None:
+    settings = stream.settings
+    stream.compact(*(position(str(n), f"client{n % 1000}", "NASDAQ") for n in range(10_000)))
     before = {table: files_of(settings, table) for table in VIEW}
 
-    more = [position(str(n), "client7", "NYSE") for n in (3, 5_000)] + [closed("9999")]
-    produce(settings, more)
-    fold.add(more)
-    run(settings)
-    agree(settings, fold)
+    stream.compact(*(position(n, "client7", "NYSE") for n in ("3", "5000")), closed("9999"))
     snapshot = snapshots.current(settings)
     assert snapshot.folded == {"positions": 1, "share_holders": 1}
     after = {table: files_of(settings, table) for table in VIEW}
@@ -343,54 +298,18 @@ def test_an_increment_writes_what_changed_and_nothing_of_what_is_there(
     assert written < 50_000
     sql = f"SELECT client FROM share_holders WHERE snapshot = {snapshot.number}"  # noqa: S608 - ours
     appended = rows(settings, sql, {SHARE_HOLDERS: snapshot.tables["share_holders"]})
-    assert sorted(row["client"] for row in appended) == [
-        "client0",
-        "client3",
-        "client7",
-        "client999",
-    ]
+    changed = {"client0", "client3", "client7", "client999"}
+    assert sorted(row["client"] for row in appended) == sorted(changed)
 
 
-def test_a_layer_is_folded_in_by_the_run_that_makes_it_large(fresh: Callable[[], Settings]) -> None:
-    settings = fresh().model_copy(update={"fold_records": 4, "fold_share": 0.5})
-    fold = Fold()
-    fold.add(starter())
-    folded = []
+def test_a_layer_is_folded_in_by_the_run_that_makes_it_large(stream: Stream) -> None:
+    settings, folded = stream.settings, []
     count = up_to(6, 4)
     for key in range(count):
-        records = [position(str(key), "client1", "NASDAQ"), position("0", f"c{key}", "NYSE")]
-        produce(settings, records)
-        fold.add(records)
-        run(settings)
-        agree(settings, fold)
+        new = position(str(key), "client1", "NASDAQ"), position("0", f"c{key}", "NYSE")
+        stream.compact(*new, fold_records=4, fold_share=0.5)
         folded.append(snapshots.current(settings).folded.get("positions"))
     assert folded == [None, 1, None, 3, None, 5][:count]
-    stored = rows(
-        settings,
-        "SELECT key FROM positions",
-        {POSITIONS: snapshots.list_all(settings)[count - 2].tables["positions"]},
-    )
+    version = snapshots.list_all(settings)[count - 2].tables["positions"]
+    stored = rows(settings, "SELECT key FROM positions", {POSITIONS: version})
     assert len(stored) == count - 1
-
-
-def test_another_country_counts_also_where_tables_are_layered(
-    fresh: Callable[[], Settings],
-) -> None:
-    settings = fresh()
-    fold = Fold()
-    fold.add(starter())
-    steps: list[list[Raw]] = [
-        [position("1", "client1", "NASDAQ"), position("2", "client2", "LON")],
-        [position("3", "client3", "LON"), position("1", "client1", "LON"), exchange("PAR", "GB")],
-        [closed("2"), position("4", "client1", "PAR"), exchange("LON", "FR")],
-    ]
-    for records in steps:
-        produce(settings, records)
-        fold.add(records)
-        run(settings)
-        agree(settings, fold)
-    assert set(snapshots.current(settings).folded) == {"positions", "exchanges", "share_holders"}
-    for country in drawn(("GB", "FR", "US")):
-        there = settings.model_copy(update={"country": country})
-        run(there)
-        agree(there, fold)

@@ -20,7 +20,7 @@ from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
 from tests.support.compacting import agree, held, run, starter
 from tests.support.how_far import drawn, some
-from tests.support.job_process import Job, wait_for
+from tests.support.job_process import kill_at, paused, wait_for
 from tests.support.letter_world import committed, decide, live, sweep, total
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
 
@@ -46,10 +46,7 @@ COMMITTED = STEPS[STEPS.index("offsets") :]
 
 
 def batch(number: int) -> list[Raw]:
-    """Return records that change something of everything.
-
-    New, moved, closed, bad, a country's change.
-    """
+    """Return new and moved positions, one that is closed, a bad one, a country's change."""
     return [
         *(position(str(n), f"client{(n + number) % 6}", "NASDAQ") for n in range(12)),
         position(f"new{number}", "client1", "LON"),
@@ -71,11 +68,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
         produce(settings, batch(number))
         fold.add(batch(number))
         where = "pause_at" if name not in WHILE_SENDING else "pause_anywhere_at"
-        job = Job(settings, COMPACT_POSITIONS, **{where: name})  # type: ignore[arg-type]
-        try:
-            job.wait_until_paused()
-        finally:
-            job.kill()
+        kill_at(settings, COMPACT_POSITIONS, **{where: name})
         seen = fold.holders() if name in COMMITTED else seen
         assert (held(settings) if snapshots.newest(settings) else {}) == seen
     assert total(sweep(settings, datetime.now(UTC))) == {"parked": len(steps)}
@@ -102,11 +95,7 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
     for number, name in enumerate(drawn(FOLDS), 1):
         produce(settings, batch(number))
         fold.add(batch(number))
-        job = Job(folding, COMPACT_POSITIONS, pause_at=name)
-        try:
-            job.wait_until_paused()
-        finally:
-            job.kill()
+        kill_at(folding, COMPACT_POSITIONS, pause_at=name)
         assert held(settings) == seen
     run(folding)
     agree(settings, fold)
@@ -123,9 +112,7 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     produce(settings, batch(0))
     fold = Fold()
     fold.add(starter() + batch(0))
-    first = Job(settings, COMPACT_POSITIONS, pause_at="positions table")
-    try:
-        first.wait_until_paused()
+    with paused(settings, COMPACT_POSITIONS, pause_at="positions table") as first:
         first.stop()
         with pytest.raises(locks.LockedError, match=r"compact_positions .* running \(pid \d+"):
             run(impatient)
@@ -134,8 +121,6 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
             first.resume()
             assert first.wait() == 0, first.log.read_text()
             assert third.result()["changed"] is False
-    finally:
-        first.kill()
     agree(settings, fold)
     assert len(snapshots.list_all(settings)) == 1
 
@@ -145,9 +130,7 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
     apply_topics(settings)
     produce(settings, [position("1", "client1", "NASDAQ"), Raw("positions", b"bad", b"{")])
-    zombie = Job(settings, COMPACT_POSITIONS, pause_at="publish")
-    try:
-        zombie.wait_until_paused()
+    with paused(settings, COMPACT_POSITIONS, pause_at="publish") as zombie:
         # Nobody sees it: its lock is gone, as after a restart on another machine.
         locks.path_of(settings, COMPACT_POSITIONS.name).unlink()
         produce(settings, [closed("1"), position("2", "client1", "NYSE")])
@@ -155,8 +138,6 @@ def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Se
         assert published(settings) == {"client1": ["2"]}
         zombie.resume()
         assert zombie.wait() == 0, zombie.log.read_text()
-    finally:
-        zombie.kill()
     assert published(settings) == {"client1": ["2"]}
     assert len([*committed(settings, settings.topic("dead-letters"))]) == 1
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Event
@@ -28,11 +27,10 @@ from shardpost.rebuilds.sides import compared
 from shardpost.settings import Settings
 from tests.support import rebuilding
 from tests.support.at_step import at_step
-from tests.support.compacting import agree, run, starter
+from tests.support.compacting import agree, run
 from tests.support.how_far import drawn
-from tests.support.reference import Fold, Raw, position, produce
-
-Home = tuple[Settings, Fold]
+from tests.support.record_streams import Stream
+from tests.support.reference import Raw, position, produce
 
 
 def client(key: str, name: str) -> Raw:
@@ -45,21 +43,12 @@ def bad(key: str, name: str) -> Raw:
 
 
 @pytest.fixture(params=drawn([1, 100]), ids={1: "folded", 100: "layered"}.get)
-def home(fresh: Callable[[], Settings], request: pytest.FixtureRequest) -> Home:
+def home(stream: Stream, request: pytest.FixtureRequest) -> Stream:
     """Give a home of two snapshots, in which `c1` has a contact and a rejected record."""
-    settings = fresh().model_copy(update={"fold_runs": request.param})
-    fold = Fold()
-    fold.add(starter())
-    compacted(settings, fold, client("c1", "quine"), position("1", "c1", "NASDAQ"))
-    compacted(settings, fold, client("c1", "quine2"), bad("c1", "quine3"), client("c2", "bob"))
-    return settings, fold
-
-
-def compacted(settings: Settings, fold: Fold, *new: Raw) -> None:
-    produce(settings, list(new))
-    fold.add(new)
-    run(settings)
-    agree(settings, fold)
+    stream.settings = stream.settings.model_copy(update={"fold_runs": request.param})
+    stream.compact(client("c1", "quine"), position("1", "c1", "NASDAQ"))
+    stream.compact(client("c1", "quine2"), bad("c1", "quine3"), client("c2", "bob"))
+    return stream
 
 
 def erased(settings: Settings) -> ErasedClient:
@@ -85,42 +74,41 @@ def known(spark: SparkSession, settings: Settings) -> set[tuple[str, str | None]
 
 
 def test_compactions_reconciliations_and_rebuilds_go_on_after_an_erasure(
-    spark: SparkSession, home: Home
+    spark: SparkSession, home: Stream
 ) -> None:
-    settings, fold = home
+    settings = home.settings
     result = erased(settings)
     assert (result.left, result.postponed) == ({}, {})
     assert result.tables["client_events"] == 3
     assert "quine" not in told(settings)
-    agree(settings, fold)
+    agree(settings, home.fold)
     assert known(spark, settings) == {("c1", None), ("c2", "bob@x.example")}
 
     produce(settings, [client("c2", "bobby")])
     run(settings)
-    agree(settings, fold)
+    agree(settings, home.fold)
     newest = snapshots.current(settings)
     assert (newest.number, newest.erased_in) == (4, 3)
     assert "quine" not in told(settings)
     assert known(spark, settings) == {("c1", None), ("c2", "bobby@x.example")}
 
-    run(settings, reconcile=True)
-    agree(settings, fold)
+    home.compact(reconcile=True)
     require_erased(settings)
     before = rejected_and_history(settings)
     rebuilding.start(settings)
     rebuilding.swap(settings)
     require_erased(settings)
-    agree(settings, fold)
+    agree(settings, home.fold)
     assert rejected_and_history(settings) == before
 
-    compacted(settings, fold, client("c1", "new"))  # it comes back by a record of its own
+    home.compact(client("c1", "new"))  # it comes back by a record of its own
     assert known(spark, settings) == {("c1", "new@x.example"), ("c2", "bobby@x.example")}
 
 
 def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, fold = home
+    settings = home.settings
     produce(settings, [client("c2", "bobby")])
     waits = Event()
     log = logging.getLogger(locks.__name__)
@@ -138,25 +126,27 @@ def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
     newest = snapshots.current(settings)
     assert (newest.number, newest.erased_in) == (4, 3)
     assert "quine" not in told(settings)
-    agree(settings, fold)
+    agree(settings, home.fold)
 
 
-def test_no_swap_and_no_rollback_brings_it_back(spark: SparkSession, home: Home) -> None:
-    settings, fold = home
+def test_no_swap_and_no_rollback_brings_it_back(spark: SparkSession, home: Stream) -> None:
+    settings = home.settings
     rebuilding.start(settings)
     # What the tables beside have not yet is decoded again after it was erased.
-    compacted(settings, fold, client("c1", "quine4"), bad("c1", "quine5"))
+    home.compact(client("c1", "quine4"), bad("c1", "quine5"))
     assert erased(settings).is_complete
     require_erased(settings)
     for exchange in (rebuilding.swap, rebuilding.rollback, rebuilding.swap):
         exchange(settings)
         require_erased(settings)
-        agree(settings, fold)
+        agree(settings, home.fold)
 
 
 @pytest.mark.parametrize("home", [100], indirect=True)
-def test_from_kafka_which_has_it_yet_it_does_not_come_back(spark: SparkSession, home: Home) -> None:
-    settings, fold = home
+def test_from_kafka_which_has_it_yet_it_does_not_come_back(
+    spark: SparkSession, home: Stream
+) -> None:
+    settings = home.settings
     assert erased(settings).is_complete
     # The oldest of its records, which Kafka has yet, leaves the history: it was superseded.
     pruning = settings.model_copy(update={"history_days": 1})
@@ -166,8 +156,8 @@ def test_from_kafka_which_has_it_yet_it_does_not_come_back(spark: SparkSession, 
     for exchange in (rebuilding.swap, rebuilding.rollback, rebuilding.swap):
         exchange(settings)
         require_erased(settings)
-        agree(settings, fold)
-    compacted(settings, fold, client("c2", "bob"), position("2", "c1", "NYSE"))
+        agree(settings, home.fold)
+    home.compact(client("c2", "bob"), position("2", "c1", "NYSE"))
     require_erased(settings)
 
 

@@ -14,9 +14,10 @@ from shardpost.kafka import clients
 from shardpost.kafka.records import Header
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
-from tests.support.compacting import agree, run, starter
+from tests.support.compacting import run
 from tests.support.kafka_configs import configure_topic
-from tests.support.reference import Fold, Raw, position, produce
+from tests.support.record_streams import Stream
+from tests.support.reference import Raw, position, produce
 
 LONG = "ä" * 5000
 UNKNOWN = "\ufffd" * 100
@@ -41,17 +42,12 @@ def test_how_many_are_null_is_known_of_values_of_any_length(
     assert rows(settings, sql, {SHARE_HOLDERS: 1}) == [{"n": 2, "longest": LONG}]
 
 
-def test_ids_and_texts_of_any_length_are_held(fresh: Callable[[], Settings]) -> None:
-    settings, fold = fresh(), Fold()
-    fold.add(starter())
+def test_ids_and_texts_of_any_length_are_held(stream: Stream) -> None:
     for records in (
         [position(LONG, LONG, "NASDAQ"), position("1", "client1", LONG), bad(LONG.encode())],
         [position(LONG, f"{LONG}2", "NASDAQ"), position("2", LONG, "NYSE"), bad(b"\xff" * 5000)],
     ):
-        fold.add(records)
-        produce(settings, records)
-        run(settings)
-        agree(settings, fold)
+        stream.compact(*records)
 
 
 def test_what_a_retry_says_of_its_origin_is_quoted_in_part_and_as_text(
@@ -96,21 +92,17 @@ BEYOND_SPARK = {
 
 @pytest.mark.parametrize("times", [TIMES, TIMES | BEYOND_SPARK], ids=["any", "beyond Spark's"])
 def test_timestamps_that_no_calendar_has_become_the_nearest(
-    fresh: Callable[[], Settings], times: dict[int, datetime], caplog: pytest.LogCaptureFixture
+    stream: Stream, times: dict[int, datetime], caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings, fold = fresh(), Fold()
-    fold.add(starter())
+    settings = stream.settings
     configure_topic(settings, settings.topic("positions"), ANY_TIME)
     records = [
         position(str(number), f"client{number}", "NASDAQ", timestamp_ms=at)
         for number, at in enumerate(times)
     ]
     records.append(bad(b"bad", timestamp_ms=max(times)))
-    fold.add(records)
-    produce(settings, records)
-    run(settings)
+    stream.compact(*records)
     assert ("reading through Python's client" in caplog.text) == (times is not TIMES)
-    agree(settings, fold)
     at = at_snapshot(snapshots.current(settings), POSITION_EVENTS)
     sql = "SELECT key, timestamp, value FROM position_events WHERE kind = 'upsert' ORDER BY key"
     found = rows(settings, sql, at)

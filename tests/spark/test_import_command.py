@@ -14,7 +14,7 @@ from tests.support.command_line import CommandLine
 from tests.support.compacting import run
 from tests.support.how_far import drawn
 from tests.support.imports import NOW, csv_of, decided, import_ids, records, row
-from tests.support.job_process import Job
+from tests.support.job_process import kill_at
 from tests.support.jobs_here import CommandsHere
 from tests.support.postgresql import PASSWORD, USER, postgresql
 from tests.support.reference import position, produce
@@ -72,11 +72,7 @@ def test_killed_within_a_transaction_and_after_one_all_is_there_once(
     request = ImportRequest(find_source(str(path)), "Ann", is_applied=True, max_closed=1.0, now=NOW)
     there = 0
     for step, written in drawn(KILLED_AT):
-        job = Job(world, IMPORT_POSITIONS, request, pause_at=step)
-        try:
-            job.wait_until_paused()
-        finally:
-            job.kill()
+        kill_at(world, IMPORT_POSITIONS, request, pause_at=step)
         if written:  # readers of committed records wait for an open transaction
             assert len(records(world)) == written
             there = written

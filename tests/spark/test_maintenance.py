@@ -1,6 +1,7 @@
-"""Maintenance of real tables, beside a compaction that is writing: readers read what they did."""
+"""Tables over many runs: few files, pruned and maintained, and all readers read what they did."""
 
-from collections.abc import Callable
+import json
+import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,55 +9,161 @@ import pyarrow as pa
 import pytest
 
 from shardpost import tables
-from shardpost.delta import parquet_files, row_files, snapshots
-from shardpost.delta.query import path_of, version_at
+from shardpost.checkout import CHECKOUT
+from shardpost.delta import parquet_files, row_files, snapshots, table_log
+from shardpost.delta.query import path_of, rows, version_at
+from shardpost.delta.table import Table
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import (
+    POSITION_EVENTS,
+    POSITIONS,
+    REJECTED_RECORDS,
+    SHARE_HOLDERS,
+)
+from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
-from shardpost.spark import delta_files, driver
-from tests.spark.test_delta_reader import read_by_delta
-from tests.support.compacting import agree, run, starter
-from tests.support.how_far import is_every
-from tests.support.job_process import Job
-from tests.support.reference import Fold, Raw, closed, position, produce
+from shardpost.spark import delta_files, driver, submit
+from shardpost.spark.jars import jars_of
+from tests.support.compacting import agree
+from tests.support.how_far import drawn, is_every
+from tests.support.interpreted_plans import plan_conf
+from tests.support.job_process import paused
+from tests.support.record_streams import Stream
+from tests.support.reference import Raw, closed, position
 
+READER = CHECKOUT / "tests" / "support" / "delta_reader.py"
 READ = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)
+LATER = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> None:
+    settings = stream.settings
+    stream.compact(*(position(str(n), f"client{n % 5}", "NASDAQ") for n in range(40)))
+    stream.compact(closed("1"), position("2", "client9", "LON"), position("50", "new", "NYSE"))
+    versions = [
+        (table, snapshot.tables[table.name])
+        for snapshot in snapshots.list_all(settings)
+        for table in READ
+    ]
+    theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in versions])
+    for (table, version), found in zip(versions, theirs, strict=True):
+        sql = f"SELECT * FROM {table.name}"  # noqa: S608 - a name of ours
+        ours = rows(settings, sql, {table: version})
+        names = ("client", "key", "seq", "snapshot", "positions", "exchange", "is_open", "kind")
+        assert sorted(map(str, ([row.get(name) for name in names] for row in found))) == sorted(
+            map(str, ([row.get(name) for name in names] for row in ours))
+        )
+
+
+def read_by_delta(settings: Settings, tables: list[tuple[str, int]]) -> list[list[dict[str, str]]]:
+    jars = ",".join(map(str, jars_of("tests")))
+    conf = {
+        **plan_conf(),
+        **submit.submit_conf(*submit.SHORT_RUN_JIT),
+        "spark.jars": jars,
+        "spark.driver.extraClassPath": jars.replace(",", ":"),
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",  # by default 50 tasks read a table's log
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    done = subprocess.run(
+        [
+            *submit.submit_command(settings, conf),
+            str(READER),
+            *(str(part) for table in tables for part in table),
+        ],
+        env=submit.job_environment(settings),
+        cwd=settings.home,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("fold_runs", drawn([1, 100]))
+def test_compactions_and_reconciliations_go_on_after_a_pruning(
+    stream: Stream, fold_runs: int
+) -> None:
+    stream.settings = settings = stream.settings.model_copy(update={"fold_runs": fold_runs})
+    stream.compact(*(position(f"p{n % 5}", f"c{n % 3}", "NASDAQ") for n in range(30)), closed("p4"))
+    stream.compact(position("p0", "c9", "NASDAQ"))
+    found = find_superseded(settings, snapshots.current(settings), LATER, {})
+    assert found.rows["position_events"] >= 25
+    made = prune(settings, found, datetime.now(UTC))
+    assert made is not None
+    agree(settings, stream.fold)
+    stream.compact(position("p1", "c9", "NASDAQ"), closed("p2"), position("p4", "c1", "NASDAQ"))
+    newest = snapshots.current(settings)
+    assert (newest.number, newest.history_from) == (4, LATER)
+    stream.compact(closed("p0"), reconcile=True)
+
+
+def test_histories_of_many_compactions_are_few_files(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_files, "FILES_PER_TIER", 3)
+    settings, explained = stream.settings, []
+    for number in range(7):
+        bad = Raw("positions", b"bad", b"{" * (number + 1) * 2000)
+        new = position(str(number), f"client{number % 2}", "NASDAQ")
+        stream.compact(new, bad, closed(str(number - 2)))
+        explained.append(tables.explain("client0", settings=settings))
+    for table in (POSITION_EVENTS, REJECTED_RECORDS):
+        newest = snapshots.current(settings).tables[table.name]
+        # Of each run two at most, for the two cores.
+        assert len(table_log.sizes(settings, table, newest)) <= 4
+        _all_readers_agree(settings, table)
+    at_each = [tables.explain("client0", snapshot=n + 1, settings=settings) for n in range(7)]
+    assert at_each == explained
+
+
+def _all_readers_agree(settings: Settings, table: Table) -> None:
+    spark = driver.start_session("tests")
+    versions = [snapshot.tables[table.name] for snapshot in snapshots.list_all(settings)]
+    places = [(path_of(settings, table), version) for version in versions]
+    # Another JVM: of a quick run one is enough.
+    theirs = read_by_delta(settings, places) if is_every() else [None for _ in versions]
+    for version, found in zip(versions, theirs, strict=True):
+        ours = rows(settings, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
+        read = delta_files.read(spark, settings, table, version).collect()
+        names = ("offset", "snapshot", "kind", "reason", "client", "topic", "seq")
+        of_ours = sorted(str([row.get(name) for name in names]) for row in ours)
+        assert sorted(str([row.asDict().get(name) for name in names]) for row in read) == of_ours
+        if found is not None:
+            assert sorted(str([row.get(name) for name in names]) for row in found) == of_ours
+        values = sorted(bytes(row["value"]) for row in ours if row["value"])
+        assert values == sorted(bytes(row["value"]) for row in read if row["value"])
 
 
 @pytest.mark.timeout(600)
 def test_maintenance_between_runs_and_beside_one(
-    fresh: Callable[[], Settings], monkeypatch: pytest.MonkeyPatch
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_files, "FILES_PER_TIER", 3)
-    settings, fold = fresh(), Fold()
-    fold.add(starter())
+    settings = stream.settings
     seen: dict[int, dict[str, Any]] = {}
 
     def compact(number: int) -> None:
-        produce(settings, batch(number))
-        fold.add(batch(number))
-        run(settings)
-        agree(settings, fold)
+        stream.compact(*batch(number))
         seen[snapshots.current(settings).number] = answers(settings)
 
     for number in range(4):
         compact(number)
     make_older(settings)
-    produce(settings, batch(4))
-    fold.add(batch(4))
-    job = Job(settings, COMPACT_POSITIONS, pause_at="share_holders")
-    try:
-        job.wait_until_paused()
+    stream.send(batch(4))
+    with paused(settings, COMPACT_POSITIONS, pause_at="share_holders") as job:
         found = maintain(settings, datetime.now(UTC))
         assert found.dropped == [1]
         assert any(table.files for table in found.tables)
         require(settings, seen)
         job.resume()
         assert job.wait() == 0, job.log.read_text()
-    finally:
-        job.kill()
-    agree(settings, fold)
+    agree(settings, stream.fold)
     seen[5] = answers(settings)
     maintain(settings, datetime.now(UTC) + timedelta(hours=3))
     require(settings, seen)
@@ -120,5 +227,5 @@ def require_of_delta(settings: Settings) -> None:
     spark, kept = driver.start_session("tests"), snapshots.list_all(settings)
     stored = [(table, snapshot.tables[table.name]) for snapshot in kept for table in READ]
     theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in stored])
-    for (table, number), rows in zip(stored, theirs, strict=True):
-        assert len(rows) == delta_files.read(spark, settings, table, number).count()
+    for (table, number), found in zip(stored, theirs, strict=True):
+        assert len(found) == delta_files.read(spark, settings, table, number).count()

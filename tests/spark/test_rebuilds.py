@@ -35,7 +35,7 @@ from shardpost.rebuilds.spark import build, histories, top_up
 from shardpost.settings import Settings
 from tests.support.compacting import agree, held
 from tests.support.how_far import drawn, up_to
-from tests.support.job_process import Job
+from tests.support.job_process import paused
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
 from tests.support.rebuilding import WORK, compacted, order, rollback, start, swap
@@ -459,15 +459,12 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     then = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
     assert then != expected
     by_snapshot = {at.number: expected, at.number + 1: then}
-    job = Job(settings, REBUILD_TABLES, order(Action.TOP_UP), pause_at="topped up")
-    try:
-        job.wait_until_paused()  # its tables are committed, its row is not
+    with paused(settings, REBUILD_TABLES, order(Action.TOP_UP), pause_at="topped up") as job:
+        # Its tables are committed, its row is not.
         assert vars(compared(settings).holders) == expected
         job.resume()
         while found.new["snapshot"] == at.number:
             found = compared(settings)
             assert vars(found.holders) == by_snapshot[found.new["snapshot"]]
         assert job.wait() == 0, job.log.read_text()
-    finally:
-        job.kill()
     assert vars(compared(settings).holders) == then

@@ -36,7 +36,7 @@ from shardpost.spark.delta_files import read
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
 from tests.support.how_far import drawn
-from tests.support.job_process import Job, wait_for
+from tests.support.job_process import kill_at, paused, wait_for
 from tests.support.letter_world import (
     apply_topics_with_given_times,
     at,
@@ -227,11 +227,7 @@ def each_once(settings: Settings) -> None:
 def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Settings) -> None:
     long_ago(ready)
     for name in drawn(STEPS):
-        job = Job(ready, SWEEP_DEAD_LETTERS, pause_anywhere_at=name)
-        try:
-            job.wait_until_paused()
-        finally:
-            job.kill()
+        kill_at(ready, SWEEP_DEAD_LETTERS, pause_anywhere_at=name)
         assert set(seen(ready).values()) <= {1}
         gone = COUNT - len(live(ready, ready.topic("dead-letters")))
         assert gone == len(seen(ready))
@@ -243,9 +239,7 @@ def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Sett
 @pytest.mark.timeout(600)
 def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Settings) -> None:
     long_ago(ready)
-    zombie = Job(ready, SWEEP_DEAD_LETTERS, pause_anywhere_at="publish")
-    try:
-        zombie.wait_until_paused()
+    with paused(ready, SWEEP_DEAD_LETTERS, pause_anywhere_at="publish") as zombie:
         zombie.stop()
         with pytest.raises(ShardpostError, match=r"is already running \(pid \d+"):
             run(ready)
@@ -256,8 +250,6 @@ def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Se
         zombie.resume()
         assert zombie.wait() == 1
         assert "fenced: a newer sweep has taken over" in zombie.log.read_text()
-    finally:
-        zombie.kill()
     each_once(ready)
 
 

@@ -3,9 +3,10 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -89,6 +90,23 @@ class Job:
         """SIGCONT every process of the job."""
         for process in self.tree():
             process.resume()
+
+
+@contextmanager
+def paused(settings: Settings, job: JobSpec, request: object = None, **where: Any) -> Iterator[Job]:
+    """Start a job and give it when it has stopped itself at a step; kill what is left of it."""
+    made = Job(settings, job, request, **where)
+    try:
+        made.wait_until_paused()
+        yield made
+    finally:
+        made.kill()
+
+
+def kill_at(settings: Settings, job: JobSpec, request: object = None, **where: Any) -> None:
+    """Kill a job at a step."""
+    with paused(settings, job, request, **where):
+        pass
 
 
 def _conf() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Any
 
 from confluent_kafka.cimpl import NewPartitions
 from hypothesis import strategies
@@ -10,7 +11,7 @@ from hypothesis import strategies
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from tests.support.compacting import starter
+from tests.support.compacting import agree, run, starter
 from tests.support.reference import (
     Fold,
     Raw,
@@ -105,6 +106,20 @@ class Stream:
                 self._places |= produce(self.settings, new)
                 self._sent += new
                 self.fold.add(new)
+
+    def compact(
+        self,
+        *records: Raw | Again | Growth,
+        reconcile: bool = False,
+        code: int = 0,
+        **other: Any,
+    ) -> dict[str, object]:
+        """Send records, compact with other settings, hold what is there against the fold."""
+        self.send(records)
+        settings = self.settings.model_copy(update=other)
+        result = run(settings, reconcile=reconcile, code=code)
+        agree(settings, self.fold)
+        return result
 
 
 def _grown(settings: Settings, partitions: int, most: int) -> int:

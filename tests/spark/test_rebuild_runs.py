@@ -1,4 +1,8 @@
-"""kill -9 of the whole process tree at every step of a rebuild, and a swap beside other runs."""
+"""Rebuilds as commands, beside other runs and mails, and killed at every step."""
+
+import json
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -8,15 +12,22 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import LockedError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Standing
-from shardpost.rebuilds.order import Action, Order, tables_of
+from shardpost.rebuilds.order import Action, tables_of
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.sides import compared
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.email_run import run as weekly_email
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.support import decisions
+from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, starter
 from tests.support.how_far import drawn
-from tests.support.job_process import Job
+from tests.support.job_process import Job, kill_at, paused, wait_for
+from tests.support.jobs_here import CommandsHere
+from tests.support.mail_server import mail_server
 from tests.support.rebuilding import compacted, order, rollback, start, swap
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
 
@@ -35,6 +46,8 @@ BEFORE_SWAP = [
 ]
 COMMITTED = ["swapped", "on record", "publish the difference"]
 BEFORE_ROLLBACK = ["leave tables", "commit snapshot"]
+WEEK = IsoWeek.last_ended(datetime.now(UTC))
+BEFORE_MS = int(WEEK.end.timestamp() * 1000) - 3_600_000
 
 
 def batch(number: int) -> list[Raw]:
@@ -68,14 +81,6 @@ def add(settings: Settings, fold: Fold, number: int) -> None:
     compacted(settings)
 
 
-def kill_at(settings: Settings, wanted: Order, step: str) -> None:
-    job = Job(settings, REBUILD_TABLES, wanted, pause_at=step)
-    try:
-        job.wait_until_paused()
-    finally:
-        job.kill()
-
-
 @pytest.mark.one_of("kills of a rebuild")
 @pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
@@ -84,7 +89,7 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     settings, fold = filled
     done = 0
     for number, step in enumerate(drawn(BUILDING), 1):
-        kill_at(settings, GB, step)
+        kill_at(settings, REBUILD_TABLES, GB, pause_at=step)
         assert held(settings) == fold.holders("US")
         rebuild = store.require_current(settings)
         assert rebuild.number == 2
@@ -109,19 +114,13 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     start(settings, "GB")
     for number, step in enumerate(drawn(TOPPING_UP), 1):
         before = store.require_current(settings).candidate
-        produce(settings, batch(number))
-        fold.add(batch(number))
-        compacted(settings)
+        add(settings, fold, number)
         number_now = snapshots.current(settings).number
         assert store.require_current(settings).candidate.number == number_now
         produce(settings, batch(number + 10))
         fold.add(batch(number + 10))
         where = {"share_holders": 2}.get(step, 1)  # the compaction has a step of that name, too
-        job = Job(settings, COMPACT_POSITIONS, pause_anywhere_at=step, nth_time=where)
-        try:
-            job.wait_until_paused()
-        finally:
-            job.kill()
+        kill_at(settings, COMPACT_POSITIONS, pause_anywhere_at=step, nth_time=where)
         agree(settings, fold, "US")
         assert before.number < number_now
         assert store.require_current(settings).candidate.number == number_now
@@ -141,7 +140,7 @@ def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     steps = [*drawn(BEFORE_SWAP), *drawn(COMMITTED), *drawn(BEFORE_ROLLBACK)]
     for number, step in enumerate(steps, 1):
         action = Action.ROLLBACK if is_new else Action.SWAP
-        kill_at(settings, order(action), step)
+        kill_at(settings, REBUILD_TABLES, order(action), pause_at=step)
         if step in COMMITTED:
             is_new ^= True
             done.append((str(action).encode(), str(rebuilt_in(settings)).encode()))
@@ -174,28 +173,119 @@ def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     start(settings, "GB")
     produce(settings, batch(1))
     fold.add(batch(1))
-    running = Job(settings, COMPACT_POSITIONS, pause_at="positions table")
-    try:
-        running.wait_until_paused()
+    with paused(settings, COMPACT_POSITIONS, pause_at="positions table") as running:
         with pytest.raises(LockedError, match="compact_positions is already running"):
             swap(impatient)
         assert published(settings)
         running.resume()
         assert running.wait() == 0, running.log.read_text()
-    finally:
-        running.kill()
     agree(settings, fold, "US")
-    first = Job(settings, REBUILD_TABLES, order(Action.SWAP), pause_at="swapped")
-    try:
-        first.wait_until_paused()
+    with paused(settings, REBUILD_TABLES, order(Action.SWAP), pause_at="swapped") as first:
         with pytest.raises(LockedError, match="is already running"):
             swap(impatient)
         first.resume()
         assert first.wait() == 0, first.log.read_text()
-    finally:
-        first.kill()
     swap(settings)
     agree(settings, fold, "GB")
     assert snapshots.current(settings).rebuilt_in == 3
     with pytest.raises(ShardpostError, match="is in use"):
         start(settings, "GB")
+
+
+@pytest.fixture
+def shardpost(settings: Settings) -> CommandLine:
+    return CommandsHere(settings.environ())
+
+
+@pytest.mark.timeout(600)
+def test_another_country_from_start_to_drop(settings: Settings, shardpost: CommandLine) -> None:
+    apply_topics(settings)
+    assert shardpost("rebuild", "list") == "no rebuild yet\n"
+    assert "shardpost compact" in shardpost.refused("rebuild", "diff", code=1)
+    produce(settings, [position("1", "a", "NASDAQ"), position("2", "b", "LON")])
+    shardpost("compact")
+    advice = "start one with `shardpost rebuild start`"
+    assert advice in shardpost.refused("rebuild", "swap", code=1)
+    options = ("--country", "GB", "--tables", "share_holders")
+    form = shardpost.json("rebuild", "start", *options)
+    assert (form["state"], form["country"]) == ("ready", "GB")
+    assert form["tables"] == {"share_holders": "share_holders.2"}
+    other = shardpost.refused("rebuild", "start", "--country", "FR", code=1)
+    assert "rebuild 2 (of share_holders, country GB, from history) is ready" in other
+    form = shardpost.json("rebuild", "diff", code=3)
+    assert form["positions"] == {"equal": 2, "changed": 0, "only_old": 0, "only_new": 0}
+    assert form["holders"] == {"equal": 0, "changed": 0, "only_old": 1, "only_new": 1}
+    refused = shardpost.run("rebuild", "swap", "--max-changed", "1%")
+    assert refused.returncode == 3
+    assert "100.00% differ, more than 1.00%: nothing was swapped" in refused.stderr
+    assert shardpost.json("holders") == {"a": ["1"]}
+    swapped = shardpost("rebuild", "swap", "--why", "we moved")
+    assert "snapshot 2: 2 lists differ, 2 records published" in swapped
+    assert shardpost.json("holders") == {"b": ["2"]}
+    assert shardpost.json("holders", "--snapshot", "1") == {"a": ["1"]}
+    shardpost("rebuild", "rollback")
+    assert shardpost.json("holders") == {"a": ["1"]}
+    [listed] = shardpost.json("rebuild", "list")
+    assert (listed["state"], listed["behind"]) == ("rolled back", 1)
+    shardpost("rebuild", "drop")
+    assert "rebuild 2 is dropped" in shardpost("rebuild", "list")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["start", "--tables", "letters"], "letters: expected a table: position_events, "),
+        (["start", "--from", "thin air"], "'thin air'"),
+        (["start", "--country", " "], "--country: expected a code, found none"),
+        (["swap", "--max-changed", "much"], "'much': expected a percentage such as 5%"),
+        (["swap", "--by", ""], "--by: expected a name, found none"),
+    ],
+)
+def test_bad_usage_is_said_before_anything_is_done(
+    shardpost: CommandLine, arguments: list[str], said: str
+) -> None:
+    done = shardpost.run("rebuild", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def contact(client: str, *, subscribed: bool = True) -> Raw:
+    form = {"Client": client, "Email": f"{client}@x.example", "Subscribed": subscribed}
+    return Raw("clients", client.encode(), json.dumps(form).encode(), BEFORE_MS)
+
+
+def some(clients: list[str], exchange: str) -> list[Raw]:
+    return [position(f"{client}-1", client, exchange, timestamp_ms=BEFORE_MS) for client in clients]
+
+
+@pytest.mark.timeout(600)
+def test_a_mail_run_under_way_stays_on_the_snapshot_that_it_froze(settings: Settings) -> None:
+    apply_topics(settings)
+    here, there = [f"us{n}" for n in range(40)], [f"gb{n}" for n in range(10)]
+    produce(settings, [*some(here, "NASDAQ"), *some(there, "LON")])
+    produce(settings, [contact(client) for client in (*here, *there)])
+    compacted(settings)
+    start(settings, "GB")
+
+    def slow(stage: str, _recipient: str) -> None:
+        if stage == "end":
+            time.sleep(0.05)
+
+    with mail_server(slow) as server:
+        mailing = settings.model_copy(update={"smtp_port": server.port, "mail_connections": 1})
+        assert weekly_email(EmailRequest(WEEK, mode=Mode.FREEZE), mailing)[0] == 0
+        produce(settings, [contact("us0", subscribed=False)])
+        compacted(settings)
+        job = Job(mailing, WEEKLY_EMAIL, EmailRequest(WEEK))
+        try:
+            wait_for(lambda: server.taken.total() >= 3, "3 mails", job)
+            swap(settings)
+            assert snapshots.current(settings).country == "GB"
+            assert job.wait() == 0, job.log.read_text()
+        finally:
+            job.kill()
+        # Unsubscribed after the freeze, before the swap: the rebuilt table of clients knows it.
+        expected = {f"{client}@x.example": 1 for client in here[1:]}
+        assert dict(server.taken) == expected
+        assert weekly_email(EmailRequest(WEEK), mailing)[0] == 0
+        assert dict(server.taken) == expected

@@ -1,0 +1,162 @@
+"""One rule in two languages: Spark gives what Python and DataFusion give."""
+
+import random
+import tempfile
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from shardpost.delta import snapshots, table_log
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.table import LayeredVersion, Table
+from shardpost.holders.model import as_of
+from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.record_order import MAX_GENERATION, seq_of
+from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.spark import fold, history
+from shardpost.kafka.partitioning import partition_of
+from shardpost.maintenance.stored_tables import TABLES
+from shardpost.settings import Settings
+from shardpost.spark import delta_files, kafka_source
+from shardpost.spark.delta_files import read
+from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
+from tests.support.how_far import up_to
+from tests.support.random_histories import LAYERED_BATCHES
+
+IDS = ["10", "9", "009", "09", "a", "B", "0", "00", "1a", "²", "٣", "10" * 12, "1\n", "-1", "1"]
+KEYS = ["", "1", "ab", "abc", "größe", "客户", "x" * 1000, *(f"client{n}" for n in range(300))]
+AWKWARD = "O'Ne\\il's"
+LAYERED = (POSITIONS, EXCHANGES, SHARE_HOLDERS)
+# Columns of which both engines give the same Python values.
+COMPARED = {"key", "client", "positions", "seq", "snapshot", "retry_offset", "is_open", "country"}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_names_and_types_are_those_of_sparks_own_reading(table: Table, spark: SparkSession) -> None:
+    del spark  # StructType.fromDDL asks the JVM
+    theirs = cast("StructType", StructType.fromDDL(table.ddl))
+    assert arrow_schema(table) == to_arrow_schema(theirs)
+
+
+def test_ids_stand_in_the_contracts_order(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(IDS,)], "ids ARRAY<STRING>")
+    [row] = frame.select(fold.sorted_ids(frame["ids"]).alias("ids")).collect()
+    assert row["ids"] == sorted(IDS, key=position_sort_key)
+
+
+def test_partitions_and_seqs_are_equal_in_spark_and_python(spark: SparkSession) -> None:
+    rows = [(key, number % 7, number) for number, key in enumerate(KEYS)]
+    frame = spark.createDataFrame(rows, "key STRING, partition INT, offset BIGINT")
+    coordinates = F.col("key"), F.col("partition"), F.col("offset")
+    found = frame.select(
+        *coordinates,
+        kafka_source.partition_column(spark, F.col("key"), 7).alias("home"),
+        history.seq_of(spark, coordinates, 7, 0).alias("first"),
+        history.seq_of(spark, coordinates, 7, MAX_GENERATION).alias("last"),
+    ).collect()
+    for row in found:
+        assert row["home"] == partition_of(row["key"], 7)
+        own = row["key"], row["partition"], row["offset"], 7
+        assert row["first"] == seq_of(*own)
+        assert row["last"] == seq_of(*own, MAX_GENERATION)
+
+
+def some_history(seed: int) -> Batch:
+    draw = random.Random(seed)  # noqa: S311 - test data
+    exchanges = ["NASDAQ", AWKWARD, "NEW"]
+    positions = [
+        close(str(n % 30), draw.randrange(9))
+        if draw.random() < 0.2
+        else put(
+            str(n % 30), f"client{draw.randrange(5)}", draw.choice(exchanges), draw.randrange(9)
+        )
+        for n in range(90)
+    ]
+    countries = [
+        country_of(draw.choice(exchanges), draw.choice(["US", "US", "GB", None]), draw.randrange(9))
+        for _ in range(8)
+    ]
+    return Batch(positions, countries)
+
+
+def give(spark: SparkSession, at: Settings) -> None:
+    for table in as_of.RELATIONS:
+        version = table_log.newest_version(at, table)
+        assert version is not None
+        read(spark, at, table, version).createOrReplaceTempView(table.name)
+
+
+def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_path: Path) -> None:
+    at = Settings(home=tmp_path)
+    history = write(at, [some_history(7)])
+    give(spark, at)
+    for time in (None, *(START + timedelta(hours=hour) for hour in (2, 5, 10))):
+        sql = as_of.counted_positions("US", time)
+        by_spark = sorted(tuple(row) for row in spark.sql(sql).collect())
+        found = rows(at, sql, dict.fromkeys(as_of.RELATIONS))
+        assert by_spark == sorted(tuple(row.values()) for row in found)
+        assert by_spark
+
+        held = spark.sql(as_of.holders("US", time)).collect()
+        expected = holders_of(history, time)
+        assert {
+            row.client: sorted(row.positions, key=position_sort_key) for row in held
+        } == expected
+
+
+def test_a_country_of_any_characters_is_compared_by_spark_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    at = Settings(home=tmp_path)
+    write(at, [Batch([put("1", "a", "X"), put("2", "a", "Y")], [country_of("X", AWKWARD)])])
+    give(spark, at)
+    sql = as_of.counted_positions(AWKWARD, START + timedelta(hours=1))
+    assert [row.position for row in spark.sql(sql).collect()] == ["1"]
+
+
+@pytest.mark.parametrize("broadcast_rows", [0, delta_files.MAX_BROADCAST_ROWS])
+@settings(
+    max_examples=up_to(3, 2),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.generate],
+)
+@given(LAYERED_BATCHES)
+def test_spark_reads_the_rows_that_datafusion_reads(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    broadcast_rows: int,
+    batches: Sequence[Batch],
+) -> None:
+    monkeypatch.setattr(delta_files, "MAX_BROADCAST_ROWS", broadcast_rows)
+    with tempfile.TemporaryDirectory() as home:
+        at = Settings(home=Path(home))
+        write(at, batches)
+        for snapshot in snapshots.list_all(at):
+            for table, version in at_snapshot(snapshot, *LAYERED).items():
+                ours = rows(at, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
+                names = [name for name in table.names if name in COMPARED]
+                expected = sorted(repr([row[name] for name in names]) for row in ours)
+                assert compared(read(spark, at, table, version), names) == expected
+                if isinstance(version, LayeredVersion):
+                    whole = read(spark, at, table, version, keys_of(spark, table, ours))
+                    assert compared(whole, names) == expected
+
+
+def compared(frame: DataFrame, names: list[str]) -> list[str]:
+    return sorted(repr([row[name] for name in names]) for row in frame.collect())
+
+
+def keys_of(spark: SparkSession, table: Table, found: list[dict[str, object]]) -> DataFrame:
+    name = table.names[0]
+    keys = spark.createDataFrame([(row[name],) for row in found], f"{name} STRING")
+    return keys.unionByName(keys.select(F.concat(F.lit("no "), name).alias(name)))
