@@ -52,6 +52,7 @@ def open_partitions(settings: Settings) -> list[tuple[str, int]]:
     return [(t, p) for t, p in places if every[t][p] != stable[t][p]]
 
 
+@pytest.mark.one_of("brokers that die")
 @pytest.mark.timeout(300)
 def test_every_transaction_ends_though_the_broker_was_killed_amid_many(alone: Settings) -> None:
     gone, done = threading.Event(), Counter[int]()

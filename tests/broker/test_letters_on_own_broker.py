@@ -61,6 +61,7 @@ def has_started(reports: list[PartitionReport], settings: Settings, there: int) 
     return bool(reports) or sent(settings) > there + 20
 
 
+@pytest.mark.one_of("brokers that die")
 @pytest.mark.timeout(300)
 def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twice(
     alone: Settings,
@@ -92,6 +93,7 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
     assert live(patient, alone.topic("dead-letters")) == {}
 
 
+@pytest.mark.one_of("brokers that die")
 @pytest.mark.timeout(300)
 def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
     letters(alone, COUNT)

@@ -76,6 +76,7 @@ def test_up_and_down_can_be_called_again_and_what_was_there_stays(lasting: Comma
     assert exchanges_in(lasting.settings) == set(STARTER_COUNTRIES)
 
 
+@pytest.mark.one_of("stacks in trouble")
 def test_after_kill_9_status_tells_the_truth_and_up_mends_it(lasting: CommandLine) -> None:
     for part in ("kafka", "smtp"):
         os.kill(pid_of(lasting.settings, part), signal.SIGKILL)
@@ -141,6 +142,7 @@ def test_what_a_failing_up_has_started_is_stopped_again(own: dict[str, str]) -> 
     assert states(shardpost) == ALL_DOWN
 
 
+@pytest.mark.one_of("stacks in trouble")
 def test_two_at_once_end_with_one_stack(own: dict[str, str]) -> None:
     shardpost = CommandLine(own)
     with ThreadPoolExecutor(2) as pool:

@@ -21,6 +21,7 @@ from shardpost.spark.jars import jars_of
 from shardpost.spark.submit import LOOPBACK_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
+from tests.support.how_far import up_to
 from tests.support.interpreted_plans import plan_conf
 from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
@@ -60,6 +61,7 @@ def spark(
             *SHORT_RUN_JIT, ROOM_FOR_CODE, *FEW_COLLECTIONS, *archive, more_jars=jars_of("jdbc")
         ),
         **plan_conf(),
+        "spark.default.parallelism": str(up_to(2, 1)),
         **LOOPBACK_CONF,
         "spark.driver.memory": "2g",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),

@@ -7,11 +7,12 @@ from pyspark.sql import SparkSession
 
 from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field
 from tests.support.decoding import decode
+from tests.support.how_far import up_to
 from tests.support.mutations import mutations
 from tests.support.strict_decoder import Decoded
 from tests.support.strict_decoder import decode as strictly
 
-MUTATIONS, SEED = 12_000, 16
+MUTATIONS, SEED = up_to(12_000, 2_000), 16
 
 POSITIONS = [
     rb'{"PositionId":"1","Client":"client1","Ticker":"AAPL","Amount":100,"Exchange":"NASDAQ"}',

@@ -105,6 +105,7 @@ def test_compactions_reconciliations_and_rebuilds_go_on_after_an_erasure(
     assert known(spark, settings) == {("c1", "new@x.example"), ("c2", "bobby@x.example")}
 
 
+@pytest.mark.one_of("contacts that stay erased")
 def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
     home: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
     agree(settings, home.fold)
 
 
+@pytest.mark.one_of("contacts that stay erased")
 def test_no_swap_and_no_rollback_brings_it_back(spark: SparkSession, home: Stream) -> None:
     settings = home.settings
     rebuilding.start(settings)
@@ -142,6 +144,7 @@ def test_no_swap_and_no_rollback_brings_it_back(spark: SparkSession, home: Strea
         agree(settings, home.fold)
 
 
+@pytest.mark.one_of("contacts that stay erased")
 @pytest.mark.parametrize("home", [100], indirect=True)
 def test_from_kafka_which_has_it_yet_it_does_not_come_back(
     spark: SparkSession, home: Stream

@@ -159,6 +159,7 @@ def test_records_have_the_id_lie_where_kafka_puts_their_keys_and_stop_another_li
         run_import(settings, csv_of(tmp_path / "another.csv", TEN))
 
 
+@pytest.mark.one_of("imports that are broken off")
 @pytest.mark.parametrize("batches_written", drawn([1, 3]))
 def test_broken_off_and_run_again_all_is_there_once(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches_written: int
@@ -187,6 +188,7 @@ def test_broken_off_and_run_again_all_is_there_once(
     assert (ends["written"], ends["import_id"]) == (0, result["import_id"])
 
 
+@pytest.mark.one_of("imports that are broken off")
 def test_broken_off_and_compacted_the_rest_is_written_under_the_same_id(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

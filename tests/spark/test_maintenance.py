@@ -190,7 +190,7 @@ def answers(settings: Settings) -> dict[str, Any]:
 def make_older(settings: Settings) -> None:
     """Let four snapshots be committed as long ago as it takes for the first one to be dropped."""
     now = datetime.now(UTC)
-    before = (now - timedelta(days=3)).replace(minute=0)
+    before = (now - timedelta(days=3, hours=1)).replace(minute=0)
     times = [before + timedelta(minutes=10), before + timedelta(minutes=30)]
     times += [now - timedelta(days=days) for days in (1, 0)]
     field = snapshots.SCHEMA.field("committed_at")

@@ -225,6 +225,7 @@ def stream(fresh: Callable[[], Settings]) -> Stream:
     return found
 
 
+@pytest.mark.one_of("stories of a rebuild")
 @pytest.mark.parametrize("is_known", drawn([True, False]))
 def test_with_unchanged_code_a_history_is_copied_differs_in_nothing_and_rows_keep_their_place(
     stream: Stream, is_known: bool, monkeypatch: pytest.MonkeyPatch
@@ -294,6 +295,7 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "decoder_id", lambda: "mended")
 
 
+@pytest.mark.one_of("stories of a rebuild")
 def test_a_changed_decoder_is_seen_part_by_part_swapped_and_rolled_back_after_many_runs(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +345,7 @@ def letters(settings: Settings) -> dict[str | None, int]:
     return Counter(header(one, "origin-key") for one in found)
 
 
+@pytest.mark.one_of("stories of a rebuild")
 def test_from_kafka_what_it_holds_no_more_is_named(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +393,7 @@ def test_from_kafka_what_it_holds_no_more_is_named(
 AS_OF = [HoldersQuery(as_of=datetime(2026, month, 1, tzinfo=UTC)) for month in (9, 10)]
 
 
+@pytest.mark.one_of("stories of a rebuild")
 def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream) -> None:
     settings = stream.settings
     changed = settings.model_copy(update={"country": "GB"})
@@ -411,6 +415,7 @@ def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream)
     agree(settings, stream.fold, "US")
 
 
+@pytest.mark.one_of("stories of a rebuild")
 def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk_and_too_many_changes_are_refused(
     stream: Stream,
 ) -> None:
@@ -442,6 +447,7 @@ def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk_and_too_many_ch
     assert dropping.drop(settings)[1] == []
 
 
+@pytest.mark.one_of("stories of a rebuild")
 def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> None:
     settings = stream.settings
     start(settings, "GB", "share_holders")

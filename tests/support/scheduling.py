@@ -31,6 +31,7 @@ def ordered(items: Sequence[T], tiers: Sequence[str]) -> list[T]:
     for item, tier in zip(items, tiers, strict=True):
         of_tier[tier].append(item)
     of_tier["spark"].reverse()
+    of_tier["broker"].reverse()  # tests that wait longest have names behind those of others
     return [*chain.from_iterable(of_tier.values())]
 
 
