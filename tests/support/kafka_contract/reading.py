@@ -100,12 +100,9 @@ class ReadingContract:
         cluster.put(topic, (b"a", b"1"))
         with cluster.open_transaction(topic) as stranger:
             cluster.put(topic, (b"b", b"2"))
-            assert watermarks_of(cluster.settings, topic, committed=True) == (0, 1)
-            assert watermarks_of(cluster.settings, topic, committed=False) == (0, 3)
             assert cluster.read(topic, committed=True) == [(b"a", b"1")]
             assert cluster.read(topic, uncommitted=True) == every
             stranger.commit_transaction(20)
-        assert watermarks_of(cluster.settings, topic, committed=True) == (0, 4)
         assert cluster.read(topic, committed=True) == every
 
     def test_the_committed_end_behind_what_was_aborted_beside_an_open_transaction(
@@ -183,6 +180,16 @@ class WatermarksContract:
                 one.topic: {0: (0, 0)},
                 two.topic: {0: (0, 0), 1: (0, 2)},
             }
+
+    def test_the_committed_end_is_the_last_stable_offset(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"))
+        with cluster.open_transaction(topic) as stranger:
+            cluster.put(topic, (b"b", b"2"))
+            assert watermarks_of(cluster.settings, topic, committed=True) == (0, 1)
+            assert watermarks_of(cluster.settings, topic, committed=False) == (0, 3)
+            stranger.abort_transaction(20)
+        assert watermarks_of(cluster.settings, topic, committed=True) == (0, 4)
 
     def test_a_topic_that_does_not_exist_is_named(self, cluster: Cluster) -> None:
         with pytest.raises(ShardpostError, match="has no topic nowhere"):
