@@ -1,21 +1,35 @@
-"""The command line, an Airflow that the test plays, and topics for run requests."""
+"""The command line, a stack that is up, a played Airflow, and topics for run requests."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from shardpost.embedded import daemons, stack
 from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
+from tests.conftest import environ
 from tests.support.airflow_server import AirflowServer, airflow_server
-from tests.support.command_line import CommandLineHere
+from tests.support.command_line import CommandLine, CommandLineHere
 
 
 @pytest.fixture
 def shardpost(ready: Settings) -> CommandLineHere:
     """Give the command line with the settings that the test's file has made `ready`."""
     return CommandLineHere(ready.environ())
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Give the command line of a stack that is up, and that each test leaves up."""
+    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
+    home = tmp_path_factory.mktemp("lasting") / "home"
+    command = CommandLine(environ(home=home, partitions=2, **free))
+    said = command("up", "--no-airflow")
+    assert f"127.0.0.1:{command.settings.kafka_port}" in said
+    yield command
+    stack.down(command.settings, say=lambda _: None)
 
 
 @pytest.fixture

@@ -62,6 +62,13 @@ def refusing(reply: str, stage: str = "RCPT", *bad: str) -> Script:
     return lambda at, who: reply if at == stage and (not bad or who in addresses) else None
 
 
+def leave(settings: Settings, entry: LedgerEntry) -> None:
+    """Leave an entry in the ledger, as a run does that dies after it."""
+    dead = Ledger(settings, WEEK, SHARD)
+    dead.open()
+    dead.write([entry])
+
+
 def good(_stage: str, _recipient: str) -> None:
     return None
 
@@ -152,9 +159,7 @@ def test_who_fails_again_says_nothing_about_the_server(ready: Settings) -> None:
 
 
 def test_an_unknown_delivery_is_resent_last_and_only_once(ready: Settings) -> None:
-    dead = Ledger(ready, WEEK, SHARD)
-    dead.open()
-    dead.write([LedgerEntry("client0", DeliveryState.SENDING, "<0@x>")])
+    leave(ready, LedgerEntry("client0", DeliveryState.SENDING, "<0@x>"))
     late = refusing(TAKE_AND_DROP, "end", "client0")
     ready = quick(ready, mail_connections=1)
 
@@ -167,18 +172,14 @@ def test_an_unknown_delivery_is_resent_last_and_only_once(ready: Settings) -> No
 
 
 def test_a_run_that_dies_amid_a_resend_has_used_it_up(ready: Settings) -> None:
-    dead = Ledger(ready, WEEK, SHARD)
-    dead.open()
-    dead.write([LedgerEntry("client0", DeliveryState.SENDING, "<0@x>", resends=1)])
+    leave(ready, LedgerEntry("client0", DeliveryState.SENDING, "<0@x>", resends=1))
     report, mailed = send(ready, good, CLIENTS, RESEND)
     assert (report.unknown_clients, len(mailed)) == (("client0",), 9)
 
 
 @pytest.mark.parametrize("reply", ["451 busy", "550 no such user"])
 def test_a_resend_that_is_refused_has_not_been_one(ready: Settings, reply: str) -> None:
-    dead = Ledger(ready, WEEK, SHARD)
-    dead.open()
-    dead.write([LedgerEntry("client0", DeliveryState.UNKNOWN, "<0@x>")])
+    leave(ready, LedgerEntry("client0", DeliveryState.UNKNOWN, "<0@x>"))
     once = only("client0", "RCPT", reply)
     report, mailed = send(ready, once, CLIENTS, RESEND)
     is_final = reply.startswith("5")

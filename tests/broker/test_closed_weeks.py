@@ -39,7 +39,7 @@ STEPS = (
 
 
 def killed_at(settings: Settings, step: str) -> None:
-    command = [sys.executable, "-m", "tests.support.closing_process", step]
+    command = [sys.executable, "-m", "tests.support.closing", step]
     done = subprocess.run(
         command, env=os.environ | settings.environ(), capture_output=True, check=False, timeout=120
     )

@@ -4,33 +4,18 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from shardpost.embedded import broker, daemons, sink, stack
+from shardpost.embedded import broker, sink
 from shardpost.embedded.daemons import wait_until
 from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.clients import producer
 from shardpost.kafka.offsets import newest_time
-from tests.conftest import environ
-from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.command_line import CommandLine
 
 Found = dict[str, Any]
 MACHINE = ("java", "python", "packages", "jars", "settings")
-
-
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """Give the command line of a stack that is up, and that each test leaves up."""
-    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
-    home = tmp_path_factory.mktemp("lasting") / "home"
-    command = CommandLineHere(environ(home=home, partitions=2, **free))
-    command("up", "--no-airflow")
-    yield command
-    stack.down(command.settings, say=lambda _: None)
 
 
 def doctor(shardpost: CommandLine, code: int = 3) -> dict[str, Found]:

@@ -10,14 +10,8 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import SOON_CLEANED, busy_cleaner, configure_topic
+from tests.support.kafka_contract import KafkaContract
 from tests.support.kafka_contract.cluster import Cluster, of
-from tests.support.kafka_contract.reading import ReadingContract, WatermarksContract
-from tests.support.kafka_contract.topics import TopicsContract
-from tests.support.kafka_contract.transactions import (
-    GroupsContract,
-    PlacementContract,
-    TransactionsContract,
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,25 +46,5 @@ def nowhere() -> str:
     return f"127.0.0.1:{daemons.choose_port()}"
 
 
-class TestReading(ReadingContract):
-    """Reading to an end."""
-
-
-class TestWatermarks(WatermarksContract):
-    """Watermarks."""
-
-
-class TestGroups(GroupsContract):
-    """Offsets of groups."""
-
-
-class TestTransactions(TransactionsContract):
-    """Transactions."""
-
-
-class TestPlacement(PlacementContract):
-    """Placement of keys."""
-
-
-class TestTopics(TopicsContract):
-    """Ids and settings of topics."""
+class TestKafka(KafkaContract):
+    """All of it holds for a real broker."""

@@ -13,7 +13,6 @@ from shardpost.settings import Settings
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.letter_world import (
     START,
-    apply_topics_with_given_times,
     committed,
     decisions,
     failed,
@@ -22,6 +21,7 @@ from tests.support.letter_world import (
     open_transaction_behind,
     original,
     put,
+    ready_for_letters,
     retries,
     seen,
     sweep,
@@ -31,11 +31,7 @@ from tests.support.letter_world import (
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
-    made = settings.model_copy(
-        update={"partitions": 2, "retry_attempts": 0, "kafka_timeout": 10.0, "lock_wait": 1.0}
-    )
-    apply_topics_with_given_times(made, letters_only=True)
-    return made
+    return ready_for_letters(settings, partitions=2, retry_attempts=0, lock_wait=1.0)
 
 
 def park(settings: Settings, count: int, error: str = "ValueError: bad") -> None:

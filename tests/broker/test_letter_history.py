@@ -14,7 +14,6 @@ from shardpost.dead_letters.model.transition_records import STORED_KEY
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from tests.support.letter_world import (
-    apply_topics_with_given_times,
     at,
     committed,
     failed,
@@ -22,6 +21,7 @@ from tests.support.letter_world import (
     live,
     original,
     put,
+    ready_for_letters,
     sweep,
     total,
 )
@@ -113,10 +113,9 @@ def test_at_every_moment_each_letter_is_in_one_place(
     settings: Settings, pytestconfig: pytest.Config
 ) -> None:
     count = pytestconfig.getoption("--letters")
-    few = settings.model_copy(
-        update={"partitions": 1, "retry_attempts": 3, "retry_batch": 100, "retry_jitter": 0.3}
+    few = ready_for_letters(
+        settings, partitions=1, retry_attempts=3, retry_batch=100, retry_jitter=0.3
     )
-    apply_topics_with_given_times(few, letters_only=True)
     history = History(few, random.Random(count))  # noqa: S311 - the same each time
     history.begin(count)
     assert history.check() == {"waiting": count, "parked": 0, "processed": 0}

@@ -11,21 +11,23 @@ from shardpost.kafka.topic_metadata import partition_leaders
 from shardpost.letters import Letter, Malformed, is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
 from tests.support.job_process import wait_for
+from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import (
     START,
-    apply_topics_with_given_times,
     at,
     committed,
+    live,
+    ready_for_letters,
     sweep,
     total,
 )
 
+MAX_BYTES = 6_000_000  # more than Kafka's default limit
+
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
-    made = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
-    apply_topics_with_given_times(made, letters_only=True)
-    return made
+    return ready_for_letters(settings, partitions=1)
 
 
 def first(settings: Settings, topic: str) -> Message:
@@ -36,6 +38,7 @@ def first(settings: Settings, topic: str) -> Message:
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
+        "fetch.message.max.bytes": MAX_BYTES,
     }
     consumer = Consumer(config)
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -46,7 +49,8 @@ def first(settings: Settings, topic: str) -> Message:
 
 
 def produce(settings: Settings, **record: object) -> None:
-    producer = Producer({"bootstrap.servers": settings.bootstrap})
+    config = {"bootstrap.servers": settings.bootstrap, "message.max.bytes": 7_000_000}
+    producer = Producer(config)
     producer.produce(**record)  # type: ignore[arg-type]
     assert producer.flush(20) == 0
 
@@ -116,3 +120,29 @@ def test_wrong_arguments_and_errors_of_the_client_are_refused(ready: Settings) -
         make_letter(message, "E: x", partitions=0, failed_at=START)
     with pytest.raises(ValueError, match="expected failed_at with its zone"):
         make_letter(message, "E: x", partitions=1, failed_at=START.replace(tzinfo=None))
+
+
+def test_where_the_limits_of_topics_are_raised_larger_letters_are_retried_and_parked(
+    ready: Settings,
+) -> None:
+    once = ready.model_copy(update={"retry_attempts": 1})
+    store, retries = ready.topic_dead_letters, ready.topic_retries
+    for topic in (ready.topic_clients, store, retries):
+        configure_topic(ready, topic, {"max.message.bytes": str(MAX_BYTES)})
+    configure_topic(ready, ready.topic_parking_lot, {"max.message.bytes": str(MAX_BYTES + 65_536)})
+    value = b"v" * 5_000_000
+    produce(ready, topic=ready.topic_clients, key=b"k", value=value)
+    for failing, outcome in ((ready.topic_clients, "retried"), (retries, "parked")):
+        letter = make_letter(
+            first(ready, failing),
+            "E: x",
+            partitions=1,
+            failed_at=START,
+            topic=store,
+            retry_topics=[retries],
+            max_bytes=MAX_BYTES,
+        )
+        produce(ready, **letter)
+        assert total(sweep(once, at(10**9))) == {outcome: 1}
+    [parked] = live(ready, ready.topic_parking_lot).values()
+    assert parked.value == value

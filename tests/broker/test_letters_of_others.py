@@ -31,7 +31,6 @@ from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import (
     START,
-    apply_topics_with_given_times,
     at,
     committed,
     decide,
@@ -40,6 +39,7 @@ from tests.support.letter_world import (
     live,
     original,
     put,
+    ready_for_letters,
     retries,
     seen,
     states,
@@ -53,11 +53,7 @@ LARGE = 900_000
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
-    made = settings.model_copy(
-        update={"partitions": 1, "retry_jitter": 0.0, "kafka_timeout": 10.0, "lock_wait": 1.0}
-    )
-    apply_topics_with_given_times(made, letters_only=True)
-    return made
+    return ready_for_letters(settings, partitions=1, lock_wait=1.0)
 
 
 def length(settings: Settings, topic: str) -> int:

@@ -23,7 +23,7 @@ from shardpost.kafka.records import BATCH_OVERHEAD
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import dying
-from tests.support.histories import START, overwrite, snapshot
+from tests.support.histories import overwrite, rejected_row, snapshot
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
 
@@ -120,10 +120,7 @@ def test_small_records_of_a_topic_with_a_small_limit_are_not_refused_together(
 
 def rejected(settings: Settings, count: int) -> Snapshot:
     """Write so many rejected records, and commit their snapshot."""
-    topic = settings.topic("positions")
-    row = {"topic": topic, "partition": 0, "timestamp": START, "key": b"k", "value": b"{"}
-    row |= {"headers": [], "reason": "bad", "snapshot": 1}
-    rows = [row | {"offset": offset} for offset in range(count)]
+    rows = [rejected_row(settings.topic("positions"), offset) for offset in range(count)]
     version = overwrite(settings, REJECTED_RECORDS, rows)
     made = replace(snapshot(1, {REJECTED_RECORDS.name: version}), counts=Counts(rejected=len(rows)))
     snapshots.commit(settings, made)

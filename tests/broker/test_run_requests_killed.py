@@ -14,10 +14,9 @@ from shardpost.run_requests.request_client import commands_in_force
 from shardpost.settings import Settings
 from tests.support import pausing_dispatch
 from tests.support.airflow_server import AirflowServer
-from tests.support.dispatch_steps import STEPS
 from tests.support.how_far import some
 from tests.support.job_process import wait_for
-from tests.support.run_requests import KEY, ask, decided, history, request, run
+from tests.support.run_requests import KEY, STEPS, ask, decided, history, request, run
 
 PAUSING = Path(pausing_dispatch.__file__)
 

@@ -18,23 +18,11 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings, load
 from shardpost.topics.declared import STARTER_COUNTRIES
-from tests.conftest import environ
 from tests.support.command_line import CommandLine, CommandLineHere
 
 NO_AIRFLOW = ("up", "--no-airflow")
 BOTH_UP = {"kafka": "up", "smtp": "up", "airflow": "down"}
 ALL_DOWN = dict.fromkeys(BOTH_UP, "down")
-
-
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """Give the command line of a stack that is up, and that each test leaves up."""
-    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
-    command = CommandLine(environ(home=tmp_path_factory.mktemp("lasting") / "home", **free))
-    said = command(*NO_AIRFLOW)
-    assert f"127.0.0.1:{command.settings.kafka_port}" in said
-    yield command
-    stack.down(command.settings, say=lambda _: None)
 
 
 @pytest.fixture

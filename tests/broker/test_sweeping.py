@@ -3,13 +3,13 @@
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
+from shardpost import tables
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID
 from shardpost.kafka.clients import admin, transactional_producer
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.kafka_configs import wait_until_shown
 from tests.support.letter_world import (
-    apply_topics_with_given_times,
     at,
     committed,
     failed,
@@ -18,21 +18,17 @@ from tests.support.letter_world import (
     open_transaction_behind,
     original,
     put,
+    ready_for_letters,
     retries,
     seen,
     sweep,
     total,
 )
 
-# No jitter: a delay is 60, 120, 240 … seconds.
-PLAIN = {"retry_jitter": 0.0, "kafka_timeout": 10.0}
-
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
-    made = settings.model_copy(update={**PLAIN, "partitions": 2})
-    apply_topics_with_given_times(made, letters_only=True)
-    return made
+    return ready_for_letters(settings, partitions=2)  # a delay is 60, 120, 240 … seconds
 
 
 def test_the_store_has_as_many_partitions_as_the_largest_origin(settings: Settings) -> None:
@@ -126,3 +122,13 @@ def test_a_strangers_open_transaction_is_waited_for_within_a_bound(ready: Settin
     assert retries(ready) == []
     stranger.abort_transaction(10)
     assert total(sweep(ready, at(60))) == {"retried": 1}
+
+
+def test_letters_are_their_latest_steps_before_the_first_sweep_too(ready: Settings) -> None:
+    assert tables.letters(ready) == []
+    records = [failed(ready, original(number)) for number in range(3)]
+    put(ready, records)
+    found = tables.letters(ready)
+    assert sorted(step.id for step in found) == sorted((r.key or b"").decode() for r in records)
+    assert {str(step.state) for step in found} == {"waiting"}
+    assert [(step.at, step.id) for step in found] == sorted((step.at, step.id) for step in found)

@@ -18,9 +18,9 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding
 from shardpost.watch.audit import audit
+from tests.support.broker_process import commit
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
-from tests.support.short_retentions import commit
 from tests.support.three_brokers import ThreeBrokers, three_brokers
 
 

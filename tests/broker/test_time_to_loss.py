@@ -16,8 +16,8 @@ from shardpost.kafka.reading import BulkReading
 from shardpost.lag.measure import measure
 from shardpost.lag.model.report import LagRow, Selection
 from shardpost.settings import Settings
+from tests.support.broker_process import commit, create, growing, put, quick_broker
 from tests.support.how_far import up_to
-from tests.support.short_retentions import commit, create, growing, put, quick_broker
 
 SMALL = {"segment.ms": "500", "file.delete.delay.ms": "100"}
 CONFIGS = {

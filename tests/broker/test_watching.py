@@ -15,7 +15,7 @@ from shardpost.watch.model.conditions import Found
 from shardpost.watch.watch import SOURCES, watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
-from tests.support import short_retentions, written_weeks
+from tests.support import broker_process, written_weeks
 from tests.support.command_line import CommandLine
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import (
@@ -165,13 +165,13 @@ def test_a_reader_that_loses_data_is_found_before_and_after(ready: Settings) -> 
     group, at_first = f"group-of-{topic}", TopicPartition(topic, partition_of("k", 2))
     configure_topic(ready, topic, {"retention.ms": str(24 * 3_600_000)})
     put(ready, [Outgoing(topic, b"k", b"%d" % number, []) for number in range(5)])
-    short_retentions.commit(ready, (group, at_first, 0))
+    broker_process.commit(ready, (group, at_first, 0))
     now = datetime.now(UTC)
     assert of_group(ready, group, now) == []
     later = now + 13 * HOUR  # of the day that it is kept, less than twelve hours are left
     assert of_group(ready, group, later) == [("time-to-loss", f"{group} {topic}")]
     assert of_group(ready, group, later + 12 * HOUR) == [("data-lost", f"{group} {topic}")]
-    short_retentions.commit(ready, (group, at_first, 5))
+    broker_process.commit(ready, (group, at_first, 5))
     assert of_group(ready, group, later) == []
 
 

@@ -1,10 +1,17 @@
-"""A week that is long ago: the time of that, and weeks that were mailed since."""
+"""A week that is long ago: the time of that, and weeks that were mailed since.
 
+`python -m tests.support.closing STEP` closes old weeks, and is killed as that step begins.
+"""
+
+import logging
+import os
+import signal
+import sys
 from datetime import UTC, datetime
 
-from shardpost.settings import Settings
+from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.week_retention import erase_old_audiences
+from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support.written_weeks import begin, freeze
 
 # More than SHARDPOST_LEDGER_DAYS after 2026-W47.
@@ -18,3 +25,18 @@ def make_old(settings: Settings, week: IsoWeek, clients: list[str]) -> None:
         begin(settings, one, one.end)
         freeze(settings, one, clients, one.end)
     erase_old_audiences(settings, LATER)
+
+
+class Kill(logging.Handler):
+    """Kills this process when the step's name is logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == f"step: {sys.argv[1]}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    logger = logging.getLogger("shardpost.logs")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(Kill())
+    sys.stdout.write(str(close_old_weeks(load(), LATER)))

@@ -59,6 +59,13 @@ def apply_topics_with_given_times(settings: Settings, *, letters_only: bool = Fa
         apply_topics(settings.model_copy(update={"topics_file": file}))
 
 
+def ready_for_letters(settings: Settings, **update: Any) -> Settings:
+    """Make the topics of letters, and return the settings with these changes, without jitter."""
+    made = settings.model_copy(update={"retry_jitter": 0.0, "kafka_timeout": 10.0} | update)
+    apply_topics_with_given_times(made, letters_only=True)
+    return made
+
+
 def original(
     offset: int, key: bytes | None = b"k", value: bytes | None = b"v", **more: Any
 ) -> Record:

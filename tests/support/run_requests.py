@@ -14,6 +14,18 @@ from shardpost.settings import Settings
 from tests.support import decisions
 
 KEY = "weekly_email/2026-W47"
+# The steps of a dispatch, in order: before each of them it is killed or halted.
+STEPS = (
+    "fence",
+    "read commands",
+    "see ends",
+    "read requests",
+    "commit commands",
+    "commit releases",
+    "start",
+    "started",
+    "commit started",
+)
 _CLIENTS: dict[str, Producer] = {}
 
 
@@ -47,8 +59,3 @@ def history(settings: Settings) -> list[CommandEntry]:
 
 def decided(settings: Settings) -> list[tuple[str, str]]:
     return sorted((str(one.kind), one.about.decode()) for one, _ in decisions.list_all(settings))
-
-
-def why(settings: Settings) -> str:
-    [(one, _)] = decisions.list_all(settings)
-    return one.why

@@ -4,13 +4,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-from deltalake import write_deltalake
-
-from shardpost.delta import snapshots, table_log
-from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     CLIENTS,
@@ -23,6 +18,7 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
+from tests.support.histories import overwrite
 
 LONG_AGO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 
@@ -71,7 +67,9 @@ class World:
             EXCHANGES: [{**row, "is_open": True} for row in exchanges],
             EXCHANGE_EVENTS: [{**row, "kind": "upsert"} for row in exchanges],
         }
-        versions = {table.name: self._write(table, rows) for table, rows in tables.items()}
+        versions = {
+            table.name: overwrite(self.settings, table, rows) for table, rows in tables.items()
+        }
         at = committed_at or looked_at
         made = Snapshot(
             *(self.number, at, looked_at, {}, versions, Counts()),
@@ -85,11 +83,6 @@ class World:
         self.positions[key] = row
         kind = "upsert" if columns["is_open"] else "tombstone"
         self.events.append({**row, "kind": kind})
-
-    def _write(self, table: Table, rows: list[dict[str, Any]]) -> int:
-        made = table_log.opened(self.settings, table)
-        write_deltalake(made, pa.Table.from_pylist(rows, arrow_schema(table)), mode="overwrite")
-        return int(made.version())
 
 
 def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:

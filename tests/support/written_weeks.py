@@ -1,7 +1,7 @@
 """Weeks written by hand, without a JVM: snapshots of who holds, frozen audiences, ledgers."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,9 +12,10 @@ from pyarrow import parquet
 
 from shardpost.delta import file_statistics, snapshots
 from shardpost.delta.query import path_of
-from shardpost.holders.model.view_tables import CLIENTS
+from shardpost.holders.model import view_tables
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
@@ -23,6 +24,9 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
 from tests.support.histories import Batch, arrow, country_of, overwrite, put, snapshot, write
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+CLIENTS = ("c0", "c4", "c1", "c2")  # two in shard 0, two in shard 1
 
 
 def look(settings: Settings, looked_at: datetime) -> None:
@@ -52,7 +56,8 @@ def hold(
         for key, email in contacts.items()
     ]
     seen = snapshots.current(settings)
-    tables = {**seen.tables, CLIENTS.name: overwrite(settings, CLIENTS, rows)}
+    contacts_at = overwrite(settings, view_tables.CLIENTS, rows)
+    tables = {**seen.tables, view_tables.CLIENTS.name: contacts_at}
     number = seen.number + 1
     snapshots.commit(settings, replace(seen, number=number, tables=tables, looked_at=looked_at))
 
@@ -114,3 +119,18 @@ def record(
     with closing(Ledger(settings, week, partition_of(client, settings.partitions))) as ledger:
         ledger.open()
         ledger.write([LedgerEntry(client, state, "<1@x>", reason or None)])
+
+
+@contextmanager
+def mailed_home(
+    home: Path, weeks: Iterable[IsoWeek], mailed: Iterable[str]
+) -> Iterator[MemoryKafka]:
+    """Give a home of two shards; each week's audience are CLIENTS, of whom some were mailed."""
+    with memory_kafka(home=home, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        for week in weeks:
+            begin(kafka.settings, week, week.end)
+            freeze(kafka.settings, week, CLIENTS, week.end)
+            for client in mailed:
+                record(kafka.settings, week, client, DeliveryState.SENT)
+        yield kafka

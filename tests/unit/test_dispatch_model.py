@@ -25,8 +25,8 @@ from shardpost.run_requests.model.commands import AirflowRun, CommandEntry, deco
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import load
-from tests.support.dispatch_steps import STEPS
 from tests.support.how_far import up_to
+from tests.support.run_requests import STEPS
 
 SETTINGS = load({})
 START = datetime(2026, 11, 21, tzinfo=UTC)

@@ -33,9 +33,8 @@ from tests.support.command_line import CommandLine
 from tests.support.contact_tables import erased as erased_client
 from tests.support.contact_tables import on_disk
 from tests.support.how_far import some
-from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import freeze, frozen_row, record
+from tests.support.written_weeks import CLIENTS, freeze, frozen_row, mailed_home, record
 
 SENT, FAILED, UNKNOWN, OPEN = (IsoWeek(2026, number) for number in (44, 45, 46, 47))
 WEEKS = (SENT, FAILED, UNKNOWN, OPEN)

@@ -35,9 +35,8 @@ from tests.support.at_step import Killed, at_step, killed
 from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
-from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import begin, freeze, look, record
+from tests.support.written_weeks import CLIENTS, begin, freeze, look, mailed_home, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
 LAST = NEW.next

@@ -36,10 +36,6 @@ class TopicsContract:
             " Do this."
         )
 
-    def test_a_topic_that_does_not_exist_has_no_id(self, cluster: Cluster) -> None:
-        with pytest.raises(KafkaUnreachableError, match="opic"):
-            topic_ids(cluster.impatient, ["nowhere"])
-
     def test_a_recreated_topic_is_empty_and_groups_have_committed_nothing_of_it(
         self, cluster: Cluster
     ) -> None:
@@ -66,9 +62,11 @@ class TopicsContract:
         expected = [("5", "topic"), ("7", "topic"), ("86400000", "default")]
         wait_for(lambda: sources() == expected, "the change")
 
-    def test_settings_of_a_topic_that_is_not_there_are_unknown_and_cannot_be_changed(
+    def test_a_topic_that_is_not_there_has_no_id_nor_settings_that_can_be_changed(
         self, cluster: Cluster
     ) -> None:
+        with pytest.raises(KafkaUnreachableError, match="opic"):
+            topic_ids(cluster.impatient, ["nowhere"])
         found = topics_described(cluster.impatient, ["nowhere"])["nowhere"]
         assert found.entries is None
         assert found.why

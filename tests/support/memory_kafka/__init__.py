@@ -1,10 +1,9 @@
 """Kafka in memory, for tests: a broker in this process, and clients as confluent-kafka's.
 
-`memory_kafka()` gives one that nobody else uses, without topics; `broker.running(address)` starts a
-broker: settings with `bootstrap_servers` of that address, which begins with `MEMORY://`, have the
-factories of `shardpost.kafka.clients` return its clients. They have that part of the interface
-that Shardpost uses, and raise what librdkafka raises. The same tests hold for it and for a real
-broker (`tests/support/kafka_contract`).
+`memory_kafka()` gives one that nobody else uses, without topics. With `bootstrap_servers` of its
+address, `MEMORY://…`, the factories of `shardpost.kafka.clients` return its clients. They have that
+part of the interface that Shardpost uses, and raise what librdkafka raises. The same tests hold for
+it and for a real broker (`tests/support/kafka_contract`).
 """
 
 import itertools
@@ -19,7 +18,7 @@ from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
 from shardpost.settings import Settings
 from tests.support.memory_kafka.admin import MemoryAdmin
-from tests.support.memory_kafka.broker import SCHEME, MemoryBroker, milliseconds_now, running
+from tests.support.memory_kafka.broker import RUNNING, SCHEME, MemoryBroker, milliseconds_now
 from tests.support.memory_kafka.consumer import MemoryConsumer
 from tests.support.memory_kafka.producer import MemoryProducer, MemoryTransactionalProducer
 
@@ -51,5 +50,6 @@ def memory_kafka(now: Callable[[], int] = milliseconds_now, **given: Any) -> Ite
     """Give a Kafka that nobody else uses, without topics."""
     address = f"{SCHEME}://test-{next(_numbers)}:9092"
     settings = Settings(bootstrap_servers=address, **given)
-    with running(address, now) as broker:
-        yield MemoryKafka(broker, settings)
+    RUNNING[address] = MemoryBroker(now)
+    yield MemoryKafka(RUNNING[address], settings)
+    del RUNNING[address]

@@ -32,8 +32,6 @@ T = TypeVar("T")
 
 
 class ListedOffset(NamedTuple):
-    """What `list_offsets` finds of a partition."""
-
     offset: int
     timestamp: int = -1
 
@@ -68,7 +66,6 @@ class MemoryAdmin:
         return found
 
     def create_topics(self, new_topics: list[NewTopic], **_: Any) -> dict[str, "Future[None]"]:
-        """Create topics; return a future of each."""
         return {topic.topic: _done(self._create, topic) for topic in new_topics}
 
     def _create(self, topic: NewTopic) -> None:
@@ -76,13 +73,11 @@ class MemoryAdmin:
         self._broker.create_topic(topic.topic, count, topic.config or {})
 
     def delete_topics(self, topics: list[str], **_: Any) -> dict[str, "Future[None]"]:
-        """Delete topics; return a future of each."""
         return {topic: _done(self._broker.delete_topic, topic) for topic in topics}
 
     def describe_topics(
         self, topics: TopicCollection, **_: Any
     ) -> dict[str, "Future[TopicDescription]"]:
-        """Return a future of what each topic is: its name and its id."""
         return {name: _done(self._described, name) for name in topics.topic_names}
 
     def _described(self, name: str) -> TopicDescription:
@@ -92,7 +87,6 @@ class MemoryAdmin:
     def describe_configs(
         self, resources: list[ConfigResource], **_: Any
     ) -> dict[ConfigResource, "Future[dict[str, ConfigEntry]]"]:
-        """Return a future of the effective configuration of each topic."""
         return {one: _done(self._configured, one.name) for one in resources}
 
     def _configured(self, name: str) -> dict[str, ConfigEntry]:
@@ -106,7 +100,6 @@ class MemoryAdmin:
     def incremental_alter_configs(
         self, resources: list[ConfigResource], **_: Any
     ) -> dict[ConfigResource, "Future[None]"]:
-        """Set settings of topics; return a future of each."""
         return {one: _done(self._configure, one) for one in resources}
 
     def _configure(self, resource: ConfigResource) -> None:

@@ -2,8 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Condition
 
@@ -30,7 +29,6 @@ DEFAULT_CONFIG = {
 
 
 def _new_id() -> Uuid:
-    """Return an id that no other topic has."""
     bits = uuid.uuid4().int
     return Uuid(*(half - (1 << 63) for half in (bits >> 64, bits & ((1 << 64) - 1))))
 
@@ -59,7 +57,6 @@ class Topic:
 
 
 def milliseconds_now() -> int:
-    """Return the time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -105,28 +102,12 @@ class MemoryBroker:
         return logs[partition.partition]
 
 
-_running: dict[str, MemoryBroker] = {}
-
-
-@contextmanager
-def running(address: str, now: Callable[[], int] = milliseconds_now) -> Iterator[MemoryBroker]:
-    """Run a broker that clients of this process find under an address; it begins `MEMORY://`."""
-    if not is_in_memory(address) or address in _running:
-        raise ValueError(f"expected an address of its own, {SCHEME}://…, found {address!r}")
-    _running[address] = MemoryBroker(now)
-    try:
-        yield _running[address]
-    finally:
-        del _running[address]
-
-
-def is_in_memory(address: str) -> bool:
-    """Tell whether an address is one of a broker in memory, running or not."""
-    return address.startswith(f"{SCHEME}://")
+# {address: the broker that clients of this process find under it}
+RUNNING: dict[str, MemoryBroker] = {}
 
 
 def broker_at(address: str) -> MemoryBroker:
     """Return the broker under an address; KafkaException if none runs there."""
-    if address not in _running:
+    if address not in RUNNING:
         raise refused(KafkaError._TRANSPORT)
-    return _running[address]
+    return RUNNING[address]

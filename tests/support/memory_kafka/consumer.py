@@ -35,7 +35,6 @@ class MemoryConsumer:
         self._is_closed = False
 
     def assign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        """Read these partitions, and no others, from their offsets on."""
         self._require_open()
         self._positions = {_partition(one): one.offset for one in partitions}
         self._reported_ends = {}
@@ -43,7 +42,6 @@ class MemoryConsumer:
     def position(
         self, partitions: list[confluent_kafka.TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
-        """Return with each partition the offset that is read next."""
         self._require_open()
         return [
             confluent_kafka.TopicPartition(
@@ -91,7 +89,6 @@ class MemoryConsumer:
     def commit(
         self, *, offsets: list[confluent_kafka.TopicPartition], asynchronous: bool = True
     ) -> list[confluent_kafka.TopicPartition]:
-        """Commit offsets for the group."""
         del asynchronous
         self._require_open()
         with self._broker.changed:
@@ -101,7 +98,6 @@ class MemoryConsumer:
         return offsets
 
     def consumer_group_metadata(self) -> GroupMetadata:
-        """Return what a producer needs to commit offsets for the group."""
         return GroupMetadata(self._group)
 
     def close(self) -> None:

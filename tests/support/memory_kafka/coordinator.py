@@ -81,7 +81,6 @@ class Coordinator:
         self._open.setdefault(producer.transactional_id, _Open()).offsets.update(offsets)
 
     def end(self, producer: ProducerEpoch, state: TransactionState) -> None:
-        """Commit or abort the producer's transaction."""
         self._require_current(producer, "end transaction")
         self._end(producer.transactional_id, state)
 
@@ -100,7 +99,6 @@ class Coordinator:
             raise fenced(doing)
 
     def commit_offsets(self, offsets: Mapping[GroupPartition, GroupOffset]) -> None:
-        """Commit offsets outside of transactions."""
         self._committed |= offsets
 
     def forget(self, topic: str) -> None:
@@ -110,7 +108,6 @@ class Coordinator:
         }
 
     def committed(self, wanted: GroupPartition) -> GroupOffset | None:
-        """Return what the group has committed of the partition."""
         return self._committed.get(wanted)
 
     def is_pending(self, wanted: GroupPartition) -> bool:
@@ -121,7 +118,6 @@ class Coordinator:
 def group_offsets(
     group: str, offsets: list[confluent_kafka.TopicPartition]
 ) -> dict[GroupPartition, GroupOffset]:
-    """Return a group's offsets as the coordinator has them."""
     return {
         GroupPartition(group, TopicPartition(one.topic, one.partition)): GroupOffset(
             one.offset, one.metadata or ""

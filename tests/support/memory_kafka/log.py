@@ -11,8 +11,6 @@ from shardpost.kafka.records import Headers
 
 
 class TransactionState(Enum):
-    """How far a transaction is."""
-
     OPEN = auto()
     COMMITTED = auto()
     ABORTED = auto()
@@ -28,7 +26,6 @@ class Stored(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes its key, value and headers have."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
 
@@ -74,13 +71,11 @@ class PartitionLog:
         return min(self.open.values(), default=self.end)
 
     def append(self, stored: Stored, transaction: Transaction | None) -> int:
-        """Add a record; return its offset."""
         if transaction is not None:
             self.open.setdefault(transaction, self.end)
         return self._append(stored, transaction)
 
     def end_transaction(self, transaction: Transaction) -> None:
-        """Add the marker that ends a transaction."""
         del self.open[transaction]
         self._append(None, transaction)
 

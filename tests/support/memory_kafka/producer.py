@@ -175,12 +175,10 @@ class MemoryTransactionalProducer(MemoryProducer):
         self._state = _State.READY
 
     def begin_transaction(self) -> None:
-        """Begin a transaction."""
         self._require(_State.READY)
         self._state, self._has_contents = _State.IN_TRANSACTION, False
 
     def produce(self, *args: Any, **kwargs: Any) -> None:
-        """Write a record in the transaction; arguments as those of a plain producer."""
         if self._fatal is not None:
             raise refused(KafkaError._FATAL, "Unable to produce message: Local: Fatal error")
         if self._failed is not None or self._state is not _State.IN_TRANSACTION:
@@ -199,7 +197,6 @@ class MemoryTransactionalProducer(MemoryProducer):
         group_metadata: GroupMetadata,
         timeout: float = -1,
     ) -> None:
-        """Commit offsets to a group with the transaction."""
         del timeout
         self._require(_State.IN_TRANSACTION)
         with self._asking() as broker:
@@ -209,7 +206,6 @@ class MemoryTransactionalProducer(MemoryProducer):
         self._has_contents = True
 
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Commit what was written since `begin_transaction`."""
         self._require(_State.IN_TRANSACTION)
         if self._undelivered:
             reason = f"{self._undelivered} message(s) failed delivery"
@@ -219,7 +215,6 @@ class MemoryTransactionalProducer(MemoryProducer):
         self.flush(timeout)
 
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort what was written since `begin_transaction`."""
         self._failed, self._undelivered = None, 0
         self._require(_State.IN_TRANSACTION)
         self._end(TransactionState.ABORTED)

@@ -1,4 +1,4 @@
-"""MAIL, RCPT and DATA in one breath, to servers that refuse, close or fall silent amid it."""
+"""SMTP conversations: the timeout of each phase, replies out of turn, commands at once."""
 
 import socket
 import threading
@@ -7,10 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import (
     Accepted,
+    NoReply,
+    NotSent,
     PermanentFailure,
     SmtpOutcome,
     TemporaryFailure,
@@ -27,6 +30,7 @@ from tests.support.mail_server import (
     mail_server,
 )
 
+BIG = b"x" * 70 * 500_000 + b"\r\n"
 PHASES = ("CONNECT_", "", "DATA_", "BLOCK_", "END_")
 Talk = Callable[[socket.socket], None]
 
@@ -41,6 +45,40 @@ def settings_for(port: int, *short: str, seconds: float = 0.2) -> Settings:
     given = {f"SMTP_{phase}TIMEOUT": f"{seconds if phase in short else 250}" for phase in PHASES}
     given |= {"SMTP_PORT": str(port), "MAIL_ATTEMPTS": "2", "MAIL_FIRST_DELAY": "0.05"}
     return load({f"SHARDPOST_{name}": value for name, value in given.items()})
+
+
+def until(connection: socket.socket, end: bytes) -> bytes:
+    found = b""
+    while not found.endswith(end):
+        piece = connection.recv(65536)
+        if not piece:
+            raise ConnectionError(f"expected {end!r}, found {found[-100:]!r}")
+        found += piece
+    return found
+
+
+@contextmanager
+def raw_server(talk: Talk) -> Iterator[int]:
+    """Greet each connection and announce pipelining, then let `talk` go on; close after it."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(b"220 hello\r\n")
+                until(connection, b"\r\n")
+                connection.sendall(f"{PIPELINING}\r\n".encode())
+                talk(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 def refusing(**replies: str) -> Script:
@@ -151,35 +189,99 @@ def test_all_is_said_before_the_first_answer_and_answers_may_come_in_pieces() ->
     ]
 
 
-def until(connection: socket.socket, end: bytes) -> bytes:
-    found = b""
-    while not found.endswith(end):
-        piece = connection.recv(65536)
-        if not piece:
-            raise ConnectionError(f"expected {end!r}, found {found[-100:]!r}")
-        found += piece
-    return found
+@pytest.mark.parametrize("ehlo", [EHLO, PIPELINING])
+@pytest.mark.parametrize("does", [HANG, DROP])
+@pytest.mark.parametrize(
+    ("stage", "phase"),
+    [("connect", "CONNECT_"), ("EHLO", ""), ("MAIL", ""), ("RCPT", ""), ("DATA", "DATA_")],
+)
+def test_a_server_that_hangs_or_closes_before_the_mail_has_not_got_it(
+    stage: str, phase: str, does: str, ehlo: str
+) -> None:
+    with speaking(lambda at, _: does if at == stage else None, phase, ehlo=ehlo) as (session, at):
+        assert isinstance(session.send(mail("c")), NotSent)
+        assert not at.taken
 
 
-@contextmanager
-def raw_server(talk: Talk) -> Iterator[int]:
-    """Greet each connection and announce pipelining, then let `talk` go on; close after it."""
+@pytest.mark.parametrize("does", [HANG, DROP])
+def test_only_no_answer_to_the_final_dot_makes_a_delivery_unknown(does: str) -> None:
+    with speaking(lambda at, _: does if at == "end" else None, "END_") as (session, _server):
+        assert isinstance(session.send(mail("c")), NoReply)
 
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection:
-                connection.sendall(b"220 hello\r\n")
-                until(connection, b"\r\n")
-                connection.sendall(f"{PIPELINING}\r\n".encode())
-                talk(connection)
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listening.getsockname()[1]
-        listening.shutdown(socket.SHUT_RDWR)
-        thread.join()
+def test_a_server_may_be_busy_with_a_mail_for_longer_than_with_a_command() -> None:
+    let_go = threading.Event()
+
+    def busy(stage: str, _recipient: str) -> None:
+        if stage == "end":
+            let_go.wait(0.6)  # three times what a command may take
+
+    with speaking(busy, "", "DATA_", "BLOCK_") as (session, server):
+        assert session.send(mail("c")) == Accepted()
+        assert server.connections == 1
+
+
+def refused_amid(*says: bytes, closes: bool = True) -> SmtpOutcome:
+    """Send a mail of which the server reads some, and says that; return what became of it."""
+    done = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        until(connection, b"DATA\r\n")
+        connection.sendall(b"250 fine\r\n250 fine\r\n354 go on\r\n")
+        connection.recv(1000)
+        for reply in says:
+            connection.sendall(reply)
+        if not closes:
+            done.wait()
+
+    with raw_server(talk) as port:
+        session = SmtpSession(settings_for(port, "BLOCK_"))
+        try:
+            return session.send(mail("c", BIG))
+        finally:
+            done.set()
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_mail_that_is_refused_while_it_is_written_is_refused(closes: bool) -> None:
+    assert refused_amid(b"552 too ", b"big\r\n", closes=closes) == PermanentFailure("552 too big")
+    assert refused_amid(b"452 no room\r\n", closes=closes) == TemporaryFailure("452 no room")
+
+
+@pytest.mark.parametrize("says", [b"", b"421 bye\r\n", b"250 taken\r\n", b"nonsense\r\n"])
+def test_a_mail_that_is_not_written_to_its_end_is_never_taken_and_never_failed(says: bytes) -> None:
+    assert isinstance(refused_amid(says), NotSent)
+
+
+def test_a_421_at_mail_on_an_older_connection_opens_a_new_one_at_once() -> None:
+    mails = 0
+
+    def script(stage: str, _recipient: str) -> str | None:
+        nonlocal mails
+        mails += stage == "MAIL"
+        return "421 enough" + SAY_AND_DROP if (stage, mails) == ("MAIL", 2) else None
+
+    with speaking(script) as (session, server):
+        assert [session.send(mail("a")), session.send(mail("b"))] == [Accepted(), Accepted()]
+        assert (server.connections, server.seen["MAIL", ""]) == (2, 2)
+
+
+@pytest.mark.parametrize("ehlo", [EHLO, PIPELINING])
+def test_a_421_at_mail_on_new_connections_too_is_a_server_that_cannot_be_reached(
+    ehlo: str,
+) -> None:
+    closing: Script = lambda at, _: "421 full" + SAY_AND_DROP if at == "MAIL" else None  # noqa: E731
+    with speaking(closing, ehlo=ehlo) as (session, server):
+        outcome = session.send(mail("c"))
+        assert outcome == NotSent("connection closed at once: 421 full", unreachable=True)
+        assert server.connections == 2
+
+
+def test_a_mail_that_must_not_go_is_left_without_content() -> None:
+    def refuse() -> None:
+        raise FencedError("fenced")
+
+    with speaking(lambda _at, _to: None) as (session, server):
+        assert session.send(mail("c"), refuse) == NotSent("fenced")
+        assert session.send(mail("d")) == Accepted()
+        assert server.taken == {"d@x.example": 1}
