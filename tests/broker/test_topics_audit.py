@@ -131,3 +131,6 @@ def test_run_topics_of_different_sizes_and_a_missing_topic_are_found(own: Settin
         ("run-topics", "run-commands"),
         ("few-brokers", None),
     ]
+    client.create_partitions([NewPartitions("run-commands", 3)])["run-commands"].result(20)
+    apply_topics(own)
+    wait_for(lambda: besides_one_broker(own) == [], "topics as declared")
