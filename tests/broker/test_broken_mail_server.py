@@ -3,8 +3,13 @@
 The conversations are real, the ledger is on Kafka in memory.
 """
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +18,19 @@ import pytest
 
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
+from shardpost.weekly_email.ledger_topic import (
+    FRESH_SECONDS,
+    Ledger,
+    ShardLedger,
+    seconds_since_boot,
+)
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import (
+    AGAIN,
     CLIENTS,
+    ONE_UNKNOWN,
+    RESEND,
     SHARD,
     each_once,
     history,
@@ -35,8 +47,6 @@ from tests.support.memory_kafka import memory_kafka
 from tests.support.plain_ledger import fold
 
 MANY = [f"client{n}" for n in range(300)]
-RESEND = ResendPolicy(resend_unknown=True)
-AGAIN = ResendPolicy(again_failed=True)
 
 
 @pytest.fixture
@@ -186,44 +196,6 @@ def test_a_resend_that_is_refused_has_not_been_one(ready: Settings, reply: str) 
     assert (report.failed, "client0" in mailed) == (int(is_final), not is_final)
 
 
-def test_a_sender_that_was_halted_between_commit_and_mail_while_fenced_sends_it_not(
-    ready: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hours = 0.0
-    monkeypatch.setattr(ledger_topic, "seconds_since_boot", lambda: hours * 3600)
-
-    def script(stage: str, recipient: str) -> None:
-        nonlocal hours
-        if (stage, recipient) == ("RCPT", to("client3")) and not hours:
-            Ledger(ready, WEEK, SHARD).open()
-            hours = 1
-
-    ready = quick(ready, mail_connections=1)
-    with mail_server(script) as server:
-        assert "a newer run has taken over" in str(run(ready, server).error)
-        assert each_once(server, CLIENTS[:3])
-        after = run(ready, server)
-        assert after == ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
-
-
-def test_a_sender_that_was_halted_and_is_still_the_newest_goes_on(
-    ready: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hours = 0.0
-    monkeypatch.setattr(ledger_topic, "seconds_since_boot", lambda: hours * 3600)
-
-    def script(stage: str, _recipient: str) -> None:
-        nonlocal hours
-        hours += stage == "RCPT"
-
-    ready = quick(ready, mail_connections=1)
-    with mail_server(script) as server:
-        assert run(ready, server) == ShardReport(SHARD, sent=10)
-        assert each_once(server)
-    rows = [row["state"] for row in ShardLedger(ready, WEEK, SHARD).rows_of("client3")]
-    assert rows == ["sending", "sending", "sent"]
-
-
 def test_poison_in_the_ledger_stops_nobody(ready: Settings) -> None:
     huge = "x" * 999_900
     poison = Ledger(ready, WEEK, SHARD)
@@ -315,3 +287,42 @@ def test_whatever_a_server_does_nobody_is_passed_over_and_nobody_gets_three(
             case _:
                 assert entry.state is DeliveryState.FAILED
                 assert copies <= 1
+
+
+@pytest.mark.parametrize("is_fenced", [True, False], ids=["fenced", "alone"])
+def test_a_sender_that_was_halted_amid_a_mail_sends_it_only_if_the_shard_is_still_its_own(
+    settings: Settings, *, is_fenced: bool
+) -> None:
+    apply_topics(settings)
+    senders: list[subprocess.Popen[str]] = []
+    halted: list[str] = []
+
+    def script(stage: str, recipient: str) -> None:
+        if (stage, recipient) != ("DATA", to("client3")) or halted:
+            return
+        halted.append(recipient)
+        senders[0].send_signal(signal.SIGSTOP)
+        if is_fenced:
+            Ledger(settings, WEEK, SHARD).open()
+        since = seconds_since_boot()
+        while seconds_since_boot() - since <= FRESH_SECONDS:
+            time.sleep(0.1)
+        senders[0].send_signal(signal.SIGCONT)
+
+    with mail_server(script) as server:
+        settings = quick(
+            settings, smtp_port=server.port, mail_connections=1, smtp_data_timeout=60.0
+        )
+        command = [sys.executable, "-m", "tests.support.shard_process"]
+        environ = os.environ | settings.environ()
+        with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as sender:
+            senders.append(sender)
+            said, _ = sender.communicate()
+        assert halted
+        if is_fenced:
+            assert "a newer run has taken over" in said
+            assert each_once(server, CLIENTS[:3])
+            assert run(settings, server) == ONE_UNKNOWN
+        else:
+            assert said == "None"
+            assert each_once(server)

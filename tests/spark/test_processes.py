@@ -1,4 +1,4 @@
-"""Processes that we start: daemons by their pid files; jobs, their folders and their output."""
+"""Processes: daemons by their pid files; jobs, their folders and output; completion in bash."""
 
 import json
 import os
@@ -17,6 +17,14 @@ from shardpost.errors import ShardpostError
 from shardpost.spark.job_process import NOISE, job_folder, pass_on, run_job
 from tests.support.job_process import wait_for
 
+HEAVY = ("pyspark", "airflow", "confluent_kafka", "deltalake", "pyarrow", "email_validator")
+FOLDER = Path(sys.executable).parent
+IN_BASH = """
+eval "$(_SHARDPOST_COMPLETE=bash_source shardpost)"
+COMP_WORDS=({words}); COMP_CWORD={at}
+_shardpost_completion shardpost
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
 HOLD = """
 import os, subprocess, sys
 from shardpost.spark.job_process import job_folder
@@ -298,3 +306,44 @@ except KeyboardInterrupt:
     assert command.communicate(timeout=30) == ("interrupted\n", "")
     _, alive = psutil.wait_procs(tree, timeout=30)
     assert alive == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("shardpost comp", ["compact"]),
+        ("shardpost letters re", ["redrive"]),
+        ("shardpost tables maintain --d", ["--dry-run"]),
+        ("shardpost letters list --state pa", ["parked"]),
+        ("shardpost compact --rec", ["--reconcile"]),
+        ("shardpost letters discard --b", ["--by"]),
+    ],
+)
+def test_bash_completes_commands_options_and_their_values(words: str, expected: list[str]) -> None:
+    script = IN_BASH.format(words=words, at=len(words.split()) - 1)
+    environ = os.environ | {"PATH": f"{FOLDER}:{os.environ['PATH']}"}
+    # Settings that are wrong are no reason not to complete.
+    environ |= {"SHARDPOST_NONSENSE": "1"}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == expected, done.stderr
+
+
+@pytest.mark.parametrize("words", ["shardpost ", "shardpost letters redrive --", "shardpost comp"])
+def test_completing_imports_nothing_heavy(words: str) -> None:
+    program = (
+        "import sys\nfrom shardpost import cli\n"
+        "try:\n    cli.main()\n"
+        f"finally:\n    print(*sorted({{*sys.modules}} & {{*{HEAVY}}}), file=sys.stderr)"
+    )
+    at = str(len(words.split()) - (not words.endswith(" ")))
+    complete = {"_SHARDPOST_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": at}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | complete,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (bool(done.stdout), done.stderr) == (True, "\n")

@@ -1,9 +1,10 @@
-"""What Airflow tells a person who made a mistake: at the trigger, or in the log of a task."""
+"""What a person is told: by `shardpost doctor`, of a wrong trigger, in the log of a task."""
 
 import time
 
 import httpx
 
+from tests.e2e.conftest import paused
 from tests.support.command_line import CommandLine
 from tests.support.task_log import visible
 
@@ -44,3 +45,17 @@ def test_a_week_to_come_fails_at_once_and_the_last_visible_line_says_why(
     ]
     alerts = (stack.settings.home / "alerts.log").read_text()
     assert " weekly_email week-to-come freeze, attempt 1: week 9998-W01 has not begun" in alerts
+
+
+def wrong(stack: CommandLine, code: int) -> dict[str, str]:
+    found = stack.json("doctor", code=code)
+    return {one["check"]: one["cure"] for one in found if one["state"] in ("warning", "error")}
+
+
+def test_a_whole_stack_is_well_until_a_dag_is_paused(stack: CommandLine, api: httpx.Client) -> None:
+    stack("compact")
+    assert wrong(stack, code=0) == {}
+    with paused(api, "sweep_dead_letters"):
+        found = wrong(stack, code=3)
+    assert found == {"dag sweep_dead_letters": "shardpost airflow dags unpause sweep_dead_letters"}
+    assert wrong(stack, code=0) == {}
