@@ -1,8 +1,10 @@
 """What `topics apply` changes and leaves alone, and the rules of the audit, each alone."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,8 +36,15 @@ from shardpost.topics.model.plan import (
     plan_changes,
     policies,
 )
-from tests.support.found_topics import BOOTSTRAP, BROKERS, NOW, SAFE, changed, cluster, topic, view
 
+NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
+BROKERS = frozenset({1, 2, 3})
+BOOTSTRAP = "kafka:9092"
+SAFE = {
+    "cleanup.policy": "compact",
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+}
 NUMBERS = st.sampled_from(["-1", "0", "1", "1000", "86400000", "604800000", "9223372036854775807"])
 POLICIES = st.sampled_from(["compact", "delete", "compact,delete", "delete,compact"])
 VALUES = {
@@ -55,6 +64,35 @@ VALUES = {
 CONFIGS = st.fixed_dictionaries({}, optional=VALUES)
 FULL = st.fixed_dictionaries(VALUES)
 REPLICAS = st.sampled_from([(1,), (1, 2), (1, 2, 3)])
+
+
+def topic(
+    config: Mapping[str, str] = SAFE, partitions: int = 2, replicas: tuple[int, ...] = (1, 2, 3)
+) -> FoundTopic:
+    """Return a topic whose replicas are all in sync."""
+    one = Partition(replicas[0], replicas, replicas)
+    settings = {name: Setting(value, "topic") for name, value in config.items()}
+    return FoundTopic((one,) * partitions, settings)
+
+
+def cluster(*names: str, **topics: FoundTopic) -> Cluster:
+    """Return a cluster of three brokers with these topics; those that are only named are right."""
+    return Cluster("c", BROKERS, {**dict.fromkeys(names, topic()), **topics})
+
+
+def view(found: Cluster, *expected: Expected, **more: Any) -> View:
+    """Return what the rules look at."""
+    return View(found, expected, BOOTSTRAP, NOW, **more)
+
+
+def changed(found: FoundTopic, plan: TopicPlan) -> FoundTopic:
+    """Return a topic after what a plan changes of it."""
+    config = {**(found.config or {})}
+    config |= {name: Setting(value, "topic") for name, value in plan.configs.items()}
+    missing = plan.partitions - len(found.partitions)
+    return replace(
+        found, config=config, partitions=found.partitions + found.partitions[:1] * missing
+    )
 
 
 def planned(expected: Expected, found: FoundTopic, partitions: int = 8) -> TopicPlan:
