@@ -152,10 +152,10 @@ def test_maintenance_between_runs_and_beside_one(
         stream.compact(*batch(number))
         seen[snapshots.current(settings).number] = answers(settings)
 
-    for number in range(4):
+    for number in range(5):
         compact(number)
     make_older(settings)
-    stream.send(batch(4))
+    stream.send(batch(5))
     with paused(settings, COMPACT_POSITIONS, pause_at="share_holders") as job:
         found = maintain(settings, datetime.now(UTC))
         assert found.dropped == [1]
@@ -164,10 +164,10 @@ def test_maintenance_between_runs_and_beside_one(
         job.resume()
         assert job.wait() == 0, job.log.read_text()
     agree(settings, stream.fold)
-    seen[5] = answers(settings)
+    seen[6] = answers(settings)
     maintain(settings, datetime.now(UTC) + timedelta(hours=3))
     require(settings, seen)
-    compact(5)
+    compact(6)
     require(settings, seen)
     if is_every():
         require_of_delta(settings)
@@ -188,18 +188,18 @@ def answers(settings: Settings) -> dict[str, Any]:
 
 
 def make_older(settings: Settings) -> None:
-    """Let four snapshots be committed as long ago as it takes for the first one to be dropped."""
+    """Let five snapshots be committed as long ago as it takes for the first one to be dropped."""
     now = datetime.now(UTC)
-    before = (now - timedelta(days=3, hours=1)).replace(minute=0)
+    before = (now - timedelta(days=3)).replace(minute=0)
     times = [before + timedelta(minutes=10), before + timedelta(minutes=30)]
-    times += [now - timedelta(days=days) for days in (1, 0)]
+    times += [now - timedelta(days=days) for days in (2, 1, 0)]
     field = snapshots.SCHEMA.field("committed_at")
 
     def change(table: row_files.RowTable) -> None:
         stored = pa.concat_tables([table.read(file) for file in table.files]).sort_by("snapshot")
         at = stored.column_names.index(field.name)
         older = stored.set_column(at, field, pa.array(times, field.type))
-        table.replace(table.files, [older.slice(0, 3), older.slice(3)])
+        table.replace(table.files, [older.slice(0, 4), older.slice(4)])
 
     row_files.change(settings, snapshots.SNAPSHOTS, snapshots.NUMBER, change)
 
