@@ -117,34 +117,47 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
     An id of which there are only tombstones written by hand is no letter. Nor is one that was
     waiting or parked in a topic that is no more: it is lost.
     """
-    current: dict[str, Step] = {}
-    past: dict[str, Step] = {}
+    current, past = _Newest(by_generation=False), _Newest(by_generation=True)
     by_hand: list[Step] = []
     for step in steps:
         if step.is_by_hand:
             by_hand.append(step)
         else:
             is_past = step.generation < generations.get(step.topic, 0)  # its topic was deleted
-            _add(past if is_past else current, step, by_generation=is_past)
-    _remove_by_hand(current, by_hand)
-    _remove_by_hand(past, by_hand)
-    names = current | past
-    newest = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
+            (past if is_past else current).add(step)
+    of_now, of_deleted = (found.with_facts(by_hand) for found in (current, past))
+    names = of_now | of_deleted
+    newest = {n: _of_both(of_now.get(n), of_deleted.get(n), generations) for n in names}
     return {name: step for name, step in newest.items() if step and later_name(step) not in names}
 
 
-def _add(newest: dict[str, Step], step: Step, *, by_generation: bool) -> None:
-    before = newest.get(step.id)
-    if before is None:
-        newest[step.id] = step
-        return
-    is_later = step.order >= before.order
-    if by_generation and step.generation != before.generation:
-        is_later = step.generation > before.generation
-    if is_later:
-        newest[step.id] = step.with_facts_of(before)
-    else:
-        newest[step.id] = before.with_facts_of(step)
+class _Newest:
+    """The newest step of each letter by its id, and the newest one that says what it failed by."""
+
+    def __init__(self, *, by_generation: bool) -> None:
+        self._by_generation = by_generation
+        self._steps: dict[str, Step] = {}
+        self._failures: dict[str, Step] = {}
+
+    def add(self, step: Step) -> None:
+        """Take one step more."""
+        self._add(self._steps, step)
+        if step.error or step.origin_topic:
+            self._add(self._failures, step)
+
+    def with_facts(self, by_hand: Sequence[Step]) -> dict[str, Step]:
+        """Return the newest steps, with facts of earlier ones, after tombstones by hand."""
+        failures = self._failures
+        newest = {n: step.with_facts_of(failures.get(n, step)) for n, step in self._steps.items()}
+        _remove_by_hand(newest, by_hand)
+        return newest
+
+    def _add(self, newest: dict[str, Step], step: Step) -> None:
+        before = newest.get(step.id, step)
+        is_later = step.order >= before.order
+        if self._by_generation and step.generation != before.generation:
+            is_later = step.generation > before.generation
+        newest[step.id] = step if is_later else before
 
 
 def _remove_by_hand(newest: dict[str, Step], by_hand: Sequence[Step]) -> None:
