@@ -236,10 +236,7 @@ def test_others_go_on_while_a_4xx_waits(ready: Settings) -> None:
 
 
 def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
-    def script(stage: str, recipient: str) -> str | None:
-        return "451 busy" if (stage, recipient) == ("RCPT", to("client3")) else None
-
-    with mail_server(script) as server:
+    with mail_server(only("client3", "RCPT", *["451 busy"] * 9)) as server:
         assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
         assert server.seen["RCPT", to("client3")] == 3
     reason = ShardLedger(ready, WEEK, SHARD).rows_of("client3")[-1]["reason"]
@@ -359,10 +356,7 @@ def test_a_server_with_fewer_connections_than_wanted_is_used_as_far_as_it_goes(
 
 
 def test_one_mail_that_always_loses_its_connection_stays_open(ready: Settings) -> None:
-    def script(stage: str, recipient: str) -> str | None:
-        return DROP if (stage, recipient) == ("DATA", to("client3")) else None
-
-    with mail_server(script) as server:
+    with mail_server(only("client3", "DATA", *[DROP] * 99)) as server:
         report = run(ready, server)
         assert (report.sent, report.open) == (9, 1)
         assert "client3" in str(report.error)

@@ -24,7 +24,11 @@ from tests.support.job_process import kill_at, paused, wait_for
 from tests.support.letter_world import committed, decide, live, sweep, total
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
 
-pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
+pytestmark = [
+    pytest.mark.one_of("kills of a compaction"),
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("spark"),  # what is not killed runs in this process
+]
 
 STEPS = [
     "read",
@@ -56,8 +60,6 @@ def batch(number: int) -> list[Raw]:
     ]
 
 
-@pytest.mark.one_of("kills of a compaction")
-@pytest.mark.timeout(900)
 def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Settings) -> None:
     apply_topics(settings)
     fold = Fold()
@@ -82,8 +84,6 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
     assert not live(settings, settings.topic("parking-lot"))
 
 
-@pytest.mark.one_of("kills of a compaction")
-@pytest.mark.timeout(600)
 def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Settings) -> None:
     apply_topics(settings)
     folding = settings.model_copy(update={"fold_runs": 1})
@@ -102,8 +102,6 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
     assert snapshots.current(settings).folded == {}
 
 
-@pytest.mark.one_of("kills of a compaction")
-@pytest.mark.timeout(600)
 def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     settings: Settings,
 ) -> None:
@@ -125,8 +123,6 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     assert len(snapshots.list_all(settings)) == 1
 
 
-@pytest.mark.one_of("kills of a compaction")
-@pytest.mark.timeout(600)
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
     apply_topics(settings)
     produce(settings, [position("1", "client1", "NASDAQ"), Raw("positions", b"bad", b"{")])
@@ -142,8 +138,6 @@ def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Se
     assert len([*committed(settings, settings.topic("dead-letters"))]) == 1
 
 
-@pytest.mark.one_of("kills of a compaction")
-@pytest.mark.timeout(300)
 def test_a_command_whose_jvm_is_killed_leaves_no_files(settings: Settings, tmp_path: Path) -> None:
     apply_topics(settings)
     produce(settings, batch(1))

@@ -21,7 +21,11 @@ from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.week_tables import World, counts_by_shard
 
-pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
+pytestmark = [
+    pytest.mark.one_of("kills of a weekly e-mail"),
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("spark"),  # what is not killed runs in this process
+]
 
 CLIENTS = [f"client{n}" for n in range(400)]
 WEEK = IsoWeek.last_ended(datetime.now(UTC))
@@ -82,8 +86,6 @@ def unknown_clients(world: World) -> set[str]:
     return {client for shard in shards for client in shard.unknown_clients}
 
 
-@pytest.mark.one_of("kills of a weekly e-mail")
-@pytest.mark.timeout(900)
 def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
     with slow_server(world) as server:
         unknown: set[str] = set()
@@ -108,8 +110,6 @@ def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
         assert all(len(ids) == 1 for ids in server.message_ids.values())
 
 
-@pytest.mark.one_of("kills of a weekly e-mail")
-@pytest.mark.timeout(600)
 def test_beside_a_halted_run_a_second_one_refuses_and_the_first_goes_on(world: World) -> None:
     with slow_server(world) as server:
         first = sender(world)
@@ -125,8 +125,6 @@ def test_beside_a_halted_run_a_second_one_refuses_and_the_first_goes_on(world: W
         assert server.taken == dict.fromkeys(map(to, CLIENTS), 1)
 
 
-@pytest.mark.one_of("kills of a weekly e-mail")
-@pytest.mark.timeout(600)
 def test_workers_whose_jvm_is_killed_end_too_and_mail_nobody_twice(world: World) -> None:
     with slow_server(world) as server:
         job = sender(world)
