@@ -8,7 +8,6 @@ from shardpost.commands.console import AS_JSON, INSTANT, KEY, SNAPSHOT, print_do
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line
 from shardpost.holders.model.explain import Transition
-from shardpost.settings import load
 
 
 @click.command()
@@ -58,6 +57,7 @@ def _why_none(snapshot: "Snapshot", client: str, shard: int | None) -> str | Non
     """Return why a client is not in the answer, if it is not that it holds nothing."""
     from shardpost.holders.queries import knows_client
     from shardpost.kafka.partitioning import partition_of
+    from shardpost.settings import load
 
     if not knows_client(load(), snapshot, client):
         return unknown_client(snapshot, client)
@@ -114,6 +114,7 @@ def explain_command(client: str, position: str | None, number: int | None, as_js
 def _no_record(snapshot: Snapshot, client: str, position: str | None) -> str:
     """Return why there is nothing to explain: what is unknown, or never was the client's."""
     from shardpost.holders.queries import knows_client, knows_position
+    from shardpost.settings import load
 
     if not knows_client(load(), snapshot, client):
         return unknown_client(snapshot, client)

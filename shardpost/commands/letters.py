@@ -13,7 +13,6 @@ from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line
-from shardpost.settings import load
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 # Others are listed that were dealt with in that time: so long `retries` has what became of them.
@@ -82,6 +81,7 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     """
     from shardpost import tables
     from shardpost.dead_letters.letter_topics import not_visible
+    from shardpost.settings import load
     from shardpost.topics.stores import inspect_stores
 
     settings = load()
@@ -131,6 +131,7 @@ def _group_of(step: Step) -> tuple[str, str, str]:
 def show_command(letter_id: str, as_json: bool) -> int:
     """Print one letter: its headers, its value, its life so far, and its retries."""
     from shardpost.dead_letters.letter_details import describe
+    from shardpost.settings import load
 
     details = describe(load(), letter_id).as_json()
     print_document(details, lambda: _details_text(details), as_json=as_json)
@@ -175,6 +176,7 @@ def sweep_command(as_json: bool) -> int:
     Spring Kafka were gone, or could not be read.
     """
     from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
+    from shardpost.settings import load
     from shardpost.spark.submit import submit
 
     code, result = submit(load(), SWEEP_DEAD_LETTERS)

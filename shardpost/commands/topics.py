@@ -8,7 +8,6 @@ import click
 
 from shardpost.commands.console import AS_JSON, print_document
 from shardpost.errors import DONE, NEEDS_ATTENTION, one_line
-from shardpost.settings import load
 
 if TYPE_CHECKING:
     from shardpost.topics.model.finding import Finding
@@ -27,6 +26,7 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
 
     What is not repaired is printed, with the reason and a command: exit code 3.
     """
+    from shardpost.settings import load
     from shardpost.topics.creation import apply_topics
 
     applied = apply_topics(load(), dry_run=dry_run)
@@ -41,6 +41,7 @@ def audit_command(as_json: bool) -> int:
 
     Exit code 3 if data is lost or at risk.
     """
+    from shardpost.settings import load
     from shardpost.topics.model.finding import exit_code
     from shardpost.watch.audit import audit
 
