@@ -147,8 +147,10 @@ class _Newest:
 
     def with_facts(self, by_hand: Sequence[Step]) -> dict[str, Step]:
         """Return the newest steps, with facts of earlier ones, after tombstones by hand."""
-        failures = self._failures
-        newest = {n: step.with_facts_of(failures.get(n, step)) for n, step in self._steps.items()}
+        newest = dict(self._steps)
+        for name, failure in self._failures.items():
+            if failure is not newest[name]:
+                newest[name] = newest[name].with_facts_of(failure)
         _remove_by_hand(newest, by_hand)
         return newest
 
