@@ -6,11 +6,12 @@ Each is asked for many partitions at once.
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 from weakref import WeakSet
 
 import confluent_kafka
-from confluent_kafka import Consumer, IsolationLevel, KafkaException
+from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from shardpost.kafka.clients import admin, consumer, forget_admins, unreachable
@@ -120,6 +121,9 @@ def _ask(
                 answer = future.result()
             except KafkaException as error:
                 listed.errors[partition] = error
+                continue
+            if answer.offset == OFFSET_INVALID:  # librdkafka, of a broker that is lost meanwhile
+                listed.errors[partition] = KafkaException(KafkaError(KafkaError._TRANSPORT))
             else:
                 listed.found[partition] = ListedOffset(int(answer.offset), int(answer.timestamp))
     return listed
@@ -223,6 +227,8 @@ def committed_offsets(
         found = reader.committed(asked, timeout=settings.kafka_timeout)
     except KafkaException as error:
         raise unreachable(settings, error) from None
+    for failed in filter(attrgetter("error"), found):  # its offset says that there is none
+        raise unreachable(settings, KafkaException(failed.error))
     return {
         TopicPartition(one.topic, one.partition): CommittedOffset(one.offset, one.metadata or None)
         for one in found

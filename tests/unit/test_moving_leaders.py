@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients, offsets, topic_metadata
@@ -21,16 +21,22 @@ from tests.support.memory_kafka.admin import MemoryAdmin
 from tests.support.memory_kafka.consumer import MemoryConsumer
 
 
-def refuse_first(monkeypatch: pytest.MonkeyPatch, *codes: int) -> None:
-    """Let a broker refuse with these codes, one after the other, to list offsets; then answer."""
+def refuse_first(monkeypatch: pytest.MonkeyPatch, *codes: int | None) -> None:
+    """Let a broker refuse with these codes, one after the other, to list offsets; then answer.
+
+    None stands for no error and no offset: what the client makes of a broker that dies meanwhile.
+    """
     own, left = MemoryAdmin.list_offsets, [*codes]
 
     def listed(admin: MemoryAdmin, specs: Any, **more: Any) -> dict[TopicPartition, "Future[Any]"]:
         found: dict[TopicPartition, Future[Any]] = own(admin, specs, **more)
         for place in found:
             if left:
-                found[place] = Future()
-                found[place].set_exception(KafkaException(KafkaError(left.pop(0))))
+                found[place], code = Future(), left.pop(0)
+                if code is None:
+                    found[place].set_result(SimpleNamespace(offset=OFFSET_INVALID, timestamp=-1))
+                else:
+                    found[place].set_exception(KafkaException(KafkaError(code)))
         return found
 
     monkeypatch.setattr(MemoryAdmin, "list_offsets", listed)
@@ -49,6 +55,21 @@ def test_a_partition_whose_leader_moves_is_asked_again(
     )
     found = offsets.watermarks(at, {"positions": 2}, committed=False)
     assert found == {"positions": {0: (0, 0), 1: (0, 1)}}
+
+
+def test_an_answer_without_an_offset_is_no_end(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(at, Outgoing("positions", b"1", None, [], 0))
+    refuse_first(monkeypatch, None, None)
+    found = offsets.watermarks(at, {"positions": 1}, committed=False)
+    assert found == {"positions": {0: (0, 1)}}
+    reader = clients.consumer(at, "readers")
+    error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+    failed = SimpleNamespace(topic="positions", partition=0, offset=OFFSET_INVALID, error=error)
+    monkeypatch.setattr(MemoryConsumer, "committed", lambda *_, **__: [failed])
+    with pytest.raises(KafkaUnreachableError, match="unstable"):
+        offsets.committed_offset(at, reader, Partition("positions", 0))
 
 
 @pytest.mark.parametrize(
