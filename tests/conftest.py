@@ -1,5 +1,6 @@
 """What tests of several tiers share: the tiers themselves, and one broker for the whole run."""
 
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare a marker for each tier, and how far the tests go."""
     how_far.configure(config)
     how_far.declare_markers(config)
+    # A shell that runs the tests in its background has them, and their commands, ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for tier, needs in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {needs}")
 

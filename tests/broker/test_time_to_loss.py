@@ -34,10 +34,10 @@ CONFIGS = {
 }
 EXPIRY = "its offsets can expire"
 KINDS = {
-    "time": up_to(16, 4),
-    "size": up_to(12, 3),
-    "tombstone": up_to(12, 3),
-    "expiry": up_to(10, 4),
+    "time": up_to(16, 2),
+    "size": up_to(12, 2),
+    "tombstone": up_to(12, 2),
+    "expiry": up_to(10, 2),
 }
 BY_BROKERS_CLOCK = {f"time-{number}" for number in range(0, 16, 2)}
 WITH_MEMBER = {f"expiry-{number}" for number in range(0, 10, 2)}
@@ -165,7 +165,7 @@ def test_every_loss_is_predicted_before_it_happens(quick: Settings) -> None:
             look(quick, waiting)
             note_losses(quick, waiting)
             time.sleep(1)
-    assert len(readers) == up_to(50, 14)
+    assert len(readers) == up_to(50, 8)
     for reader in readers:
         assert reader.warnings, f"{reader.group} lost data without any warning"
         assert reader.lost is not None

@@ -8,9 +8,10 @@ import pytest
 from tests.conftest import environ
 from tests.e2e.conftest import processes_of
 from tests.support.command_line import CommandLine
+from tests.support.how_far import is_every
 
 
-@pytest.mark.one_of("stories of an Airflow")
+@pytest.mark.skipif(not is_every(), reason="`make demo` tells it, too")
 def test_the_demo_tells_the_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
     said = CommandLine(environ(home=tmp_path))("demo")
     before, after = said.split("position 3 moves to client3")

@@ -64,6 +64,8 @@ def spark(
         "spark.default.parallelism": str(up_to(2, 1)),
         **LOOPBACK_CONF,
         "spark.driver.memory": "2g",
+        # Of 16 MB, as by default, many are left until a full collection.
+        "spark.buffer.pageSize": "1m",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.ui.showConsoleProgress": "false",

@@ -44,7 +44,7 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
 
 @pytest.mark.timeout(1200)
 @example_settings(
-    max_examples=up_to(5, 2),
+    max_examples=up_to(5, 1),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would take an hour

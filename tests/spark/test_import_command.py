@@ -12,7 +12,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine
 from tests.support.compacting import run
-from tests.support.how_far import drawn
+from tests.support.how_far import drawn, up_to
 from tests.support.imports import NOW, csv_of, decided, import_ids, records, row
 from tests.support.job_process import kill_at
 from tests.support.jobs_here import CommandsHere
@@ -20,7 +20,7 @@ from tests.support.postgresql import PASSWORD, USER, postgresql
 from tests.support.reference import position, produce
 
 OPEN = 20
-MANY = 25_000  # more than two transactions
+MANY = up_to(25_000, 12_000)  # more than two transactions, or than one
 KILLED_AT = [("import batch in its transaction", 0), ("import batch written", 10_000)]
 
 

@@ -68,8 +68,8 @@ TEN = [row(str(n), f"client{n % 3}") for n in range(10)]
 
 @pytest.fixture(scope="module")
 def unchanged(shared: Settings) -> Settings:
-    """Have ten open positions to which no test writes."""
-    return ten(shared)
+    """Have ten open positions to which no test writes, and a record that cannot be decoded."""
+    return compacted(ten(shared), Raw("positions", b"9", b"{"))
 
 
 @pytest.mark.parametrize("seed", drawn(range(2)))
@@ -116,7 +116,7 @@ def test_what_is_open_afterwards_is_the_list(fresh: Fresh, tmp_path: Path, seed:
 def test_a_plan_changes_nothing_and_says_what_would_come(
     unchanged: Settings, tmp_path: Path
 ) -> None:
-    settings = unchanged
+    settings, before = unchanged, decided(unchanged)
     listed = [*TEN[1:8], row("8", "other"), row("8", "client2"), row("9", "client9"), row("x", "y")]
     listed += [row("z", ""), row("0", "client0", amount="1,5")]
     path = csv_of(tmp_path / "list.csv", listed)
@@ -135,8 +135,7 @@ def test_a_plan_changes_nothing_and_says_what_would_come(
     }
     assert (result["left"], result["rejected_rows"], result["applied"]) == (2, 4, False)
     assert result["samples"] == {"new": ["x"], "changed": ["9"]}
-    assert records(settings) == []
-    assert decided(settings) == []
+    assert (records(settings), decided(settings)) == ([], before)
 
 
 def test_records_have_the_id_lie_where_kafka_puts_their_keys_and_stop_another_list(
@@ -254,7 +253,7 @@ def test_beside_another_import_it_refuses_and_a_zombie_is_fenced(
 def test_too_many_closings_and_lists_that_may_lack_rows_are_refused(
     unchanged: Settings, tmp_path: Path
 ) -> None:
-    settings = unchanged
+    settings, before = unchanged, decided(unchanged)
     without_one = csv_of(tmp_path / "nine.csv", TEN[:9])
     for apply in (False, True):
         result = run_import(settings, without_one, code=3, apply=apply)
@@ -270,7 +269,7 @@ def test_too_many_closings_and_lists_that_may_lack_rows_are_refused(
         empty.write_text(text)
         refused = run_import(settings, empty, code=3, max_closed=1.0)["refused"]
         assert refused.startswith("10 of 10 open positions would close, since the list has no rows")
-    assert (records(settings), decided(settings)) == ([], [])
+    assert (records(settings), decided(settings)) == ([], before)
 
 
 def test_the_same_list_after_other_changes_is_another_import_and_a_given_id_is_applied_once(
@@ -280,7 +279,6 @@ def test_the_same_list_after_other_changes_is_another_import_and_a_given_id_is_a
     path = csv_of(tmp_path / "list.csv", [*TEN[:-1], row("9", "client1", "LON")])
     shuffled = csv_of(tmp_path / "again.csv", [row("9", "client1", "LON"), *TEN[:-1]])
     first = run_import(settings, path)["import_id"]
-    run(settings)
     assert run_import(settings, shuffled)["import_id"] == first
     compacted(settings, position("9", "client5", "NYSE"))
     assert run_import(settings, path)["import_id"] == f"{first}-2"
@@ -312,9 +310,7 @@ def test_after_a_swap_a_list_is_compared_with_the_tables_in_use(
 
 
 def test_a_list_that_differs_in_nothing_is_on_record_whatever_cannot_be_decoded(
-    fresh: Fresh, tmp_path: Path
+    unchanged: Settings, tmp_path: Path
 ) -> None:
-    settings = ten(fresh())
-    compacted(settings, Raw("positions", b"9", b"{"))
-    result = run_import(settings, csv_of(tmp_path / "list.csv", TEN), import_id="same")
-    assert (result["equal"], result["written"], decided(settings)) == (10, 0, ["same"])
+    result = run_import(unchanged, csv_of(tmp_path / "list.csv", TEN), import_id="same")
+    assert (result["equal"], result["written"], decided(unchanged)) == (10, 0, ["same"])

@@ -1,7 +1,7 @@
 """Lost records and recreated topics: a real broker that cleans its logs, real Spark, tables."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka.cimpl import NewPartitions
@@ -48,12 +48,6 @@ FORGETFUL = SOON_CLEANED | {"min.compaction.lag.ms": "0", "delete.retention.ms":
 CLEANED = FORGETFUL | {"delete.retention.ms": "86400000"}
 
 
-@pytest.fixture(autouse=True)
-def _cleaner_that_seldom_rests(kafka: Settings) -> Iterator[None]:
-    with busy_cleaner(kafka):
-        yield
-
-
 def clean_until(settings: Settings, left: int, *keys: str) -> None:
     """Have the cleaner delete the records of these positions, but so many of each.
 
@@ -70,7 +64,8 @@ def clean_until(settings: Settings, left: int, *keys: str) -> None:
         found = [m.key() for one in partitions for m in read_to_end(settings, one)]
         return all(found.count(key.encode()) == left for key in keys)
 
-    wait_for(is_done, f"the cleaner to leave {left} records of {keys}", seconds=90)
+    with busy_cleaner(settings):
+        wait_for(is_done, f"the cleaner to leave {left} records of {keys}", seconds=90)
 
 
 def reconciled_keys(settings: Settings) -> list[str]:

@@ -12,6 +12,7 @@ from hypothesis import settings as example_settings
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.errors import ShardpostError
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.view_tables import (
     EXCHANGES,
@@ -197,6 +198,15 @@ def test_nothing_is_written_where_nothing_is_newly_rejected(world: World) -> Non
     before = store.require_current(world.settings).candidate.tables[REJECTED_RECORDS.name]
     assert world.do(Action.SWAP) == 0
     assert snapshots.current(world.settings).tables[REJECTED_RECORDS.name] == before
+
+
+def test_tables_that_were_not_topped_up_are_not_swapped(world: World) -> None:
+    world.begin({1}, {1})
+    world.compact({OLD: {5}})
+    work = run.SparkWork(needs_spark, lambda _settings, view, _at, _own: view)
+    with pytest.raises(ShardpostError, match="are of snapshot 1, expected 2: run again"):
+        run.run(Order(Action.SWAP, "anna"), world.settings, work)
+    assert snapshots.current(world.settings).number == 2
 
 
 @pytest.mark.parametrize("step", some(STEPS, 3))
