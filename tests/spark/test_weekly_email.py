@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, counts_document
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS
+from shardpost.weekly_email.spark.audience import freeze
 from tests.support.email_requests import email_request
 from tests.support.mail_server import MailServer
 from tests.support.recreated_topic import recreate_topic
@@ -146,6 +149,15 @@ def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> 
     assert (code, frozen["snapshot"], frozen["recipients"]) == (0, 2, 2)
     run(world)
     assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
+
+
+def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) -> None:
+    world.position("1", "client1")
+    world.client("client1")
+    world.commit(looked_at=NOW)
+    first = prepare(request("--freeze-only"), world.settings)
+    waited = replace(first, frozen=None)  # as it was prepared before the first one ended
+    assert freeze(world.settings, waited, NOW + timedelta(hours=1)) == first.frozen
 
 
 def test_positions_stand_in_the_contracts_order(world: World) -> None:
