@@ -223,15 +223,13 @@ def committed_offsets(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return what the reader's group has committed, of the partitions where it has."""
     asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
-    try:
-        found = reader.committed(asked, timeout=settings.kafka_timeout)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
-    for failed in filter(attrgetter("error"), found):  # its offset says that there is none
-        raise unreachable(settings, KafkaException(failed.error))
+
+    def ask() -> list[confluent_kafka.TopicPartition]:
+        return _without_errors(reader.committed(asked, timeout=settings.kafka_timeout))
+
     return {
         TopicPartition(one.topic, one.partition): CommittedOffset(one.offset, one.metadata or None)
-        for one in found
+        for one in with_leaders(settings, ask)
         if one.offset >= 0
     }
 
@@ -251,8 +249,17 @@ def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:
     ]
     client = consumer(settings, group)
     try:
-        client.commit(offsets=committing, asynchronous=False)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
+        with_leaders(
+            settings, lambda: _without_errors(client.commit(offsets=committing, asynchronous=False))
+        )
     finally:
         client.close()
+
+
+def _without_errors(
+    found: list[confluent_kafka.TopicPartition],
+) -> list[confluent_kafka.TopicPartition]:
+    """Return what Kafka answered of partitions; KafkaException if it says that one failed."""
+    for failed in filter(attrgetter("error"), found):
+        raise KafkaException(failed.error)
+    return found

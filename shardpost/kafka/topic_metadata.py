@@ -65,6 +65,11 @@ TRANSIENT_LEADER_ERRORS = (
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,
 )
+TRANSIENT_COORDINATOR_ERRORS = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 LEADER_RETRY_SECONDS = 0.1
 
 T = TypeVar("T")
@@ -90,7 +95,7 @@ def partition_counts(
 
 
 def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
-    """Return what Kafka answers; asks again while there is no leader, as Patience allows.
+    """Return what Kafka answers; asks again while no broker leads, as Patience allows.
 
     KafkaUnreachableError after that, and at once for any other KafkaException.
     """
@@ -99,7 +104,8 @@ def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except KafkaException as error:
-            is_transient = error.args[0].code() in TRANSIENT_LEADER_ERRORS
+            code = error.args[0].code()
+            is_transient = code in TRANSIENT_LEADER_ERRORS + TRANSIENT_COORDINATOR_ERRORS
             if not is_transient or patience.is_over:
                 raise unreachable(settings, error) from None
             time.sleep(LEADER_RETRY_SECONDS)

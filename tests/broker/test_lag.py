@@ -22,6 +22,7 @@ from tests.support.broker_process import commit, create, put, quick_broker
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.job_process import wait_for
 from tests.support.recreated_topic import recreate_topic
+from tests.support.reference import begun_transaction
 
 KEPT = {"retention.ms": "86400000"}
 SOON_GONE = {"retention.ms": "1000", "segment.ms": "500", "file.delete.delay.ms": "100"}
@@ -55,9 +56,7 @@ def loses_records(found: LagRow, besides: str = "its offsets can expire") -> boo
 
 def transaction(settings: Settings, topic: str, *keys: str) -> Producer:
     """Begin a transaction with these records, and leave it open."""
-    writer = clients.transactional_producer(settings, f"writer/{topic}")
-    writer.init_transactions(30)
-    writer.begin_transaction()
+    writer = begun_transaction(settings, f"writer/{topic}")
     for key in keys:
         writer.produce(topic, b"x", key, 0)
     writer.flush(30)

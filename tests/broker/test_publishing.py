@@ -26,6 +26,7 @@ from tests.support.at_step import dying
 from tests.support.histories import overwrite, rejected_row, snapshot
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
+from tests.support.reference import begun_transaction
 
 
 @pytest.fixture
@@ -185,9 +186,7 @@ def test_what_is_deleted_from_the_topic_or_written_to_it_by_others_is_published_
 def test_an_aborted_transaction_in_the_topic_changes_nothing(ready: Settings) -> None:
     view = held(ready, 1, {"a": numbers(2)})
     publish(ready, view)
-    other = clients.transactional_producer(ready, ready.topic("share-holders"))
-    other.init_transactions(30)
-    other.begin_transaction()
+    other = begun_transaction(ready, ready.topic("share-holders"))
     other.produce(ready.topic("share-holders"), key=b"a", value=b"{}")
     other.flush(30)
     other.abort_transaction(30)

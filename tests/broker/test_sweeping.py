@@ -5,7 +5,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from shardpost import tables
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID
-from shardpost.kafka.clients import admin, transactional_producer
+from shardpost.kafka.clients import admin
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.kafka_configs import wait_until_shown
@@ -24,6 +24,7 @@ from tests.support.letter_world import (
     sweep,
     total,
 )
+from tests.support.reference import begun_transaction
 
 
 @pytest.fixture
@@ -99,9 +100,7 @@ def test_an_origin_may_have_a_topic_and_a_backoff_of_its_own(ready: Settings) ->
 def test_what_a_dead_sweep_left_in_an_open_transaction_does_not_count(ready: Settings) -> None:
     put(ready, [failed(ready, original(7))])
     [letter] = committed(ready, ready.topic("dead-letters"))
-    dead = transactional_producer(ready, f"{letter.topic}/sweep/{letter.partition}")
-    dead.init_transactions(10)
-    dead.begin_transaction()
+    dead = begun_transaction(ready, f"{letter.topic}/sweep/{letter.partition}")
     dead.produce(
         ready.topic("retries"), b"v", b"k", headers=[(ID, "positions-0-7"), (ATTEMPT, "1")]
     )

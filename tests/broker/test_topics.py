@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import admin, transactional_producer
+from shardpost.kafka.clients import admin
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
@@ -18,6 +18,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import AppliedTopic, apply_topics
 from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES
 from tests.support.kafka_configs import configure_topic, wait_until_shown
+from tests.support.reference import begun_transaction
 
 
 def exchanges_of(settings: Settings) -> list[tuple[str, str, int]]:
@@ -100,9 +101,7 @@ def test_share_holders_gets_as_many_partitions_as_positions_has(settings: Settin
 
 def test_an_exchanges_topic_with_one_record_is_left_alone(settings: Settings) -> None:
     create(settings, settings.topic("exchanges"), 2)
-    producer = transactional_producer(settings, f"test-{settings.topic('exchanges')}")
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = begun_transaction(settings, f"test-{settings.topic('exchanges')}")
     producer.produce(settings.topic("exchanges"), b'{"Exchange":"XETRA","Country":"DE"}', b"XETRA")
     producer.commit_transaction()
     apply_topics(settings)
@@ -113,9 +112,7 @@ def test_a_starter_list_broken_off_before_or_in_its_transaction_is_given_whole(
     settings: Settings,
 ) -> None:
     create(settings, settings.topic("exchanges"), 4)
-    killed = transactional_producer(settings, f"starter/{settings.topic('exchanges')}")
-    killed.init_transactions()
-    killed.begin_transaction()
+    killed = begun_transaction(settings, f"starter/{settings.topic('exchanges')}")
     killed.produce(settings.topic("exchanges"), b'{"Exchange":"LON","Country":"GB"}', b"LON")
     killed.flush()
     applied = {one.plan.topic: one for one in apply_topics(settings)}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from shardpost.kafka.clients import admin, transactional_producer
+from shardpost.kafka.clients import admin
 from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -16,6 +16,7 @@ from tests.support.broker_process import own_broker
 from tests.support.command_line import CommandLineHere
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic, wait_until_shown
+from tests.support.reference import begun_transaction
 
 KEYS = ["severity", "topic", "setting", "found", "source", "expected", "why", "fix"]
 ONE_BROKER = ("risk", None, "replication.factor")
@@ -106,9 +107,7 @@ def test_a_store_of_larger_letters_than_they_are_passed_on_is_found(own: Setting
 
 
 def test_a_transaction_that_nobody_ends_is_found_with_the_command_that_does(own: Settings) -> None:
-    hanging = transactional_producer(own, "hanging", **{"transaction.timeout.ms": 600_000})
-    hanging.init_transactions()
-    hanging.begin_transaction()
+    hanging = begun_transaction(own, "hanging", **{"transaction.timeout.ms": 600_000})
     hanging.produce("clients", b"{}", b"c", 1)
     hanging.flush(20)
     assert besides_one_broker(own) == []  # it is open for a moment, which is no fault

@@ -33,7 +33,16 @@ from tests.support.compacting import agree, run
 from tests.support.how_far import drawn, up_to
 from tests.support.kafka_configs import wait_until_shown
 from tests.support.record_streams import BAD, RECORDS, Again, Growth, Stream, placed
-from tests.support.reference import Raw, closed, exchange, position, produce, published, send
+from tests.support.reference import (
+    Raw,
+    begun_transaction,
+    closed,
+    exchange,
+    position,
+    produce,
+    published,
+    send,
+)
 
 GOOD = position("", "client3", "NASDAQ").value
 # When layers are folded: in each run, where some records have come together, and never.
@@ -184,9 +193,7 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream:
 
 def test_an_open_transaction_is_left_for_a_later_run(stream: Stream) -> None:
     settings = stream.settings
-    producer = clients.transactional_producer(settings, f"{settings.topic('positions')}-writer")
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = begun_transaction(settings, f"{settings.topic('positions')}-writer")
     later = [position(str(n), "client1", "NASDAQ") for n in range(10)]
     for record in later:
         send(producer, settings, record)

@@ -75,9 +75,13 @@ def filled(settings: Settings) -> tuple[Settings, Fold]:
     return settings, fold
 
 
-def add(settings: Settings, fold: Fold, number: int) -> None:
+def send(settings: Settings, fold: Fold, number: int) -> None:
     produce(settings, batch(number))
     fold.add(batch(number))
+
+
+def add(settings: Settings, fold: Fold, number: int) -> None:
+    send(settings, fold, number)
     compacted(settings)
 
 
@@ -117,8 +121,7 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
         add(settings, fold, number)
         number_now = snapshots.current(settings).number
         assert store.require_current(settings).candidate.number == number_now
-        produce(settings, batch(number + 10))
-        fold.add(batch(number + 10))
+        send(settings, fold, number + 10)
         where = {"share_holders": 2}.get(step, 1)  # the compaction has a step of that name, too
         kill_at(settings, COMPACT_POSITIONS, pause_anywhere_at=step, nth_time=where)
         agree(settings, fold, "US")
@@ -171,8 +174,7 @@ def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     settings, fold = filled
     impatient = settings.model_copy(update={"lock_wait": 0.5})
     start(settings, "GB")
-    produce(settings, batch(1))
-    fold.add(batch(1))
+    send(settings, fold, 1)
     with paused(settings, COMPACT_POSITIONS, pause_at="positions table") as running:
         with pytest.raises(LockedError, match="compact_positions is already running"):
             swap(impatient)

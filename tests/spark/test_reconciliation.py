@@ -35,6 +35,7 @@ from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import (
     Raw,
     Retry,
+    begun_transaction,
     closed,
     exchange,
     position,
@@ -135,9 +136,7 @@ def test_offsets_of_aborted_transactions_are_suspect_and_a_reconciliation_change
     settings = stream.settings
     stream.compact(position("1", "client1", "NASDAQ"))
     configure_topic(settings, settings.topic("positions"), FORGETFUL | {"segment.ms": "86400000"})
-    producer = clients.transactional_producer(settings, f"{settings.topic('positions')}-writer")
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = begun_transaction(settings, f"{settings.topic('positions')}-writer")
     send(producer, settings, position("1", "client2", "NASDAQ"))
     producer.flush(30)
     producer.abort_transaction(30)

@@ -34,7 +34,6 @@ from tests.support.reference import Raw, Retry, closed, position, produce, produ
 
 BAD = b'{"Client":"client1","Ticker":"T","Amount":"1,5","Exchange":"NASDAQ"}'
 MENDED = b'{"Client":"client1","Ticker":"T","Amount":1.5,"Exchange":"NASDAQ"}'
-SINCE = datetime(2026, 11, 16, tzinfo=UTC)
 
 
 @pytest.fixture

@@ -56,6 +56,12 @@ def total(result: dict[str, Any], state: str) -> int:
     return sum(shard[state] for shard in result["shards"])
 
 
+def one_client(world: World) -> None:
+    world.position("1", "client1")
+    world.client("client1")
+    world.commit(looked_at=NOW)
+
+
 def story(world: World) -> None:
     world.position("10", "client1")
     world.position("9", "client1", exchange="NYSE")
@@ -136,9 +142,7 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
 
 
 def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> None:
-    world.position("1", "client1")
-    world.client("client1")
-    world.commit(looked_at=NOW)
+    one_client(world)
     run(world, "--freeze-only")
     # As a run that was killed leaves it: the audience is written, and its week is not frozen.
     shutil.rmtree(path_of(world.settings, FROZEN_WEEKS))
@@ -152,9 +156,7 @@ def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> 
 
 
 def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) -> None:
-    world.position("1", "client1")
-    world.client("client1")
-    world.commit(looked_at=NOW)
+    one_client(world)
     first = prepare(request("--freeze-only"), world.settings)
     waited = replace(first, frozen=None)  # as it was prepared before the first one ended
     assert freeze(world.settings, waited, NOW + timedelta(hours=1)) == first.frozen
@@ -234,9 +236,7 @@ def test_who_unsubscribes_while_a_run_mails_is_suppressed(world: World, server: 
 def test_a_ledger_that_was_recreated_after_mails_were_sent_mails_nobody_again(
     world: World, server: MailServer
 ) -> None:
-    world.position("1", "client1")
-    world.client("client1")
-    world.commit(looked_at=NOW)
+    one_client(world)
     assert run(world)[0] == 0
     topic = world.settings.topic("weekly-emails")
     recreate_topic(world.settings, topic, 4, cleanup_policy="compact")
@@ -324,9 +324,7 @@ def test_too_many_failed_need_attention_and_mended_addresses_are_mailed_in_the_s
 def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
     world: World, tmp_path: Path
 ) -> None:
-    world.position("1", "client1")
-    world.client("client1")
-    world.commit(looked_at=NOW)
+    one_client(world)
     counts = dict.fromkeys(("suppressed", "failed", "unchanged", "new", "left"), 0)
     listed = {"week": str(WEEK), "snapshot": 1, "compared_with": None}
     listed |= {"counts": {"recipients": 1, **counts}}

@@ -26,6 +26,7 @@ from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import CLIENTS, LETTER_TOPICS, POSITIONS
+from tests.support.reference import begun_transaction
 
 GIVEN_TIMES = """\
 topics:
@@ -121,9 +122,7 @@ def produce(settings: Settings, *records: Outgoing) -> None:
 
 def open_transaction_behind(settings: Settings, letter: Record) -> Producer:
     """Open a stranger's transaction on a letter's partition, for the test to end."""
-    stranger = clients.transactional_producer(settings, f"stranger-{letter.topic}")
-    stranger.init_transactions(10)
-    stranger.begin_transaction()
+    stranger = begun_transaction(settings, f"stranger-{letter.topic}")
     stranger.produce(letter.topic, b"v", b"other", letter.partition)
     stranger.flush(10)
     return stranger

@@ -47,34 +47,8 @@ def test_holdings_are_those_of_a_fold_wherever_the_stream_is_cut(seed: int) -> N
         assert _held(holdings) == stream.holders(stream.records(RECORDS, more=read - RECORDS))
 
 
-def test_only_clients_are_named_whose_holdings_change() -> None:
-    holdings = Holdings()
-    for part in _cut(stream.records(RECORDS), Random(7)):  # noqa: S311
-        before = _held(holdings)
-        named = holdings.apply(part)
-        after = _held(holdings)
-        changed = {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}
-        assert changed == named
-
-
-def test_counts_are_of_open_positions_and_of_clients_that_hold_some() -> None:
-    holdings = Holdings()
-    holdings.apply(stream.records(RECORDS))
-    held = _held(holdings)
-    assert holdings.counts.holders == len(held)
-    assert holdings.counts.held == sum(map(len, held.values()))
-    assert holdings.counts.positions == len(_open(stream.records(RECORDS)))
-
-
 def _held(holdings: Holdings) -> dict[str, list[int]]:
     return {client: sorted(map(int, ids)) for client, ids in holdings.held.items() if ids}
-
-
-def _open(records: Iterator[Record]) -> set[str]:
-    found = set[str]()
-    for key, value, _ in records:
-        (found.discard if value is None else found.add)(key)
-    return found
 
 
 def _cut(records: Iterator[Record], random: Random) -> Iterator[list[Record]]:
@@ -91,18 +65,6 @@ def chart() -> ElementTree.Element:
     return ElementTree.fromstring(draw(CURVES))  # noqa: S314 - our own text
 
 
-def test_the_exponent_is_the_slope_of_the_logarithms() -> None:
-    square = Curve("square", [(10, 1.0), (100, 100.0), (1000, 10_000.0)])
-    assert square.exponent == pytest.approx(2)
-
-
-def test_every_point_is_in_the_chart(chart: ElementTree.Element) -> None:
-    width, height = map(float, chart.attrib["viewBox"].split()[2:])
-    drawn = [points_of(chart, number) for number in range(len(CURVES))]
-    assert [len(points) for points in drawn] == [2, 3]
-    assert all(0 < x < width and 0 < y < height for points in drawn for x, y in points)
-
-
 def test_both_axes_are_logarithmic(chart: ElementTree.Element) -> None:
     (x10, y1), (x1000, y4) = points_of(chart, 0)
     (x5, y2), (x50, y30), (x500, _) = points_of(chart, 1)
@@ -116,10 +78,6 @@ def test_every_name_is_in_the_chart_with_its_exponent(chart: ElementTree.Element
     assert "a < b: exponent 0.30" in texts
     assert "c: exponent 0.77" in texts
     assert {"10", "100", "records", "seconds"} <= set(texts)
-
-
-def test_the_same_curves_give_the_same_file() -> None:
-    assert draw(CURVES) == draw(CURVES)
 
 
 def points_of(chart: ElementTree.Element, number: int) -> list[tuple[float, float]]:

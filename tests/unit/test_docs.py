@@ -71,17 +71,6 @@ def test_a_panel_names_what_there_is(panel: dict[str, Any]) -> None:
     assert (panel["fieldConfig"]["defaults"]["unit"] == "s") == is_time
 
 
-def test_panels_do_not_overlap() -> None:
-    cells = [
-        (x, y)
-        for place in (panel["gridPos"] for panel in PANELS)
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
-
-
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus)")
 def test_prometheus_itself_takes_the_rules() -> None:
     for command in (

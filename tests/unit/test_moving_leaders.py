@@ -65,9 +65,9 @@ def test_an_answer_without_an_offset_is_no_end(
     found = offsets.watermarks(at, {"positions": 1}, committed=False)
     assert found == {"positions": {0: (0, 1)}}
     reader = clients.consumer(at, "readers")
-    error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
-    failed = SimpleNamespace(topic="positions", partition=0, offset=OFFSET_INVALID, error=error)
-    monkeypatch.setattr(MemoryConsumer, "committed", lambda *_, **__: [failed])
+    codes = [KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError.NOT_COORDINATOR]
+    failed = (SimpleNamespace(offset=OFFSET_INVALID, error=KafkaError(c)) for c in reversed(codes))
+    monkeypatch.setattr(MemoryConsumer, "committed", lambda *_, **__: [next(failed)])
     with pytest.raises(KafkaUnreachableError, match="unstable"):
         offsets.committed_offset(at, reader, Partition("positions", 0))
 
