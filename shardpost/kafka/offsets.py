@@ -249,9 +249,9 @@ def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:
     ]
     client = consumer(settings, group)
     try:
-        with_leaders(
-            settings, lambda: _without_errors(client.commit(offsets=committing, asynchronous=False))
-        )
+        _without_errors(client.commit(offsets=committing, asynchronous=False))
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
     finally:
         client.close()
 
