@@ -106,7 +106,7 @@ _COLUMNS = (
 )
 
 
-def exchange(
+def swap_tables(
     settings: Settings, rebuild: Rebuild, last: Snapshot, beside: Snapshot
 ) -> tuple[Snapshot, Rebuild, int]:
     """Commit the snapshot after `last` with the tables `beside`, which are at its offsets.
