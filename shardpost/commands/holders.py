@@ -138,7 +138,7 @@ SNAPSHOTS_HEADING = (
     "snapshot",
     "committed at",
     "looked at",
-    "records",
+    "end offsets",
     "positions",
     "holders",
     "rejected",
@@ -150,8 +150,8 @@ SNAPSHOTS_HEADING = (
 def snapshots_command(as_json: bool) -> int:
     """Print the committed views, oldest first.
 
-    `looked at` is when the inputs were found to have no more than this view; `records` is the sum
-    of the end offsets.
+    `looked at` is when a compaction last read the input topics to their ends; `end offsets` is the
+    sum of those of all input partitions.
     """
     from shardpost import tables
 

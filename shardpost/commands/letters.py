@@ -169,7 +169,7 @@ COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
 @letters_command.command("sweep")
 @AS_JSON
 def sweep_command(as_json: bool) -> int:
-    """Send what is due to its retry topic, park what no retry can help, once.
+    """Run one sweep: retry dead letters whose backoff is over, park those that cannot be retried.
 
     Exit code 3: somebody has to look: letters were parked, by origin and error; or held: too many
     of one error (SHARDPOST_RETRY_FLOOD), or too large to be parked; or letters of Kafka Connect or

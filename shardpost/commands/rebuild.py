@@ -75,7 +75,7 @@ def rebuild_command() -> None:
 @click.option(
     "--tables",
     metavar="NAMES",
-    help="Names with commas, and with them what is made of these; by default all.",
+    help="Comma-separated table names; tables derived from them are rebuilt too. Default: all.",
 )
 @BY
 @AS_JSON

@@ -58,7 +58,7 @@ METRICS: dict[str, Metric] = {
         Metric("audit_findings", "What the audit of Kafka found", ("severity",)),
         Metric(
             "snapshot_age_seconds",
-            "Since the inputs were last found to hold no more than the newest snapshot has",
+            "Time since a compaction last read the input topics to their ends",
         ),
         Metric("snapshot_number", "Number of the newest snapshot"),
         Metric("positions", "Open positions in the newest snapshot"),

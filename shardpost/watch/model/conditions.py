@@ -82,7 +82,11 @@ EMAILS_UNKNOWN = Rule(
 EMAILS_FAILED = Rule(
     "emails-failed", "more clients got no e-mail of a week than the settings allow"
 )
-RUN_AGE = Rule("run-age", "requests for the same key are refused as long as its run does not end")
+RUN_AGE = Rule(
+    "run-age",
+    "no new run starts for that key: equal requests are answered `already running`, others are"
+    " recorded as `conflict`",
+)
 DISK_FULL = Rule("disk-full", "nothing can be compacted any more once the disk is full")
 NOT_MEASURED = Rule("not-measured", "problems there raise no alert, and earlier ones may persist")
 
