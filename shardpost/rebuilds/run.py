@@ -163,7 +163,7 @@ def topped_up(settings: Settings, rebuild: Rebuild, work: SparkWork) -> Rebuild:
 
 
 def _at(settings: Settings, rebuild: Rebuild, newest: Snapshot, work: SparkWork) -> Rebuild:
-    """Bring the tables beside to the newest snapshot; return their rebuild."""
+    """Bring the tables that are not in use to the newest snapshot; return their rebuild."""
     beside = rebuild.beside(newest)
     if beside is None or beside.number == newest.number:
         return rebuild

@@ -272,7 +272,7 @@ def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
 
 
 def not_held(settings: Settings, pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
-    """Return, in words, what the topics of a snapshot held, and hold no more."""
+    """Return, in words, what the topics of a snapshot held, and no longer hold."""
     gone_ranges = []
     for topic, ends in pinned.end_offsets.items():
         if topic not in low:
