@@ -114,7 +114,7 @@ def _chosen(number: int | None, settings: Settings) -> Snapshot:
 
 
 def _of_weeks(settings: Settings) -> set[int]:
-    """Return the snapshots that are kept since the audience of a frozen week is of them."""
+    """Return the snapshots from which a week's audience was frozen, and which are kept for that."""
     # Who asks for a newer one does without.
     from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 

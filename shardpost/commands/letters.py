@@ -72,12 +72,13 @@ letters_command.add_command(discard_command)
 @AS_JSON
 @grouped(ListFilters)
 def list_command(filters: ListFilters, as_json: bool) -> int:
-    """List letters: counted by state, origin and error; as JSON one by one.
+    """List dead letters: counted by state, origin and error; as JSON one by one.
 
-    Those that wait or are parked, and those that were dealt with in the last 7 days; with --since
+    Those that wait or are parked, and those that were resolved in the last 7 days; with --since
     or --until also older ones, as long as they are kept (SHARDPOST_LETTER_DAYS).
 
-    Refused while a topic of letters is not what it was (docs/stores.md).
+    Fails if `dead-letters` or `parking-lot` was recreated, lost records, or has another number of
+    partitions or a wrong cleanup.policy (docs/stores.md).
     """
     from shardpost import tables
     from shardpost.dead_letters.letter_topics import not_visible

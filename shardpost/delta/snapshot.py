@@ -70,7 +70,7 @@ class Snapshot:
     has, for good.
     `topic_ids` is {topic: Kafka's id} of the topics that were read, as far as they are known.
     `generations` is {input: how many times its topic was recreated}; 0 where it is not there.
-    `looked_at` is when the inputs were last read to their ends, at `end_offsets`, NEVER if they were
+    `looked_at` is when the inputs were last read to their ends (`end_offsets`), NEVER if they were
     not. `incomplete` is the look after that, if it found records that could not be read.
     `folded` is {name: snapshot} of the tables whose files are folded up to that snapshot only
     (view_tables.py); those of all others have all of this one.

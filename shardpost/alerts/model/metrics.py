@@ -76,7 +76,7 @@ METRICS: dict[str, Metric] = {
             "Clients of a week by the state of their e-mail, of the two weeks frozen last",
             ("week", "state"),
         ),
-        Metric("runs", "Run commands in force", ("state",)),
+        Metric("runs", "Accepted run requests whose runs have not ended", ("state",)),
         Metric("run_age_seconds", "Since the oldest run command that is in force was written"),
         Metric("table_rows", "Rows of a table", ("table",)),
         Metric("table_files", "Files of a table, of all versions that are kept", ("table",)),
