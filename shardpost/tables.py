@@ -93,8 +93,8 @@ def letters(
 ) -> "list[Step]":
     """Return the latest step of each dead letter (plain values), oldest first.
 
-    With `closed_since` those that wait or are parked, and of all others those that were dealt with
-    since then: which does not take longer for the many that were dealt with before.
+    With `closed_since` those that wait or are parked, and of all others those that were resolved
+    since then: which does not take longer for the many that were resolved before.
 
     By the table `dead_letters` and what its topics have after it: so it needs Kafka, and no
     snapshot. A step's `as_json()` is what `letters list --json` prints.

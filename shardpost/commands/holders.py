@@ -134,15 +134,8 @@ def _transition_row(transition: Transition) -> tuple[str, ...]:
     )
 
 
-SNAPSHOTS_HEADING = (
-    "snapshot",
-    "committed at",
-    "looked at",
-    "end offsets",
-    "positions",
-    "holders",
-    "rejected",
-)
+COUNTED = ("positions", "holders", "rejected")
+SNAPSHOTS_HEADING = ("snapshot", "committed at", "looked at", "end offsets", *COUNTED)
 
 
 @click.command()

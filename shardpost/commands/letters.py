@@ -15,7 +15,7 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
-# Others are listed that were dealt with in that time: so long `retries` has what became of them.
+# Others are listed that were resolved in that time: so long `retries` has what became of them.
 RECENT = timedelta(days=7)
 HEADING = ("state", "origin", "error", "letters", "since", "such as")
 SEE = "docs/dead-letters-operations.md: When something is wrong"
@@ -23,7 +23,7 @@ SEE = "docs/dead-letters-operations.md: When something is wrong"
 
 @dataclass(frozen=True)
 class ListFilters:
-    """Which letters are listed; None lists all, of those that were dealt with the recent ones."""
+    """Which letters are listed; None lists all, of those that were resolved the recent ones."""
 
     state: str | None
     origin: str | None
@@ -32,7 +32,7 @@ class ListFilters:
     until: datetime | None
 
     def closed_since(self, now: datetime) -> datetime | None:
-        """Return since when a letter that is listed was dealt with; None: whenever."""
+        """Return since when a letter that is listed was resolved; None: whenever."""
         if self.state in OPEN:
             return now
         if self.since is None and self.until is None:

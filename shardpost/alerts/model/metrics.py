@@ -77,7 +77,7 @@ METRICS: dict[str, Metric] = {
             ("week", "state"),
         ),
         Metric("runs", "Accepted run requests whose runs have not ended", ("state",)),
-        Metric("run_age_seconds", "Since the oldest run command that is in force was written"),
+        Metric("run_age_seconds", "Since the oldest command whose run has not ended was written"),
         Metric("table_rows", "Rows of a table", ("table",)),
         Metric("table_files", "Files of a table, of all versions that are kept", ("table",)),
         Metric("table_bytes", "Size of a table, with its log", ("table",)),

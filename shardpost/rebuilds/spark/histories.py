@@ -260,7 +260,7 @@ class KafkaHistories:
 def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
     """Return the watermarks of the topics of a snapshot.
 
-    ShardpostError if an input is another topic than the one that was read.
+    ShardpostError if an input was replaced since it was read.
     """
     inputs = input_topics(settings)
     known = {topic: pinned.topic_ids[topic] for topic in inputs if topic in pinned.topic_ids}
