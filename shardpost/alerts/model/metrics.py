@@ -65,12 +65,12 @@ METRICS: dict[str, Metric] = {
         Metric("holders", "Clients that hold stock that counts, in the newest snapshot"),
         Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),
         Metric("letters", "Dead letters that are waiting for a retry, or parked", ("state",)),
-        Metric("letter_age_seconds", "Since the oldest letter of a state is in it", ("state",)),
+        Metric("letter_age_seconds", "Time of the oldest dead letter in its state", ("state",)),
         Metric(
             "letter_overdue_seconds",
-            "Since the retry of a waiting letter has been due, of the one due for longest",
+            "Since the retry of a waiting dead letter has been due, of the one due for longest",
         ),
-        Metric("letters_held", "Due letters that are held, since too many have the same error"),
+        Metric("letters_held", "Due dead letters that are held: too many have the same error"),
         Metric(
             "emails",
             "Clients of a week by the state of their e-mail, of the two weeks frozen last",

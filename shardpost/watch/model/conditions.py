@@ -68,7 +68,7 @@ LETTERS_OVERDUE = Rule(
     "letters-overdue", "records that failed are not retried: their consumers go without them"
 )
 LETTERS_HELD = Rule(
-    "letters-held", "letters with the same error are not retried until a person has looked at them"
+    "letters-held", "dead letters of one error are not retried until a person has looked at them"
 )
 LETTERS_PARKED = Rule(
     "letters-parked",
