@@ -3,14 +3,14 @@
 Once a week, and by hand:
 
 1. **audiences** of the weekly e-mail that are older than `SHARDPOST_AUDIENCE_DAYS` are erased:
-   names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` leave the
-   ledger behind a record that closes them for good;
-2. **letters** that were dealt with `SHARDPOST_LETTER_DAYS` ago leave the table of letters;
-3. **records** of positions and clients that later ones superseded leave the histories after
+   names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` are
+   deleted from the ledger, behind a record that closes them for good;
+2. **dead letters** that were resolved `SHARDPOST_LETTER_DAYS` ago are deleted from their table;
+3. **superseded records** of positions and clients are deleted from the history tables after
    `SHARDPOST_HISTORY_DAYS`, if that is set: as snapshots of their own, beside no compaction;
 4. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
-   the last of each day for `SHARDPOST_SNAPSHOT_DAYS`; longer, what a frozen week is of, and what
-   was published last;
+   the last of each day for `SHARDPOST_SNAPSHOT_DAYS`. A snapshot from which a week's audience was
+   frozen is kept longer, until that audience is erased; so is what was published last;
 5. **files** that no kept snapshot needs are removed, also what interrupted runs left;
 6. **entries of the tables' logs** that no kept version needs are removed.
 

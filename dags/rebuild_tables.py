@@ -70,8 +70,8 @@ PARAMS = {
     ),
     "tables": text_param(
         "Tables",
-        "Names with commas, such as share_holders, and with them what is made of these. Empty:"
-        " all.",
+        "Comma-separated table names, such as share_holders; tables derived from them are rebuilt"
+        " too. Empty: all.",
         format=TABLES,
     ),
     "max_changed": text_param(

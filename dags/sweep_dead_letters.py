@@ -1,4 +1,4 @@
-"""Dead letters that are due are retried, with backoff; those that no retry can help are parked.
+"""Dead letters that are due are retried, with backoff; those that cannot be retried are parked.
 
 Every five minutes, one run at a time: reads the topic `dead-letters`, and sends each letter that is
 due to `retries` (or the retry topic of its origin). A letter that is exhausted, fatal or malformed

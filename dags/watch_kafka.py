@@ -1,9 +1,9 @@
-"""Look at Kafka, the tables, letters, e-mails and runs, and tell people what needs them.
+"""Look at Kafka, the tables, dead letters, e-mails and runs, and tell people what needs them.
 
 Every 15 minutes:
 
 1. **everything is measured** once: what the audit of Kafka finds, how far readers are behind and
-   when they lose data, the age of the newest snapshot, waiting and parked letters, unknown and
+   when they lose data, the age of the newest snapshot, waiting and parked dead letters, unknown and
    failed e-mails, runs that never end, the size of the tables;
 2. the values are **kept** in the table `measurements` for `SHARDPOST_WATCH_DAYS`;
 3. what needs a person is **told** through the channels of `SHARDPOST_ALERTS` and in `alerts.log`:

@@ -46,7 +46,7 @@ def others(settings: Settings, client: str) -> tuple[str, ...]:
         f"topic {topic('weekly-emails')}: Kafka removes the records that were replaced when it"
         " compacts the topic",
         f"topics {topic('dead-letters')}, {topic('retries')}, {topic('parking-lot')}: values and"
-        " errors of its letters, until they are dealt with and compacted: `shardpost letters list`;"
+        " errors of its letters, until they are resolved and compacted: `shardpost letters list`;"
         " an open one that is retried or parked brings them back: discard it first",
         f"topic {topic('decisions')}: decisions about its mails, under its id, for a year",
         "tables: `shardpost tables maintain` removes the files of older snapshots, and bounds of"

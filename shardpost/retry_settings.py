@@ -31,7 +31,7 @@ class RetrySettings:
 
 @dataclass(frozen=True)
 class RetryRules:
-    """Settings per origin topic, and the classes of errors that no retry can help.
+    """Settings per origin topic, and the classes of errors that a retry cannot mend.
 
     `common_topic` is where retries go of origins that have no topic of their own for them.
     """

@@ -93,8 +93,8 @@ def letters(
 ) -> "list[Step]":
     """Return the latest step of each dead letter (plain values), oldest first.
 
-    With `closed_since` those that wait or are parked, and of all others those that were dealt with
-    since then: which does not take longer for the many that were dealt with before.
+    With `closed_since` those that wait or are parked, and of all others those that were resolved
+    since then: which does not take longer for the many that were resolved before.
 
     By the table `dead_letters` and what its topics have after it: so it needs Kafka, and no
     snapshot. A step's `as_json()` is what `letters list --json` prints.
@@ -114,7 +114,7 @@ def _chosen(number: int | None, settings: Settings) -> Snapshot:
 
 
 def _of_weeks(settings: Settings) -> set[int]:
-    """Return the snapshots that are kept since the audience of a frozen week is of them."""
+    """Return the snapshots from which a week's audience was frozen, and which are kept for that."""
     # Who asks for a newer one does without.
     from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 

@@ -134,15 +134,8 @@ def _transition_row(transition: Transition) -> tuple[str, ...]:
     )
 
 
-SNAPSHOTS_HEADING = (
-    "snapshot",
-    "committed at",
-    "looked at",
-    "records",
-    "positions",
-    "holders",
-    "rejected",
-)
+COUNTED = ("positions", "holders", "rejected")
+SNAPSHOTS_HEADING = ("snapshot", "committed at", "looked at", "end offsets", *COUNTED)
 
 
 @click.command()
@@ -150,8 +143,8 @@ SNAPSHOTS_HEADING = (
 def snapshots_command(as_json: bool) -> int:
     """Print the committed views, oldest first.
 
-    `looked at` is when the inputs were found to have no more than this view; `records` is the sum
-    of the end offsets.
+    `looked at` is when a compaction last read the input topics to their ends; `end offsets` is the
+    sum of those of all input partitions.
     """
     from shardpost import tables
 

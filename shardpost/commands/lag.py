@@ -28,9 +28,9 @@ HEADING = ("time to loss", "group", "partition", "records", "time behind", "reas
 def lag_command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
     """Print for every reader and partition what is unread, and when that is lost.
 
-    Readers are all consumer groups, the compaction and the table of letters. Exit code 3 if data is
-    lost already, or will be within SHARDPOST_LOSS_WARNING seconds; 1 if not everything could be
-    asked for.
+    Readers are all consumer groups, the compaction and the table of dead letters. Exit code 3 if
+    data is lost already, or will be within SHARDPOST_LOSS_WARNING seconds; 1 if not everything
+    could be asked for.
     """
     from shardpost.lag.measure import measure
     from shardpost.lag.model.report import Selection

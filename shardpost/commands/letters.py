@@ -15,7 +15,7 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
-# Others are listed that were dealt with in that time: so long `retries` has what became of them.
+# Others are listed that were resolved in that time: so long `retries` has what became of them.
 RECENT = timedelta(days=7)
 HEADING = ("state", "origin", "error", "letters", "since", "such as")
 SEE = "docs/dead-letters-operations.md: When something is wrong"
@@ -23,7 +23,7 @@ SEE = "docs/dead-letters-operations.md: When something is wrong"
 
 @dataclass(frozen=True)
 class ListFilters:
-    """Which letters are listed; None lists all, of those that were dealt with the recent ones."""
+    """Which letters are listed; None lists all, of those that were resolved the recent ones."""
 
     state: str | None
     origin: str | None
@@ -32,7 +32,7 @@ class ListFilters:
     until: datetime | None
 
     def closed_since(self, now: datetime) -> datetime | None:
-        """Return since when a letter that is listed was dealt with; None: whenever."""
+        """Return since when a letter that is listed was resolved; None: whenever."""
         if self.state in OPEN:
             return now
         if self.since is None and self.until is None:
@@ -72,12 +72,13 @@ letters_command.add_command(discard_command)
 @AS_JSON
 @grouped(ListFilters)
 def list_command(filters: ListFilters, as_json: bool) -> int:
-    """List letters: counted by state, origin and error; as JSON one by one.
+    """List dead letters: counted by state, origin and error; as JSON one by one.
 
-    Those that wait or are parked, and those that were dealt with in the last 7 days; with --since
+    Those that wait or are parked, and those that were resolved in the last 7 days; with --since
     or --until also older ones, as long as they are kept (SHARDPOST_LETTER_DAYS).
 
-    Refused while a topic of letters is not what it was (docs/stores.md).
+    Fails if `dead-letters` or `parking-lot` was recreated, lost records, or has another number of
+    partitions or a wrong cleanup.policy (docs/stores.md).
     """
     from shardpost import tables
     from shardpost.dead_letters.letter_topics import not_visible
@@ -169,7 +170,7 @@ COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
 @letters_command.command("sweep")
 @AS_JSON
 def sweep_command(as_json: bool) -> int:
-    """Send what is due to its retry topic, park what no retry can help, once.
+    """Run one sweep: retry dead letters whose backoff is over, park those that cannot be retried.
 
     Exit code 3: somebody has to look: letters were parked, by origin and error; or held: too many
     of one error (SHARDPOST_RETRY_FLOOD), or too large to be parked; or letters of Kafka Connect or

@@ -30,8 +30,8 @@ def _findings_text(found: list[DoctorFinding]) -> str:
 
 
 def _finding_lines(one: DoctorFinding, width: int) -> list[str]:
-    """Return a line with what was found, and below it what was expected, and the cure."""
-    more = {"expected": one.expected, "cure": one.cure}
+    """Return a line with what was found, and below it what was expected, and the fix."""
+    more = {"expected": one.expected, "fix": one.cure}
     indented = " " * (9 + width)
     return [
         f"{one.state:<7}  {one.check:<{width}}  {one_line(one.found)}",

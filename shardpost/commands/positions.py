@@ -26,16 +26,16 @@ from shardpost.spark.submit import submit
 @click.option(
     "--reconcile",
     is_flag=True,
-    help="Then read all that the inputs hold, and close what they do not hold any more: where"
-    " tombstones were lost, or a topic was recreated.",
+    help="In the same run, re-read the input topics and close every key whose latest record they no"
+    " longer contain: where tombstones were lost, or a topic was recreated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 def compact_command(reconcile: bool, as_json: bool) -> int:
     """Catch up with the input topics, commit one snapshot, publish the changes.
 
     Exit code 3, and nothing changed, if tombstones or other records may have been lost: reconcile
-    then. Also 3 if it is done, and some of the inputs is behind an open transaction, or a list is
-    too large to be published.
+    then. Exit code 3 also if the run committed, but an open transaction hides records of an input,
+    or a client's list of positions exceeds `max.message.bytes`.
     """
     began = datetime.now(UTC)
     job = RECONCILE_POSITIONS if reconcile else COMPACT_POSITIONS

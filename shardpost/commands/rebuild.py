@@ -75,14 +75,14 @@ def rebuild_command() -> None:
 @click.option(
     "--tables",
     metavar="NAMES",
-    help="Names with commas, and with them what is made of these; by default all.",
+    help="Comma-separated table names; tables derived from them are rebuilt too. Default: all.",
 )
 @BY
 @AS_JSON
 def start_command(
     country: str | None, source: str, tables: str | None, by: str | None, as_json: bool
 ) -> int:
-    """Compute the tables anew beside those in use, or go on where a run was killed.
+    """Rebuild the tables while the old ones stay in use, or go on where a run was killed.
 
     They are computed at the newest snapshot, and topped up after each compaction until they are
     swapped or dropped. Readers do not see them until then.
@@ -105,9 +105,9 @@ def start_command(
 @rebuild_command.command("diff")
 @AS_JSON
 def diff_command(as_json: bool) -> int:
-    """Compare the tables beside with those in use, key by key, at the same offsets.
+    """Compare the rebuilt tables with the old ones, key by key, at the same offsets.
 
-    What came since is added to the tables beside first. Open positions, holders, contacts,
+    What came since is added to the rebuilt tables first. Open positions, holders, contacts,
     exchanges and rejected records are equal, changed, or only in one; of what differs, some are
     printed, positions and holders with their records. Of tables that are in use by now, as they
     were when they were swapped. Exit code 3: something differs.
@@ -167,7 +167,7 @@ def rollback_command(why: str, by: str | None, as_json: bool) -> int:
 @BY
 @AS_JSON
 def drop_command(why: str, by: str | None, as_json: bool) -> int:
-    """Give up the tables beside those in use.
+    """Give up the tables that are not in use.
 
     Of a rebuild that was not swapped that are the new tables; of one that is in use the old ones,
     and there is no rollback any more. What kept snapshots name stays until the maintenance of the

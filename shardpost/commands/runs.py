@@ -117,7 +117,7 @@ HEADING = ("key", "state", "age", "dag", "requested by", "run")
 @runs_command.command("list")
 @AS_JSON
 def list_command(as_json: bool) -> int:
-    """Print the commands in force, and recent conflicts."""
+    """List accepted requests whose runs have not ended, and recent conflicts."""
     from shardpost.run_requests.request_client import list_runs
 
     now = datetime.now(UTC)
@@ -143,7 +143,7 @@ def dispatch_command(as_json: bool) -> int:
 
     Frees the keys of ended runs first, as the DAG dispatch_run_requests does.
 
-    Exit code 1 if a command could not be started: it is committed, and the next dispatch starts it.
+    Exit code 1 if an accepted run could not be started; the next dispatch retries it.
     Exit code 3 if Kafka deleted requests before they were read.
     """
     from shardpost.embedded.airflow_home import with_login

@@ -55,15 +55,15 @@ def _sizes_text(found: "list[TableSize]") -> str:
 @click.option("--dry-run", is_flag=True, help="Print what would go, and why; change nothing.")
 @AS_JSON
 def maintain_command(dry_run: bool, as_json: bool) -> int:
-    """Erase old audiences, close old weeks, remove old letters and files that nothing needs.
+    """Erase old audiences, close old weeks, remove old dead letters and files that nothing needs.
 
     SHARDPOST_AUDIENCE_DAYS and SHARDPOST_LEDGER_DAYS say which weeks are old,
-    SHARDPOST_LETTER_DAYS which letters, of those that were dealt with. With
-    SHARDPOST_HISTORY_DAYS, older records that later ones superseded leave the histories.
+    SHARDPOST_LETTER_DAYS which resolved dead letters. With SHARDPOST_HISTORY_DAYS, older records
+    that later ones superseded are deleted from the history tables.
 
     All snapshots of two days are kept, then the last of each hour for a week, then the last of each
-    day for SHARDPOST_SNAPSHOT_DAYS; longer, what a frozen week is of. Compactions, e-mails and
-    readers go on meanwhile.
+    day for SHARDPOST_SNAPSHOT_DAYS. A snapshot from which a week's audience was frozen is kept
+    longer, until that audience is erased. Compactions, e-mails and readers go on meanwhile.
 
     Exit code 3 if something was kept only because what needs it could not be found out, or is
     being mailed.

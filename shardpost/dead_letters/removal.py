@@ -153,7 +153,7 @@ class _Gone:
 def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> OldLetters:
     """Remove the letters from the table that were resolved SHARDPOST_LETTER_DAYS ago.
 
-    ShardpostError if Kafka cannot be read, or its topics of letters are not what they were.
+    ShardpostError if Kafka cannot be read, or a topic of letters was recreated or lost records.
     """
     make = partial(_remove, settings, now, dry_run)
     with table_errors():

@@ -1,4 +1,4 @@
-"""The sweep of all dead letters: what is due is retried, what no retry can help is parked.
+"""The sweep of all dead letters: what is due is retried, what cannot be retried is parked.
 
 Take in foreign letters; sweep each partition of the store in a Spark task of its own
 (sweep_partition.py); append the steps of all letters to the table `dead_letters`; report what needs

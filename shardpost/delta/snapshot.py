@@ -15,7 +15,7 @@ from shardpost.delta.typed_rows import Int32, Json, Mark, Named
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import Offsets
 
-# The `looked_at` of a snapshot whose inputs were never found to hold no more, as far as is known.
+# The `looked_at` of a snapshot whose inputs were never read to their ends, as far as is known.
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 # The clocks of two machines may differ by so much. A `looked_at` that is further ahead was written
 # by a clock that was wrong, or is read by one: it says nothing.
@@ -70,7 +70,7 @@ class Snapshot:
     has, for good.
     `topic_ids` is {topic: Kafka's id} of the topics that were read, as far as they are known.
     `generations` is {input: how many times its topic was recreated}; 0 where it is not there.
-    `looked_at` is when the inputs were found to hold no more than `end_offsets`, NEVER if they were
+    `looked_at` is when the inputs were last read to their ends (`end_offsets`), NEVER if they were
     not. `incomplete` is the look after that, if it found records that could not be read.
     `folded` is {name: snapshot} of the tables whose files are folded up to that snapshot only
     (view_tables.py); those of all others have all of this one.

@@ -69,8 +69,8 @@ class Inputs:
         """Return what came after the last snapshot.
 
         ShardpostError, naming every topic concerned, if holders would be wrong: records were
-        deleted before being read, or a topic is another one. A look that reconciles takes the
-        latter as a new generation, and refuses topics of which Kafka deletes more than compaction
+        deleted before being read, or a topic was replaced. A look that reconciles takes the
+        latter as a new incarnation, and refuses topics of which Kafka deletes more than compaction
         does.
 
         The ids of topics are asked for first: `require_same` says if one was recreated since. The

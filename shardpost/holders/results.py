@@ -160,7 +160,7 @@ def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
 
 
 def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> JobResult:
-    """Record when the inputs were found to hold no more, and publish what is left."""
+    """Record when the inputs were read to their ends, and publish what is left."""
     assert look.last is not None  # noqa: S101 - by Look.is_of
     report_look(look, unread)
     looked_at, incomplete = look.times(unread)

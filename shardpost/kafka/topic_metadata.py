@@ -126,7 +126,7 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class RecreatedTopicError(ShardpostError):
-    """A topic is another one than that of which something is known."""
+    """A topic was replaced: its id is not the one that is known."""
 
 
 def topic_ids(settings: Settings, topics: Collection[str]) -> dict[str, str]:

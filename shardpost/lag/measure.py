@@ -20,9 +20,9 @@ from shardpost.kafka.clients import FIRST_ANSWER_SECONDS
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import OFFSETS_TOPIC, Group, groups
 from shardpost.kafka.topic_metadata import changed_topics, cluster_metadata, topic_ids
-from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.report import Clear, Lag, LagRow, Position, Selection, by_time_to_loss
+from shardpost.lag.model.time_to_loss import assess, unknown
 from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.partition_sizes import SizeLook, with_sizes
 from shardpost.lag.partitions import partitions_now, with_unread

@@ -7,8 +7,8 @@ are removed before it. What is removed is older than anything a running compacti
 reader uses, so no lock keeps them waiting. Unreferenced folders are removed last, under the lock of
 rebuilds. One maintenance runs at a time.
 
-Superseded records leave the histories after SHARDPOST_HISTORY_DAYS; audiences, weeks and letters
-have ages of their own.
+Superseded records are deleted from the histories after SHARDPOST_HISTORY_DAYS; audiences, weeks and
+letters have ages of their own.
 """
 
 import logging
@@ -67,9 +67,9 @@ class PrunedRecords:
         if self.history_from is None:
             return [*lines, "records: nothing to prune"]
         rows = ", ".join(f"{count} of {table}" for table, count in self.rows.items())
-        verb = "would leave" if self.dry_run or self.postponed else "leave"
+        verb = "would be" if self.dry_run or self.postponed else "are"
         before = f"{self.history_from:%Y-%m-%d %H:%M} UTC"
-        line = f"records: {rows} {verb} the histories, superseded before {before}"
+        line = f"records: {rows} {verb} deleted from the histories, superseded before {before}"
         return [f"{line}; {in_bytes(self.bytes)}", *lines]
 
 

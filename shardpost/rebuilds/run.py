@@ -20,7 +20,6 @@ from shardpost.locks import after_running
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.drop import record
-from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.model.rebuild import (
     HISTORIES,
     Rebuild,
@@ -32,6 +31,7 @@ from shardpost.rebuilds.model.rebuild import (
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.sides import compare, unknown_former
 from shardpost.rebuilds.store import rebuilding
+from shardpost.rebuilds.swap import swap_tables
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 
@@ -151,7 +151,7 @@ def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
                 rebuild = topped_up(settings, rebuild, work)
                 return DONE, _result(settings, rebuild)
             case Action.SWAP | Action.ROLLBACK:
-                return _exchange(order, settings, work)
+                return _swap(order, settings, work)
 
 
 def topped_up(settings: Settings, rebuild: Rebuild, work: SparkWork) -> Rebuild:
@@ -163,7 +163,7 @@ def topped_up(settings: Settings, rebuild: Rebuild, work: SparkWork) -> Rebuild:
 
 
 def _at(settings: Settings, rebuild: Rebuild, newest: Snapshot, work: SparkWork) -> Rebuild:
-    """Bring the tables beside to the newest snapshot; return their rebuild."""
+    """Bring the tables that are not in use to the newest snapshot; return their rebuild."""
     beside = rebuild.beside(newest)
     if beside is None or beside.number == newest.number:
         return rebuild
@@ -182,7 +182,7 @@ def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
     return DONE, _result(settings, topped_up(settings, rebuild, work))
 
 
-def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
+def _swap(order: Order, settings: Settings, work: SparkWork) -> JobResult:
     with after_running(settings, COMPACT_POSITIONS.name):
         last = snapshots.current(settings)
         rebuild = store.require_current(settings, order.number)
@@ -204,7 +204,7 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
         step("publish what is left")
         # Rows of the tables beside may have any number up to that of `last`: none is news.
         publish_and_send(settings, last, mark=True)
-        made, rebuild, count = exchange(settings, rebuild, last, beside)
+        made, rebuild, count = swap_tables(settings, rebuild, last, beside)
         step("on record")
         record(settings, order, rebuild, made.number)
         step("publish the difference")

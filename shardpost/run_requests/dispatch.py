@@ -81,7 +81,7 @@ def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> 
             entry = fold(request_topics.command_entries(settings, partition)).get(key)
             if entry is None or entry.command is None:
                 raise ShardpostError(
-                    f"no run command is in force under key {key}: see `shardpost runs list`"
+                    f"no requested run is active under key {key}: see `shardpost runs list`"
                 )
             decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
             tombstone = request_topics.release_record(settings, partition, key, f"by {who}: {why}")

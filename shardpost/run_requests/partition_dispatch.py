@@ -24,15 +24,14 @@ from shardpost.run_requests.model.commands import (
     NextStep,
     next_action,
 )
-from shardpost.run_requests.model.requests import (
+from shardpost.run_requests.model.deduplication import (
     AlreadyRunning,
     Conflict,
     Forward,
     Issue,
-    Refused,
-    RequestRules,
     decide_record,
 )
+from shardpost.run_requests.model.requests import Refused, RequestRules
 from shardpost.run_requests.request_topics import GROUP, CommandWriter
 from shardpost.settings import Settings
 

@@ -107,7 +107,7 @@ class RunRow(TypedDict):
 
 
 def list_runs(settings: Settings, now: datetime) -> list[RunRow]:
-    """Return what `runs list` prints: the commands in force, by key, then conflicts, oldest first.
+    """Return what `runs list` prints: the active commands, by key, then conflicts, oldest first.
 
     Conflicts are listed for SHARDPOST_REQUEST_DAYS, as long as a request is valid.
     """

@@ -50,8 +50,8 @@ def _write(settings: Settings, spec: TopicSpec, partitions: int) -> int:
     transactions = Transactions(
         settings,
         f"starter/{topic}",
-        fenced=f"fenced: another process writes the starter records of {topic}",
-        failed=f"topic {topic}: its starter records cannot be written ({{reason}})",
+        fenced=f"fenced: another process writes the initial records of {topic}",
+        failed=f"topic {topic}: its initial records cannot be written ({{reason}})",
     )
     records = [
         Outgoing(topic, key.encode(), json.dumps(value).encode(), [])
@@ -107,7 +107,7 @@ class AppliedTopic:
         if self.created:
             is_done = "would be created" if self.is_dry_run else "created"
             done = f"{is_done} with {self.plan.partitions} partitions"
-        starter = f", {self.starter} starter records written" if self.starter else ""
+        starter = f", {self.starter} initial records written" if self.starter else ""
         verb = "would change" if self.is_dry_run else "changed"
         changes = [f"  {verb}: {one}" for one in self.plan.changes]
         refusals = [f"  {one}" for one in self.plan.refusals]
@@ -212,6 +212,6 @@ def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, int]:
             raise ShardpostError(
                 f"no leader for every partition of {', '.join(late)} at {settings.bootstrap}"
                 f" after {settings.kafka_timeout:g} s: see the broker's log; a topic that Kafka"
-                " does not show to this user takes the right Describe"
+                " does not show to this user requires the ACL operation Describe"
             )
         time.sleep(POLL_SECONDS)

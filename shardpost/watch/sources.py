@@ -156,7 +156,7 @@ def look_at_letters(settings: Settings, now: datetime) -> Found:
     held = _held_errors(due, settings.retry_flood)
     found.measure("letters_held", sum(held.values()))
     for error, number in held.items():
-        text = f"{number} due letters have the error {error} (SHARDPOST_RETRY_FLOOD)"
+        text = f"{number} due dead letters have the error {error} (SHARDPOST_RETRY_FLOOD)"
         found.conditions.append(conditions.LETTERS_HELD.broken(error, text))
     _overdue_letters(found, settings, [step for step in due if step.fingerprint not in held], now)
     _parked_letters(found, [step for step in letters if step.state is LetterState.PARKED])
@@ -175,14 +175,14 @@ def _overdue_letters(found: Found, settings: Settings, due: list[Step], now: dat
     times = [step.due for step in due if step.due is not None]
     seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
     if seconds > settings.watch_letter_age:
-        limit = f"{settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
-        text = f"{len(due)} letters are due, one since {seconds:.0f} s: expected at most {limit}"
+        most = f"{settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
+        text = f"{len(due)} dead letters are due, one for {seconds:.0f} s: expected at most {most}"
         found.conditions.append(conditions.LETTERS_OVERDUE.broken("", text))
 
 
 def _parked_letters(found: Found, parked: list[Step]) -> None:
     for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
-        text = f"{number} letters of {origin or 'an unknown topic'} are parked: expected none"
+        text = f"{number} dead letters of {origin or 'an unknown topic'} are parked: expected none"
         found.conditions.append(conditions.LETTERS_PARKED.broken(origin, text))
 
 
@@ -241,7 +241,7 @@ def _run_text(entry: CommandEntry, settings: Settings) -> str:
     command = entry.command
     run = command.run_id or "a run that is not known yet" if command else ""
     return (
-        f"{run} has been in force since {entry.at:%Y-%m-%d %H:%M:%S} UTC: expected at most"
+        f"{run} has not ended since {entry.at:%Y-%m-%d %H:%M:%S} UTC: expected within"
         f" {settings.watch_run_age:g} s (SHARDPOST_WATCH_RUN_AGE); `shardpost runs list` has all"
     )
 

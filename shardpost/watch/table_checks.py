@@ -46,7 +46,7 @@ def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]
 
 
 def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> DoctorFinding:
-    """Check when the inputs were last found to hold no more."""
+    """Check when the inputs were last read to their ends."""
     if snapshot.is_ahead(now):
         found = f"number {snapshot.number}, looked at {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
         expected = "a time before now: a clock was ahead, or this one is behind"

@@ -33,7 +33,7 @@ def require_whole(ledger: StoreTopic, week: object, marks: Sequence[LedgerMark])
         known = KnownStore(mark.topic_id, start, mark.ends)
         if lost := ledger.what_is_lost(known):
             raise ShardpostError(
-                f"week {week}: topic {ledger.name}, its ledger, is not what it was on"
+                f"week {week}: the ledger (topic {ledger.name}) has changed since"
                 f" {mark.marked_at:%Y-%m-%d %H:%M} UTC: {lost}. Who got the e-mail of this week is"
                 " no longer known, and a run could mail everybody again. Other weeks can be mailed;"
                 f" for this one see `shardpost emails accept-ledger --week {week}`"

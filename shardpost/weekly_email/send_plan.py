@@ -17,7 +17,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.spark.held_positions import unsubscribed_since
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import EmailContext
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.member import (
     UNSUBSCRIBED,
@@ -33,6 +33,7 @@ from shardpost.weekly_email.model.message import (
     compose,
     holdings_of_batch,
 )
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 
 
 class SubscriptionsUnknownError(ShardpostError):

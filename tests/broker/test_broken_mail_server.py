@@ -24,7 +24,8 @@ from shardpost.weekly_email.ledger_topic import (
     ShardLedger,
     seconds_since_boot,
 )
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import (
     AGAIN,

@@ -257,7 +257,7 @@ def test_what_is_listed_dispatched_and_released(
     assert command.json("runs", "list") == []
     [(decision, _)] = decisions.list_all(askable)
     assert (decision.who, decision.why) == ("ben", "it hangs")
-    assert "no run command is in force under key" in command.refused(
+    assert "no requested run is active under key" in command.refused(
         "runs", "release", KEY, "--why", "again", code=1
     )
 

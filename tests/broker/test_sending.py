@@ -19,7 +19,8 @@ from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import WEEKLY_EMAILS
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals

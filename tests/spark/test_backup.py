@@ -174,15 +174,15 @@ def test_topics_that_are_older_than_the_tables_are_refused_until_a_person_decide
     shardpost("down")
     restore_kafka(shardpost, tmp_path / "backup")
     assert "but it ends at" in shardpost.refused("compact", code=1)
-    assert "its ledger, is not what it was" in shardpost.refused("email", "--week", week, code=1)
+    assert "(topic weekly-emails) has changed" in shardpost.refused("email", "--week", week, code=1)
     found = {one["check"]: one for one in shardpost.json("doctor", code=3)}
     assert "but it ends at" in found["inputs"]["found"]
-    assert "is not what it was" in found["store weekly-emails"]["found"]
+    assert "has changed since" in found["store weekly-emails"]["found"]
     assert mails(shardpost) == 1
 
     shardpost("compact", "--reconcile")
     assert shardpost.json("holders") == {"client1": ["1"]}
-    assert "its ledger, is not what it was" in shardpost.refused("email", "--week", week, code=1)
+    assert "(topic weekly-emails) has changed" in shardpost.refused("email", "--week", week, code=1)
     assert mails(shardpost) == 1
 
 

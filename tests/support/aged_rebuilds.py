@@ -11,10 +11,10 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.table_commits import restore_table
 from shardpost.rebuilds import store
 from shardpost.rebuilds.drop import drop
-from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
+from shardpost.rebuilds.swap import swap_tables
 from tests.support.aged_tables import AgedTables
 
 
@@ -65,7 +65,7 @@ class AgedRebuilds:
         """Swap, or roll back."""
         beside = self.top_up()
         found, newest = self._now()
-        made, _, _ = exchange(self.aged.settings, found, newest, beside)
+        made, _, _ = swap_tables(self.aged.settings, found, newest, beside)
         self.aged.expected[made.number] = self.aged.view(made)
 
     def drop(self) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
-from shardpost.weekly_email.model.ledger import ResendPolicy
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
 

@@ -127,7 +127,7 @@ def test_the_command_prints_what_was_found_and_ends_with_3(
         "ok       java   17",
         "warning  dag x  paused\ufffd[1m",
         "                expected: not paused",
-        "                cure: unpause x",
+        "                fix: unpause x",
     ]
     assert shardpost.json("doctor", code=3)[0] == {
         "check": "java",

@@ -13,11 +13,8 @@ from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
-from shardpost.weekly_email.model.ledger import (
-    DeliveryState,
-    ResendPolicy,
-    erased_id,
-)
+from shardpost.weekly_email.model.ledger import DeliveryState, erased_id
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.send_shard import SendOptions
 from tests.support import decisions

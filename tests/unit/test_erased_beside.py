@@ -21,9 +21,9 @@ from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds import drop as rebuilds_erasure
 from shardpost.rebuilds import store
-from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.model.rebuild import NAMES
 from shardpost.rebuilds.store import rebuilding
+from shardpost.rebuilds.swap import swap_tables
 from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.aged_rebuilds import AgedRebuilds
@@ -161,7 +161,7 @@ def test_what_only_older_snapshots_have_in_other_folders_goes_too(
         versions[table.name] = table_log.commit(at, there, version, [], files)
     store.update(at, replace(found, candidate=replace(found.candidate, tables=versions)))
     newest = snapshots.current(at)
-    exchange(at, store.require_current(at), newest, replace(found.candidate, tables=versions))
+    swap_tables(at, store.require_current(at), newest, replace(found.candidate, tables=versions))
     beside.drop()
     result = erased(at)
     assert result.tables == ROWS_OF_WHO

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.report import LagRow, Position, by_time_to_loss
+from shardpost.lag.model.time_to_loss import assess, unknown
 from shardpost.wording import duration_text
 from tests.support.how_far import up_to
 from tests.support.simulated_log import RECORD_BYTES, SimulatedLog

@@ -10,12 +10,12 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
-    ResendPolicy,
     decode,
     ledger_id,
     message_id,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.plain_ledger import fold
 

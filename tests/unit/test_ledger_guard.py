@@ -124,7 +124,7 @@ def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
     run(kafka.settings)
     recreate(kafka)
     found = refused(kafka.settings)
-    assert "week 2026-W47: topic weekly-emails" in found
+    assert "week 2026-W47: the ledger (topic weekly-emails)" in found
     assert "deleted and created again" in found
     assert "`shardpost emails accept-ledger --week 2026-W47`" in found
     assert LedgerGuard(kafka.settings, WEEK.next).require_ledger().partitions == 2

@@ -193,7 +193,7 @@ def test_a_dry_run_says_how_much_would_go(at: Settings) -> None:
     assert said.rows == {"position_events": 1}
     assert said.history_from == NOW - timedelta(days=1)
     assert said.bytes > 0
-    assert "1 of position_events would leave the histories, superseded before" in said.lines()[0]
+    assert "1 of position_events would be deleted from the histories, superseded" in said.lines()[0]
     assert snapshots.current(at).number == 3
 
 
@@ -238,7 +238,7 @@ def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> No
     assert said.errors == done.errors
     expected = "old superseded records are kept: not while the tables of rebuild 2 are beside"
     assert expected in done.errors[0]
-    assert any("would leave the histories" in line for line in done.lines(90))
+    assert any("would be deleted from the histories" in line for line in done.lines(90))
     assert snapshots.current(at).history_from is None
     with rebuilding(at):
         assert "a run of the rebuild is already running" in maintain_all(at, NOW).errors[0]

@@ -21,7 +21,7 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS,
 )
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.rebuilds import exchange, run, store
+from shardpost.rebuilds import run, store, swap
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
@@ -214,7 +214,7 @@ def test_killed_at_any_step_each_letter_is_sent_once(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     world.begin({1}, {1, 2, 3})
-    at: Callable[..., None] = at_step(monkeypatch, run, exchange, rewritten_files)
+    at: Callable[..., None] = at_step(monkeypatch, run, swap, rewritten_files)
     at(step, killed)
     with pytest.raises(Killed):
         world.do(Action.SWAP)

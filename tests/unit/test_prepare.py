@@ -149,7 +149,7 @@ def test_early_mails_mark_the_ledger_for_the_run_after_the_weeks_end(kafka: Memo
     kafka.broker.delete_topic("weekly-emails")
     apply_topics(kafka.settings)
     look(kafka.settings, NOW)
-    assert "week 2026-W47: topic weekly-emails" in refused(kafka.settings)
+    assert "week 2026-W47: the ledger (topic weekly-emails)" in refused(kafka.settings)
 
 
 @pytest.mark.parametrize("mode", EVERY_MODE)

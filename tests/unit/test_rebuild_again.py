@@ -13,7 +13,7 @@ from shardpost.holders import publishing
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.kafka.partitioning import partition_of
-from shardpost.rebuilds import drop, exchange, run, store
+from shardpost.rebuilds import drop, run, store, swap
 from shardpost.rebuilds.drop import give_up
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.order import Action, Order, tables_of
@@ -80,7 +80,7 @@ def on_record(settings: Settings) -> list[tuple[str, str, bytes, bytes]]:
 
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
-    return at_step(monkeypatch, run, exchange)
+    return at_step(monkeypatch, run, swap)
 
 
 @pytest.mark.parametrize("step", ["swapped", "on record", "publish the difference"])

@@ -26,18 +26,20 @@ from shardpost.run_requests.model.commands import (
     fold,
     next_action,
 )
-from shardpost.run_requests.model.requests import (
-    LONGEST_KEY,
+from shardpost.run_requests.model.deduplication import (
     AlreadyRunning,
     Conflict,
     Forward,
     Issue,
+    RequestDecision,
+    decide_record,
+)
+from shardpost.run_requests.model.requests import (
+    LONGEST_KEY,
     Refused,
     Request,
-    RequestDecision,
     RequestRules,
     RequestStatus,
-    decide_record,
     parse,
     run_id,
     status_of,

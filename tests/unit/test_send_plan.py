@@ -16,8 +16,9 @@ from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
 from shardpost.weekly_email.dry_run_lists import ShardLines
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.send_plan import (
     MailToSend,
     NoMail,

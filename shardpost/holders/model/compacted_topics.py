@@ -30,7 +30,7 @@ class TombstonesLostError(ShardpostError):
 
 
 class LastLook(NamedTuple):
-    """When the inputs were found to hold no more, and when they were last read as far as possible.
+    """When the inputs were last read to their ends, and when they were last read at all.
 
     The latter is later if there were records behind open transactions then.
     """

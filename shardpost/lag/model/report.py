@@ -17,7 +17,7 @@ class Position:
 
     `expires_ms` (since 1970) is when Kafka forgets that offset, as things are; None for never.
     `clear_until`: below that offset an earlier look found no record that was unread at this one.
-    `was_recreated`: the topic is known to be another one than that which was read. `is_note`: the
+    `was_recreated`: the topic is known to have been replaced since it was read. `is_note`: the
     number is no offset, but what a writer of Shardpost keeps in Kafka in the place of one.
     """
 

@@ -260,7 +260,7 @@ class KafkaHistories:
 def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
     """Return the watermarks of the topics of a snapshot.
 
-    ShardpostError if an input is another topic than the one that was read.
+    ShardpostError if an input was replaced since it was read.
     """
     inputs = input_topics(settings)
     known = {topic: pinned.topic_ids[topic] for topic in inputs if topic in pinned.topic_ids}
@@ -272,7 +272,7 @@ def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
 
 
 def not_held(settings: Settings, pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
-    """Return, in words, what the topics of a snapshot held, and hold no more."""
+    """Return, in words, what the topics of a snapshot held, and no longer hold."""
     gone_ranges = []
     for topic, ends in pinned.end_offsets.items():
         if topic not in low:

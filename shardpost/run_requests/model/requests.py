@@ -1,7 +1,4 @@
-"""Run requests: how a record is parsed, what is decided on it, its run id and its status.
-
-The first request of a key wins. While its run is active, the same request again changes nothing,
-and another payload under the same key is a conflict: recorded, and not run.
+"""Run requests: how a record is parsed, the id of the run that it requests, and its status.
 
 The id of its Airflow run is made from the run key and the winning request's offset and timestamp:
 `request__<key>__<offset>-<milliseconds>`. So Airflow itself rejects a second run of a request. The
@@ -18,9 +15,8 @@ from typing import Any
 
 from shardpost.decisions import Decision, Kind
 from shardpost.instants import instant_of
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
-from shardpost.run_requests.model.commands import Command, CommandEntry, CommandState, Release
+from shardpost.run_requests.model.commands import Command, CommandEntry, CommandState
 
 NOT_SAID = "(not said)"
 _SHOWN_CHARACTERS = 120  # of what was found, in a reason
@@ -36,6 +32,12 @@ class Request:
     requested_by: str
     offset: int
     at: datetime
+
+    def command(self) -> Command:
+        """Return the command of this request, if it wins."""
+        name = run_id(self.key, self.offset, int(self.at.timestamp() * 1000))
+        by, offset = self.requested_by, self.offset
+        return Command(self.key, CommandState.ISSUED, self.dag, self.conf, by, offset, name)
 
 
 @dataclass(frozen=True)
@@ -125,86 +127,6 @@ def escaped(key: str) -> str:
     if len(text) <= LONGEST_KEY:
         return text
     return f"{text[:_KEPT]}~~{sha256(raw).hexdigest()[:_HASH]}"
-
-
-@dataclass(frozen=True)
-class Issue:
-    """The request wins: this command is to be issued."""
-
-    command: Command
-
-
-@dataclass(frozen=True)
-class AlreadyRunning:
-    """The same is active already: the request changes nothing."""
-
-    command: Command
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Another payload is active under this key."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Forward:
-    """The record is in another partition than its key's: it is forwarded to that one."""
-
-    partition: int
-
-
-RequestDecision = Issue | AlreadyRunning | Conflict | Refused | Forward
-
-
-def decide_record(
-    record: Record, active: Command | None, release: Release | None, rules: RequestRules
-) -> RequestDecision:
-    """Return what is decided on a record.
-
-    `active` is the command in force under its key; `release` says that its run has ended, and when.
-    """
-    request = parse(record, rules)
-    if isinstance(request, Refused):
-        return request
-    partition = partition_of(request.key, rules.partitions)
-    if partition != record.partition:
-        return Forward(partition)
-    return decide(request, active, release, rules)
-
-
-def decide(
-    request: Request, active: Command | None, release: Release | None, rules: RequestRules
-) -> Issue | AlreadyRunning | Conflict | Refused:
-    """Return what is decided on a request; one from before a run's end counts as made during it."""
-    if request.dag not in rules.dags:
-        known = ", ".join(sorted(rules.dags))
-        return Refused(f"{shown(request.dag)} may not be requested, only {known}")
-    if rules.now - request.at > rules.max_age:
-        return Refused(
-            f"requested {request.at:%Y-%m-%d %H:%M} UTC, more than {rules.max_age.days} days ago"
-            " (SHARDPOST_REQUEST_DAYS): send the request again"
-        )
-    if active is None or (release is not None and request.at >= release.at):
-        return Issue(issued(request))
-    if active.state is CommandState.UNREADABLE:
-        return Conflict("the command that holds the key cannot be decoded")
-    if _payload(request.dag, request.conf) == _payload(active.dag, active.conf):
-        return AlreadyRunning(active)
-    return Conflict(f"run {active.run_id}, requested by {active.requested_by}, has another payload")
-
-
-def issued(request: Request) -> Command:
-    """Return the command of a request that wins."""
-    name = run_id(request.key, request.offset, int(request.at.timestamp() * 1000))
-    by, offset = request.requested_by, request.offset
-    return Command(request.key, CommandState.ISSUED, request.dag, request.conf, by, offset, name)
-
-
-def _payload(dag: str, conf: dict[str, Any]) -> str:
-    """Return DAG and Conf as a canonical text: the same for the same JSON; 1 and true differ."""
-    return json.dumps([dag, conf], sort_keys=True)
 
 
 WON, ALREADY_RUNNING = "won", "already running"

@@ -68,7 +68,7 @@ LETTERS_OVERDUE = Rule(
     "letters-overdue", "records that failed are not retried: their consumers go without them"
 )
 LETTERS_HELD = Rule(
-    "letters-held", "letters with the same error are not retried until a person has looked at them"
+    "letters-held", "dead letters of one error are not retried until a person has looked at them"
 )
 LETTERS_PARKED = Rule(
     "letters-parked",
@@ -82,7 +82,11 @@ EMAILS_UNKNOWN = Rule(
 EMAILS_FAILED = Rule(
     "emails-failed", "more clients got no e-mail of a week than the settings allow"
 )
-RUN_AGE = Rule("run-age", "requests for the same key are refused as long as its run does not end")
+RUN_AGE = Rule(
+    "run-age",
+    "no new run starts for that key: equal requests are answered `already running`, others are"
+    " recorded as `conflict`",
+)
 DISK_FULL = Rule("disk-full", "nothing can be compacted any more once the disk is full")
 NOT_MEASURED = Rule("not-measured", "problems there raise no alert, and earlier ones may persist")
 

@@ -20,7 +20,8 @@ from pydantic import PlainSerializer, PlainValidator
 from shardpost.addresses import UnusableAddress, check_address
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError, single_line
-from shardpost.weekly_email.model.ledger import ResendPolicy, message_id
+from shardpost.weekly_email.model.ledger import message_id
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.wording import ranges_text
 

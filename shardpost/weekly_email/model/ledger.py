@@ -18,8 +18,6 @@ from typing import Any
 
 from shardpost.errors import ShardpostError, single_line
 
-# How often a mail whose delivery is unknown may be sent again, per client and week.
-MOST_RESENDS = 1
 # Bytes of a client id in a key; a longer one, which no mail can be written to, is shortened.
 LONGEST_CLIENT = 65_536
 # How the id of a client begins whose data were erased.
@@ -124,33 +122,6 @@ def _entry(client: str, document: dict[str, Any]) -> LedgerEntry:
     if type(resends) is not int or resends < 0:
         raise TypeError("expected a number of Resends")
     return LedgerEntry(client, state, message_id, reason, resends)
-
-
-@dataclass(frozen=True)
-class ResendPolicy:
-    """Which clients a run mails besides the open ones: unknown, failed or suppressed ones."""
-
-    resend_unknown: bool = False
-    again_failed: bool = False
-    again_suppressed: bool = False
-
-    def selects(self, state: DeliveryState | None, resends: int = 0) -> bool:
-        """Tell whether a client in that state (None: open) is mailed by this run.
-
-        A `sending` without outcome is unknown; `sent` is final. What was sent again `resends`
-        times, and is still unknown, is left to a person.
-        """
-        match state:
-            case None:
-                return True
-            case DeliveryState.SENDING | DeliveryState.UNKNOWN:
-                return self.resend_unknown and resends < MOST_RESENDS
-            case DeliveryState.FAILED:
-                return self.again_failed
-            case DeliveryState.SUPPRESSED:
-                return self.again_suppressed
-            case DeliveryState.SENT:
-                return False
 
 
 CLOSED_STATES = (

@@ -1,10 +1,10 @@
-"""Swapping the tables beside with those in use: one commit of the table `snapshots`.
+"""Swapping rebuilt tables with those in use: one commit of the table `snapshots`.
 
-A swap and a rollback work the same way. They hold the lock of the compaction, and the tables beside
-are topped up to the newest snapshot. Lists that differ get the number of the next snapshot, so that
-only these are published; the row of the rebuild records where the tables in use are left;
-then the snapshot is committed that names the other folders. A run that is killed before that has
-changed nothing that anybody reads.
+A swap and a rollback work the same way. They hold the lock of the compaction, and the tables to be
+put in use are topped up to the newest snapshot. Lists that differ get the number of the next
+snapshot, so that only these are published; the row of the rebuild records where the tables in use
+are left; then the snapshot is committed that names the other folders. A run that is killed before
+that has changed nothing that anybody reads.
 
 Records that only the tables coming into use reject become dead letters, too. Letters are made of
 what was rejected since the snapshot up to which they were sent (holders/rejected_letters.py), so
@@ -106,7 +106,7 @@ _COLUMNS = (
 )
 
 
-def exchange(
+def swap_tables(
     settings: Settings, rebuild: Rebuild, last: Snapshot, beside: Snapshot
 ) -> tuple[Snapshot, Rebuild, int]:
     """Commit the snapshot after `last` with the tables `beside`, which are at its offsets.
@@ -116,7 +116,7 @@ def exchange(
     """
     if beside.number != last.number:
         raise ShardpostError(
-            f"the tables beside are of snapshot {beside.number}, expected {last.number}: run again"
+            f"tables not in use are of snapshot {beside.number}, expected {last.number}: run again"
         )
     run = str(uuid.uuid4())
     step("holders that differ")
