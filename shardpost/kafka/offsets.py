@@ -12,12 +12,16 @@ from weakref import WeakSet
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ListOffsetsResultInfo,
+    OffsetSpec,
+)
 
 from shardpost.kafka.clients import admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_metadata import TRANSIENT_LEADER_ERRORS, partition_counts, with_leaders
+from shardpost.kafka.topic_metadata import TRANSIENT_ERRORS, partition_counts, with_leaders
 from shardpost.settings import Settings
 
 PARTITIONS_AT_ONCE = 2_000
@@ -95,7 +99,7 @@ def _list_offsets(
     listed = ask(client, partitions)
     codes = {error.args[0].code() for error in listed.errors.values()}
     # It goes on asking a former leader; a broker that is silent is not waited for twice.
-    if not is_new and codes.intersection(TRANSIENT_LEADER_ERRORS):
+    if not is_new and codes.intersection(TRANSIENT_ERRORS):
         forget_admins()
         client, _ = _connected_admin(settings)
         listed = ask(client, partitions)
@@ -118,15 +122,16 @@ def _ask(
         for asked_for, future in futures.items():
             partition = TopicPartition(asked_for.topic, asked_for.partition)
             try:
-                answer = future.result()
+                listed.found[partition] = _listed(future.result())
             except KafkaException as error:
                 listed.errors[partition] = error
-                continue
-            if answer.offset == OFFSET_INVALID:  # librdkafka, of a broker that is lost meanwhile
-                listed.errors[partition] = KafkaException(KafkaError(KafkaError._TRANSPORT))
-            else:
-                listed.found[partition] = ListedOffset(int(answer.offset), int(answer.timestamp))
     return listed
+
+
+def _listed(answer: ListOffsetsResultInfo) -> ListedOffset:
+    if answer.offset == OFFSET_INVALID:  # librdkafka, of a broker that is lost meanwhile
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+    return ListedOffset(int(answer.offset), int(answer.timestamp))
 
 
 _connected: WeakSet[AdminClient] = WeakSet()

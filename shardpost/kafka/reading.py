@@ -28,7 +28,7 @@ from shardpost.kafka.coordinates import (
 )
 from shardpost.kafka.offsets import watermarks_of
 from shardpost.kafka.records import HEADERS_LEFT_OUT, HEADERS_UNREADABLE, Headers, Record
-from shardpost.kafka.topic_metadata import TRANSIENT_LEADER_ERRORS
+from shardpost.kafka.topic_metadata import TRANSIENT_ERRORS
 from shardpost.settings import Settings
 
 # Where a name is no UTF-8, the client returns a result and leaves an exception behind. CPython
@@ -145,7 +145,7 @@ def _end_reached(message: Message, settings: Settings) -> int:
     error = message.error()
     if error and error.code() == KafkaError._PARTITION_EOF:
         return message.offset() or 0
-    if error and error.code() not in TRANSIENT_LEADER_ERRORS:
+    if error and error.code() not in TRANSIENT_ERRORS:
         raise unreachable(settings, KafkaException(error))
     return 0
 

@@ -22,7 +22,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin
 from shardpost.kafka.topic_metadata import (
     LEADER_RETRY_SECONDS,
-    TRANSIENT_LEADER_ERRORS,
+    TRANSIENT_ERRORS,
     with_leaders,
 )
 from shardpost.settings import Settings
@@ -104,7 +104,7 @@ def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> d
                 found[name] = Described({n: (e.value, _source(e.source)) for n, e in entries})
             except KafkaException as error:
                 found[name] = Described(None, error.args[0].str())
-                if error.args[0].code() in TRANSIENT_LEADER_ERRORS:
+                if error.args[0].code() in TRANSIENT_ERRORS:
                     failed.append(name)
         left = failed
         if time.monotonic() > deadline:

@@ -51,24 +51,23 @@ def cluster_metadata(settings: Settings, most_seconds: float = math.inf) -> Clus
 
 # A partition has no leader for a moment: it is new, its broker has just started, or another one
 # takes over. After a restart, broker and client may also disagree for a moment on the leader's
-# epoch (KIP-320). The last five are librdkafka's: a broker that has just started does not know its
-# topics yet, none of the partitions has a leader, or the connection was lost during a request.
-TRANSIENT_LEADER_ERRORS = (
+# epoch (KIP-320). The coordinator of a group moves likewise. The last five are librdkafka's: a
+# broker that has just started does not know its topics yet, none of the partitions has a leader, or
+# the connection was lost during a request.
+TRANSIENT_ERRORS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._NOENT,
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,
-)
-TRANSIENT_COORDINATOR_ERRORS = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
 LEADER_RETRY_SECONDS = 0.1
 
@@ -95,7 +94,7 @@ def partition_counts(
 
 
 def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
-    """Return what Kafka answers; asks again while no broker leads, as Patience allows.
+    """Return what Kafka answers; asks again while there is no leader, as Patience allows.
 
     KafkaUnreachableError after that, and at once for any other KafkaException.
     """
@@ -104,8 +103,7 @@ def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except KafkaException as error:
-            code = error.args[0].code()
-            is_transient = code in TRANSIENT_LEADER_ERRORS + TRANSIENT_COORDINATOR_ERRORS
+            is_transient = error.args[0].code() in TRANSIENT_ERRORS
             if not is_transient or patience.is_over:
                 raise unreachable(settings, error) from None
             time.sleep(LEADER_RETRY_SECONDS)

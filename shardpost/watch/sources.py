@@ -241,7 +241,7 @@ def _run_text(entry: CommandEntry, settings: Settings) -> str:
     command = entry.command
     run = command.run_id or "a run that is not known yet" if command else ""
     return (
-        f"{run} has not ended since {entry.at:%Y-%m-%d %H:%M:%S} UTC: expected within"
+        f"{run}, accepted {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected within"
         f" {settings.watch_run_age:g} s (SHARDPOST_WATCH_RUN_AGE); `shardpost runs list` has all"
     )
 

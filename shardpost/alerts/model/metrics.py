@@ -65,7 +65,9 @@ METRICS: dict[str, Metric] = {
         Metric("holders", "Clients that hold stock that counts, in the newest snapshot"),
         Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),
         Metric("letters", "Dead letters that are waiting for a retry, or parked", ("state",)),
-        Metric("letter_age_seconds", "Time of the oldest dead letter in its state", ("state",)),
+        Metric(
+            "letter_age_seconds", "Since the oldest dead letter of a state is in it", ("state",)
+        ),
         Metric(
             "letter_overdue_seconds",
             "Since the retry of a waiting dead letter has been due, of the one due for longest",
