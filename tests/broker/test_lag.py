@@ -22,7 +22,7 @@ from tests.support.broker_process import commit, create, put, quick_broker
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.job_process import wait_for
 from tests.support.recreated_topic import recreate_topic
-from tests.support.reference import begun_transaction
+from tests.support.transactions import begun_transaction
 
 KEPT = {"retention.ms": "86400000"}
 SOON_GONE = {"retention.ms": "1000", "segment.ms": "500", "file.delete.delay.ms": "100"}

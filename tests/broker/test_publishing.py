@@ -26,7 +26,7 @@ from tests.support.at_step import dying
 from tests.support.histories import overwrite, rejected_row, snapshot
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
-from tests.support.reference import begun_transaction
+from tests.support.transactions import begun_transaction
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.support.letter_world import (
     sweep,
     total,
 )
-from tests.support.reference import begun_transaction
+from tests.support.transactions import begun_transaction
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import AppliedTopic, apply_topics
 from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES
 from tests.support.kafka_configs import configure_topic, wait_until_shown
-from tests.support.reference import begun_transaction
+from tests.support.transactions import begun_transaction
 
 
 def exchanges_of(settings: Settings) -> list[tuple[str, str, int]]:

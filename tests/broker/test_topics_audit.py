@@ -16,7 +16,7 @@ from tests.support.broker_process import own_broker
 from tests.support.command_line import CommandLineHere
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic, wait_until_shown
-from tests.support.reference import begun_transaction
+from tests.support.transactions import begun_transaction
 
 KEYS = ["severity", "topic", "setting", "found", "source", "expected", "why", "fix"]
 ONE_BROKER = ("risk", None, "replication.factor")

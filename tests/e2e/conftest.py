@@ -76,10 +76,10 @@ def api(stack: CommandLine) -> Iterator[httpx.Client]:
         yield client
 
 
-def eventually(condition: Callable[[], object], what: str) -> None:
+def eventually(is_met: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
+    deadline = time.monotonic() + seconds
+    while not is_met():
         assert time.monotonic() < deadline, what
         time.sleep(0.2)
 

@@ -1,12 +1,12 @@
 """A rebuild in a real Airflow: a person refuses the swap, agrees to it, or takes it back."""
 
-import time
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
+from tests.e2e.conftest import eventually
 from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.reference import exchange, position, produce
@@ -41,11 +41,13 @@ def state(api: httpx.Client, run: str) -> str:
 
 def question(api: httpx.Client, run: str) -> dict[str, Any]:
     """Wait for what a run asks, and return it."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while tasks(api, run).get("approval") != WAITS:
-        assert time.monotonic() < deadline, tasks(api, run)
-        assert state(api, run) not in ENDED, tasks(api, run)
-        time.sleep(0.5)
+
+    def is_asked() -> bool:
+        found = tasks(api, run)
+        assert state(api, run) not in ENDED, found
+        return found.get("approval") == WAITS
+
+    eventually(is_asked, f"{run} asks nothing", DEADLINE_SECONDS)
     [found] = api.get(f"{run}/hitlDetails").raise_for_status().json()["hitl_details"]
     return dict(found)
 
@@ -58,10 +60,7 @@ def answer(api: httpx.Client, run: str, option: str, reason: str | None = None) 
 
 def succeeded(api: httpx.Client, run: str) -> list[str]:
     """Wait for the end of a run, and return the tasks that were done."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while state(api, run) not in ENDED:
-        assert time.monotonic() < deadline, tasks(api, run)
-        time.sleep(0.5)
+    eventually(lambda: state(api, run) in ENDED, f"{run} does not end", DEADLINE_SECONDS)
     assert state(api, run) == "success", tasks(api, run)
     return sorted(name for name, one in tasks(api, run).items() if one == "success")
 

@@ -33,16 +33,8 @@ from tests.support.compacting import agree, run
 from tests.support.how_far import drawn, up_to
 from tests.support.kafka_configs import wait_until_shown
 from tests.support.record_streams import BAD, RECORDS, Again, Growth, Stream, placed
-from tests.support.reference import (
-    Raw,
-    begun_transaction,
-    closed,
-    exchange,
-    position,
-    produce,
-    published,
-    send,
-)
+from tests.support.reference import Raw, closed, exchange, position, produce, published, send
+from tests.support.transactions import begun_transaction
 
 GOOD = position("", "client3", "NASDAQ").value
 # When layers are folded: in each run, where some records have come together, and never.

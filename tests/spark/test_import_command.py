@@ -60,7 +60,6 @@ def test_plan_apply_and_again(world: Settings, shardpost: CommandLine, tmp_path:
     assert "10 of 20 open positions would close (50%)" in json.loads(refused.stdout)["refused"]
     assert "shardpost: refused: 10 of 20 open" in refused.stderr
     assert len(records(world)) == 2
-    assert "no such file" in shardpost.refused("import", str(tmp_path / "none.csv"), code=2)
 
 
 @pytest.mark.one_of("imports by processes")
@@ -107,3 +106,16 @@ def test_a_database_by_the_command_and_no_password_anywhere(
         assert PASSWORD not in done.stdout + done.stderr
         shardpost_without = CommandsHere(world.environ())
         assert "no password was provided" in shardpost_without.refused(*call[:-1], code=1)
+
+
+@pytest.mark.timeout(600)
+def test_lists_that_cannot_be_read_are_said_in_one_line(
+    shardpost: CommandLine, tmp_path: Path
+) -> None:
+    junk = tmp_path / "junk.parquet"
+    junk.touch()
+    assert "is not a Parquet file" in shardpost.refused("import", str(junk), code=1)
+    few = tmp_path / "few.csv"
+    few.write_text("PositionId,Client\n1,c\n")
+    assert "Ticker is missing" in shardpost.refused("import", str(few), code=1)
+    assert "no such file" in shardpost.refused("import", str(tmp_path / "none.csv"), code=2)

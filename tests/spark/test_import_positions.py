@@ -19,7 +19,7 @@ from shardpost.position_import import run as position_import_run
 from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.settings import Settings
 from tests.support import rebuilding
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import Killed, at_step, killed, killing
 from tests.support.compacting import run
 from tests.support.how_far import drawn, up_to
 from tests.support.imports import (
@@ -194,8 +194,7 @@ def test_broken_off_and_compacted_the_rest_is_written_under_the_same_id(
     settings = ten(fresh())
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     path = csv_of(tmp_path / "list.csv", [row(str(n), "client1", "LON") for n in range(10)])
-    at_step(monkeypatch, position_import_run)(BATCH, killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, position_import_run), BATCH):
         run_import(settings, path)
     run(settings)
     assert run_import(settings, path)["changed"] == 6

@@ -171,6 +171,8 @@ def test_maintenance_between_runs_and_beside_one(
     require(settings, seen)
     compact(6)
     require(settings, seen)
+    if is_every():
+        require_of_delta(settings)
 
 
 def batch(number: int) -> list[Raw]:
@@ -220,3 +222,12 @@ def require(settings: Settings, seen: dict[int, dict[str, Any]]) -> None:
                 tables.explain("client1", snapshot=number, settings=settings) == expected["explain"]
             )
             assert tables.holders(snapshot=number, settings=settings) == expected["holders"]
+
+
+def require_of_delta(settings: Settings) -> None:
+    """Let Delta's own reader of Spark read the stored rows of all kept snapshots."""
+    spark, kept = driver.start_session("tests"), snapshots.list_all(settings)
+    stored = [(table, snapshot.tables[table.name]) for snapshot in kept for table in READ]
+    theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in stored])
+    for (table, number), found in zip(stored, theirs, strict=True):
+        assert len(found) == delta_files.read(spark, settings, table, number).count()

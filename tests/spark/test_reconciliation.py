@@ -35,7 +35,6 @@ from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import (
     Raw,
     Retry,
-    begun_transaction,
     closed,
     exchange,
     position,
@@ -43,6 +42,7 @@ from tests.support.reference import (
     produce_retry,
     send,
 )
+from tests.support.transactions import begun_transaction
 
 FORGETFUL = SOON_CLEANED | {"min.compaction.lag.ms": "0", "delete.retention.ms": "1"}
 # Tombstones are kept for a day: only what is superseded goes sooner.

@@ -37,6 +37,14 @@ def at_step(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Callable[[
 
 
 @contextmanager
+def killing(hook: Callable[[str, Does], None], step: str) -> Iterator[None]:
+    """Have what is done here, by a hook of `at_step`, be killed at a step."""
+    hook(step, killed)
+    with pytest.raises(Killed):
+        yield
+
+
+@contextmanager
 def dying(module: ModuleType, wanted: str, nth: int = 1) -> Iterator[None]:
     """Let every thread die that comes to a step of a module, once it was come to so many times."""
     left = itertools.count(nth - 1, -1)

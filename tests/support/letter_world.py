@@ -26,7 +26,7 @@ from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import CLIENTS, LETTER_TOPICS, POSITIONS
-from tests.support.reference import begun_transaction
+from tests.support.transactions import begun_transaction
 
 GIVEN_TIMES = """\
 topics:

@@ -39,14 +39,6 @@ class Retry:
     timestamp_ms: int = 1_790_000_000_000
 
 
-def begun_transaction(settings: Settings, transactional_id: str, **config: Any) -> Producer:
-    """Return a producer amid a transaction."""
-    producer = clients.transactional_producer(settings, transactional_id, **config)
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    return producer
-
-
 def position(key: str, client: str, exchange: str, **more: Any) -> Raw:
     form = {"PositionId": key, "Client": client, "Ticker": "T", "Amount": 1, "Exchange": exchange}
     return Raw("positions", key.encode(), json.dumps(form).encode(), **more)

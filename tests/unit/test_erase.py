@@ -28,7 +28,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support import decisions
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import Killed, at_step, killed, killing
 from tests.support.command_line import CommandLine
 from tests.support.contact_tables import erased as erased_client
 from tests.support.contact_tables import on_disk
@@ -152,8 +152,7 @@ def test_a_dry_run_changes_nothing(kafka: MemoryKafka) -> None:
 def test_killed_at_any_step_and_run_again_it_is_erased(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
-    at_step(monkeypatch, erasure, weekly_email_erasure)(killed_at, killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, erasure, weekly_email_erasure), killed_at):
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
         frozen = frozen_row(kafka.settings, week)

@@ -28,7 +28,7 @@ from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import at_step, killing
 from tests.support.contact_tables import NAME_OF_WHO, ROWS_OF_WHO, erased, on_disk, rows_in, write
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
@@ -111,8 +111,7 @@ def test_killed_at_any_step_the_next_run_finishes(
 ) -> None:
     beside.build()
     modules = (erasure, rewritten_files, table_commits, rebuilds_erasure)
-    at_step(monkeypatch, *modules)(killed_at, killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, *modules), killed_at):
         erased(at)
     maintain(at, datetime.now(UTC))
     assert erased(at).is_complete

@@ -30,7 +30,7 @@ from shardpost.tables import rejected
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import at_step, killing
 from tests.support.command_line import CommandLine
 from tests.support.contact_tables import (
     AT,
@@ -214,8 +214,7 @@ def test_killed_at_any_step_it_is_there_or_gone_and_the_next_run_finishes(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     before = str(current(at, *OF_CONTACTS))
-    at_step(monkeypatch, erasure, rewritten_files, table_commits)(killed_at, killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, erasure, rewritten_files, table_commits), killed_at):
         erased(at)
     is_done = snapshots.current(at).erased_in is not None
     if not is_done:

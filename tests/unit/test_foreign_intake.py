@@ -22,6 +22,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_metadata import topic_ids
 from tests.support.letter_world import START
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.transactions import begun_transaction
 
 DLT = TopicPartition("orders.DLT", 0)
 KAFKA = {"partitions": 1, "kafka_timeout": 1, "foreign_dead_letters": f"{DLT.topic},connect-dlq"}
@@ -42,11 +43,7 @@ def recreate(kafka: MemoryKafka) -> None:
 
 
 def put(kafka: MemoryKafka, *values: bytes, to: TopicPartition = DLT) -> None:
-    producer = clients.transactional_producer(
-        kafka.settings, "others", **{"message.max.bytes": 9_000_000}
-    )
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = begun_transaction(kafka.settings, "others", **{"message.max.bytes": 9_000_000})
     for value in values:
         producer.produce(to.topic, value, b"k", to.partition)
     producer.commit_transaction()  # its marker has an offset too

@@ -20,6 +20,7 @@ from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.topic_metadata import RecreatedTopicError
 from shardpost.settings import Settings
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.transactions import begun_transaction
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EARLIER = NOW - timedelta(days=3)
@@ -258,9 +259,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begin(kafka: MemoryKafka, topic: str) -> Producer:
     """Open a transaction that has one record in partition 0."""
-    writer = clients.transactional_producer(kafka.settings, f"{topic}-writer")
-    writer.init_transactions(10)
-    writer.begin_transaction()
+    writer = begun_transaction(kafka.settings, f"{topic}-writer")
     writer.produce(topic, b"{}", b"open", 0)
     writer.flush(10)
     return writer

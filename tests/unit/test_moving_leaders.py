@@ -57,9 +57,7 @@ def test_a_partition_whose_leader_moves_is_asked_again(
     assert found == {"positions": {0: (0, 0), 1: (0, 1)}}
 
 
-def test_an_answer_without_an_offset_is_no_end(
-    at: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_offset_is_no_end(at: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(at, Outgoing("positions", b"1", None, [], 0))
     refuse_first(monkeypatch, None, None)
     found = offsets.watermarks(at, {"positions": 1}, committed=False)

@@ -27,7 +27,7 @@ from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import at_step, killing
 from tests.support.histories import arrow, overwrite, rejected_row, snapshot
 from tests.support.how_far import some, up_to
 from tests.support.letter_world import header
@@ -215,8 +215,7 @@ def test_killed_at_any_step_each_letter_is_sent_once(
 ) -> None:
     world.begin({1}, {1, 2, 3})
     at: Callable[..., None] = at_step(monkeypatch, run, swap, rewritten_files)
-    at(step, killed)
-    with pytest.raises(Killed):
+    with killing(at, step):
         world.do(Action.SWAP)
     world.do(Action.SWAP)
     number = snapshots.current(world.settings).number

@@ -23,7 +23,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import erase_old_audiences
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import at_step, killing
 from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
@@ -107,8 +107,7 @@ def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -
 def test_killed_at_any_step_and_run_again_it_is_erased(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
-    at_step(monkeypatch, week_retention)(killed_at, killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, week_retention), killed_at):
         erase_old_audiences(at, NOW)
     assert others_are_complete(at)
     erase_old_audiences(at, NOW)

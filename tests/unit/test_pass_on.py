@@ -26,6 +26,7 @@ from shardpost.spark.submit import submit
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
 from tests.support.letter_world import committed
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.transactions import begun_transaction
 
 KAFKA = {"partitions": SHARDS}
 
@@ -58,9 +59,7 @@ def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
 ) -> None:
     monkeypatch.setattr(reading, "STABLE_SECONDS", 0.0)
     before = commit_snapshot(kafka)
-    writer = clients.transactional_producer(kafka.settings, "writer")
-    writer.init_transactions(10)
-    writer.begin_transaction()
+    writer = begun_transaction(kafka.settings, "writer")
     writer.produce("clients", b"{}", b"1", 1)
     clients.producer(kafka.settings).produce("clients", None, b"2", 1)
     code, result = submit(kafka.settings, COMPACT_POSITIONS)

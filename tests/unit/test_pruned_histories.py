@@ -23,7 +23,7 @@ from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import at_step, killing
 from tests.support.command_line import CommandLineHere
 from tests.support.histories import (
     START,
@@ -172,8 +172,7 @@ def test_killed_at_any_step_all_is_there_and_the_next_run_goes_on(
     world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     before = keys(world)
-    at_step(monkeypatch, rewritten_files, table_commits)(killed_at, killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, rewritten_files, table_commits), killed_at):
         pruned(world.settings, hour(5))
     assert keys(world) == before
     assert held(world, hour(2)) == holders_of(world.history, hour(2))

@@ -20,6 +20,7 @@ from tests.support.committed_snapshot import SHARDS, configure, held, limit, pub
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.log import PartitionLog
+from tests.support.transactions import begun_transaction
 
 KAFKA = {"partitions": SHARDS}
 
@@ -187,9 +188,7 @@ def test_what_another_program_wrote_is_put_right_once(
 def test_what_was_aborted_is_nobodys_record(kafka: MemoryKafka) -> None:
     view = held(kafka, 1, many())
     publish(kafka.settings, view)
-    sender = clients.transactional_producer(kafka.settings, "other")
-    sender.init_transactions()
-    sender.begin_transaction()
+    sender = begun_transaction(kafka.settings, "other")
     sender.produce(kafka.settings.topic("share-holders"), b"{", b"a", 0)
     sender.flush(5)
     sender.abort_transaction()
@@ -200,9 +199,7 @@ def test_an_open_transaction_of_another_program_is_noticed_when_it_commits(
     kafka: MemoryKafka,
 ) -> None:
     publish(kafka.settings, held(kafka, 1, many()))
-    sender = clients.transactional_producer(kafka.settings, "other")
-    sender.init_transactions()
-    sender.begin_transaction()
+    sender = begun_transaction(kafka.settings, "other")
     shard = partition_of("client3", SHARDS)
     sender.produce(kafka.settings.topic("share-holders"), b"{}", b"gone", shard)
     sender.flush(5)

@@ -20,7 +20,7 @@ from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from tests.support import decisions
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import at_step, killing
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, published, records
 from tests.support.histories import overwrite
 from tests.support.memory_kafka import MemoryKafka
@@ -87,8 +87,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]],
 def test_a_swap_that_was_killed_after_its_commit_is_ended_by_its_repetition(
     kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str
 ) -> None:
-    at(step, killed)
-    with pytest.raises(Killed):
+    with killing(at, step):
         done(kafka.settings, Action.SWAP)
     assert snapshots.current(kafka.settings).number == 3
     assert len(on_record(kafka.settings)) == (step == "publish the difference")
@@ -141,8 +140,7 @@ def test_a_swap_that_was_agreed_to_is_not_done_again_after_a_rollback(
 def test_a_swap_that_was_killed_after_its_commit_is_on_record_by_the_rollback(
     kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str
 ) -> None:
-    at(step, killed)
-    with pytest.raises(Killed):
+    with killing(at, step):
         done(kafka.settings, Action.SWAP)
     assert done(kafka.settings, Action.ROLLBACK)["committed"] == 4
     assert on_record(kafka.settings) == [
@@ -161,8 +159,7 @@ def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
         done(kafka.settings, Action.SWAP)
         first, other, compared = other, first, {}
     recorded = on_record(kafka.settings)
-    at(step, killed)
-    with pytest.raises(Killed):
+    with killing(at, step):
         done(kafka.settings, first, **compared)
     newest = snapshots.current(kafka.settings)
     expected = Standing.IN_USE if was_swapped else Standing.READY
@@ -199,8 +196,7 @@ def test_only_lists_that_differ_are_published_where_the_last_snapshots_changed_n
 def test_a_drop_is_on_record_once_with_who_and_why(
     kafka: MemoryKafka, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_step(monkeypatch, drop)("drop on record", killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, drop), "drop on record"):
         give_up(kafka.settings, "anna", "a typo")
     assert store.require_current(kafka.settings) == rebuild
     give_up(kafka.settings, "anna", "a typo")

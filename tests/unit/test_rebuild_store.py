@@ -18,7 +18,7 @@ from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark import job_spec
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import at_step, killing
 from tests.support.histories import Batch, overwrite, put, snapshot, write
 
 TABLES = ("positions", "share_holders")
@@ -104,8 +104,7 @@ def test_a_removal_that_was_broken_off_is_finished_by_the_next(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built(settings)
-    at_step(monkeypatch, drop)("dropped", killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, drop), "dropped"):
         drop.drop(settings)
     assert store.current(settings) is None
     assert {*drop.remove_unnamed(settings)} == {"positions.2", "share_holders.2"}

@@ -22,7 +22,7 @@ from shardpost.watch.model.conditions import (
     disk_full,
 )
 from shardpost.watch.watch import Sources, look, open_metrics, watch_once
-from tests.support.at_step import Killed, at_step, killed
+from tests.support.at_step import at_step, killing
 from tests.support.open_metrics import metric_families
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -137,8 +137,7 @@ def test_killed_at_any_step_everything_is_told_by_the_next_run(
     settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     world.age = 200
-    at_step(monkeypatch, module)(at, killed)
-    with pytest.raises(Killed):
+    with killing(at_step(monkeypatch, module), at):
         watch_once(settings, T0, world.sources)
     assert titles(settings, world, T0 + QUARTER) == ["firing (risk) snapshot-age"]
     assert titles(settings, world, T0 + 2 * QUARTER) == []

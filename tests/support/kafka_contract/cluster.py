@@ -17,6 +17,7 @@ from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
 from tests.support.recreated_topic import recreate_topic
+from tests.support.transactions import begun_transaction
 
 Keys = list[tuple[bytes | None, bytes | None]]
 
@@ -73,9 +74,7 @@ class Cluster:
     ) -> Iterator[Producer]:
         """Give a stranger's transaction that has written one record to each partition."""
         id_ = transactional_id or f"stranger-{partitions[0].topic}"
-        stranger = clients.transactional_producer(self.settings, id_)
-        stranger.init_transactions(20)
-        stranger.begin_transaction()
+        stranger = begun_transaction(self.settings, id_)
         for partition in partitions:
             stranger.produce(partition.topic, b"open", b"stranger", partition.partition)
         stranger.flush(20)
