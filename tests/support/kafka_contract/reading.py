@@ -20,6 +20,7 @@ from shardpost.kafka.offsets import (
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
+from tests.support.job_process import wait_for
 from tests.support.kafka_contract.cluster import Cluster, record
 
 
@@ -189,7 +190,8 @@ class WatermarksContract:
             assert watermarks_of(cluster.settings, topic, committed=True) == (0, 1)
             assert watermarks_of(cluster.settings, topic, committed=False) == (0, 3)
             stranger.abort_transaction(20)
-        assert watermarks_of(cluster.settings, topic, committed=True) == (0, 4)
+        at = cluster.settings  # the broker writes the marker after it has answered
+        wait_for(lambda: watermarks_of(at, topic, committed=True) == (0, 4), "the marker")
 
     def test_a_topic_that_does_not_exist_is_named(self, cluster: Cluster) -> None:
         with pytest.raises(ShardpostError, match="has no topic nowhere"):
