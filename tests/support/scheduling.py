@@ -44,6 +44,23 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Forget a process that ended. If it crashed, return in which test; others get the rest.
+
+        xdist's own gives others again what was finished, and waits for ever for these to end.
+        """
+        work = self.assigned_work.pop(node)
+        left = [test for tests in work.values() for test, is_done in tests.items() if not is_done]
+        if not left:
+            return None
+        work[self._split_scope(left[0])][left[0]] = True
+        self.workqueue.update(
+            {one: tests for one, tests in work.items() if not all(tests.values())}
+        )
+        for other in self.nodes:
+            self._reschedule(other)
+        return left[0]
+
     def _split_scope(self, nodeid: str) -> str:
         """Return the name of a test's group; a group is never split."""
         shared = [tier for tier in TOGETHER if nodeid.startswith(tier)]
