@@ -53,13 +53,14 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         left = [test for tests in work.values() for test, is_done in tests.items() if not is_done]
         if not left:
             return None
-        work[self._split_scope(left[0])][left[0]] = True
+        crashed: str = left[0]
+        work[self._split_scope(crashed)][crashed] = True
         self.workqueue.update(
             {one: tests for one, tests in work.items() if not all(tests.values())}
         )
         for other in self.nodes:
             self._reschedule(other)
-        return left[0]
+        return crashed
 
     def _split_scope(self, nodeid: str) -> str:
         """Return the name of a test's group; a group is never split."""
