@@ -77,13 +77,14 @@ def test_one_replica_and_an_unclean_election_are_found_and_apply_mends_what_it_m
 def test_a_broker_that_is_away_is_found_and_forgotten_when_it_is_back(
     cluster: ThreeBrokers,
 ) -> None:
+    commit_offsets(cluster.settings, "somebody", {"positions": {0: 0}})
+    wait_for(lambda: said(cluster) == [], "all replicas of Kafka's own topics")
     cluster.stop(3)
     try:
-        wait_for(lambda: bool(said(cluster)), "the finding")
+        ours = {"positions", "__consumer_offsets"}
+        wait_for(lambda: ours <= {one.topic for one in found(cluster)}, "the findings")
         away = found(cluster)
         assert {(one.severity, one.rule) for one in away} == {("risk", "under-replicated")}
-        ours = {one.topic for one in away}
-        assert {"positions", "__consumer_offsets"} <= ours
         assert {one.fix for one in away} == {"start broker 3"}
         configure_topic(cluster.settings, "clients", {"min.insync.replicas": "3"})
         wait_for(
