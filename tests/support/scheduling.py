@@ -14,7 +14,7 @@ from xdist.workermanage import WorkerController
 T = TypeVar("T")
 
 # Tests that share what takes longer to set up than most of them take: they stay in one process.
-TOGETHER = ("tests/e2e/", "tests/dags/")
+TOGETHER = ("tests/e2e/", "tests/dags/", "tests/broker/test_three_brokers.py")
 # It has a stack of its own.
 ALONE = "tests/e2e/test_demo.py"
 
