@@ -19,7 +19,6 @@ from shardpost.embedded import broker, daemons
 from shardpost.embedded.daemons import stat_of
 from shardpost.kafka.clients import admin, producer
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.groups import await_coordinators
 from shardpost.kafka.offsets import watermarks
 from shardpost.settings import Settings, load
 from shardpost.topics.creation import apply_topics
@@ -82,7 +81,6 @@ def create(settings: Settings, topics: Mapping[str, Mapping[str, str]]) -> None:
 def commit(settings: Settings, *commits: tuple[str, TopicPartition, int]) -> None:
     """Commit offsets for groups that have no member, as soon as their coordinator is ready."""
     client = admin(settings)
-    await_coordinators(client, 60)  # librdkafka dies of one that is not ready
     deadline = time.monotonic() + 60
     left = list(commits)
     while left:

@@ -90,8 +90,8 @@ def three_brokers(home: Path, **given: object) -> Iterator[ThreeBrokers]:
         found.await_brokers(len(NUMBERS))
         yield found
     finally:
-        # A client whose last answers never came is ended by an assertion of its library when the
-        # brokers go (librdkafka's issue 4605): it goes first.
+        # Clients go first: librdkafka can abort the process (its issue 4605) when brokers end
+        # that have not answered for a group's coordinator.
         forget_admins()
         for daemon in brokers.values():
             daemon.stop(KILL_SECONDS)  # what they hold is of no use any more
