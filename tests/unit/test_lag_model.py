@@ -76,8 +76,10 @@ def test_a_note_is_no_position_and_loses_nothing_but_itself() -> None:
 def test_only_groups_that_we_name_are_notes_of_ours() -> None:
     tables = str(uuid.uuid4())
     assert all(map(is_note, (PUBLISH_GROUP, group_of(tables))))
-    others = ("shardpost-publisher", "shardpost-publish-2", "my-shardpost-publish", GROUP)
-    others += (f"{GROUP}-", group_of("orders"), group_of(f"{tables}-2"), f"{PUBLISH_GROUP}\n")
+    others = (
+        *("shardpost-publisher", "shardpost-publish-2", "my-shardpost-publish", GROUP),
+        *(f"{GROUP}-", group_of("orders"), group_of(f"{tables}-2"), f"{PUBLISH_GROUP}\n"),
+    )
     assert not any(map(is_note, others))
 
 
