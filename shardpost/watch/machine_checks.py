@@ -202,4 +202,4 @@ def check_lock(path: Path, pid: int, now: datetime) -> DoctorFinding:
     if since and now - since > HELD_FOR_LONG:
         cure = f"see what it does (ps -p {pid} -o args), and if it is stuck: kill {pid}"
         return warning(name, found, f"at most {duration_text(HELD_FOR_LONG)}", cure)
-    return ok(name, found)
+    return ok(name, found) if since else unknown(name, f"{found}, it is not known since when")

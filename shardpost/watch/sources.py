@@ -31,8 +31,9 @@ from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Found
 from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.limits import too_many, totals
+from shardpost.weekly_email.limits import too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 
@@ -217,8 +218,19 @@ def _look_at_week(found: Found, settings: Settings, frozen: FrozenWeek, partitio
         named = ", ".join([*unknown[:MOST_NAMED], *(["…"] if len(unknown) > MOST_NAMED else [])])
         text = f"it is not known whether {len(unknown)} clients got the e-mail: {named}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), text))
+    _look_at_late(found, settings, frozen)
     for reason in too_many(settings, week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason))
+
+
+def _look_at_late(found: Found, settings: Settings, frozen: FrozenWeek) -> None:
+    """Measure whom records concern that came after the freeze, where that is known."""
+    late = find_late(settings, frozen)
+    if late is None:
+        return
+    found.measure("emails_late", late.count, week=frozen.week)
+    if reason := why_too_late(settings, frozen, late):
+        found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason))
 
 
 def look_at_runs(settings: Settings, now: datetime) -> Found:
