@@ -42,11 +42,12 @@ def watch() -> dict[str, Any]:
     watched = watch_once(load(), datetime.now(UTC))
     for condition in watched.found.conditions:
         log.warning(condition.line())
-    for alert in watched.alerts:
-        log.info("%s: %s", "reported" if watched.is_reported else "not reported yet", alert.title())
-    for delivery in watched.deliveries:
+    telling = watched.telling
+    for alert in telling.alerts:
+        log.info("%s: %s", "reported" if telling.is_reported else "not reported yet", alert.title())
+    for delivery in telling.deliveries:
         log.info("alert channel %s", delivery)
-    return {"values": len(watched.found.measures), "alerts": len(watched.alerts)}
+    return {"values": len(watched.found.measures), "alerts": len(telling.alerts)}
 
 
 @dag(

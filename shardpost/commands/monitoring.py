@@ -60,9 +60,9 @@ def test_command(as_json: bool) -> int:
     from shardpost.alerts.channels import channels, send_all
     from shardpost.alerts.model.alert import Message
 
-    found = channels(load())
     text = f"This is a test, sent at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC. Nothing is wrong."
-    deliveries = send_all(found, Message("Shardpost: test alert", text, is_good=True))
+    message = Message("Shardpost: test alert", text, is_good=True)
+    deliveries = send_all(dict.fromkeys(channels(load()), message))
     print_document(
         [vars(one) for one in deliveries],
         lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL,

@@ -183,5 +183,5 @@ def test_the_watch_measures_kafka_itself_and_its_readers(ready: Settings) -> Non
     assert "not-measured" not in found
     assert values(watched.found, "audit_findings")["risk"] >= 1
     again = watch_once(ready, datetime.now(UTC))
-    told = {one.condition.rule for one in again.alerts if one.state is AlertState.FIRING}
+    told = {one.condition.rule for one in again.telling.alerts if one.state is AlertState.FIRING}
     assert "few-brokers" not in told

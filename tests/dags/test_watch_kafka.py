@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from shardpost.alerts.channels import Delivery
 from shardpost.alerts.model.alert import Alert, AlertState
+from shardpost.alerts.telling import Telling
 from shardpost.settings import Settings, loading
 from shardpost.watch import watch as module
 from shardpost.watch.model.conditions import SNAPSHOT_AGE, Found
@@ -30,7 +31,7 @@ def test_a_run_that_finds_something_is_a_success(dag: Any, monkeypatch: pytest.M
         found.measure("snapshot_number", 7)
         found.conditions.append(SNAPSHOT_AGE.broken("", "too old"))
         alert = Alert(AlertState.FIRING, found.conditions[0], now)
-        return module.Watched(found, [alert], [Delivery("1: JSON", "it is down")])
+        return module.Watched(found, Telling([alert], [Delivery("1: JSON", "it is down")]))
 
     monkeypatch.setattr(module, "watch_once", watch)
     run = dag.test()
