@@ -33,6 +33,7 @@ SOURCES: Sources = {
     "kafka": sources.look_at_kafka,
     sources.LAG: sources.look_at_lag,
     "snapshot": sources.look_at_snapshot,
+    "share-holders": sources.look_at_share_holders,
     "letters": sources.look_at_letters,
     "emails": sources.look_at_emails,
     "runs": sources.look_at_runs,
