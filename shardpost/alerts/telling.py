@@ -107,17 +107,16 @@ class _Round:
     def _send(self, channels: Sequence[Channel]) -> list[Delivery]:
         """Send to alerts.log, and through these channels; note what they took."""
         if due := self._due(LOG):
-            append(self._settings, self._message(due).body)
-            self._taken(LOG)
-        messages = {
-            channel: self._message(due) for channel in channels if (due := self._to(channel))
-        }
-        deliveries = send_all(messages)
-        for delivery in deliveries:
+            whole = message_of(due, self._settings.runbook, most=len(due))
+            append(self._settings, whole.body)
+            self._taken(LOG, due)
+        due_to = {channel: due for channel in channels if (due := self._to(channel))}
+        deliveries = send_all({channel: self._message(due) for channel, due in due_to.items()})
+        for (channel, due), delivery in zip(due_to.items(), deliveries, strict=True):
             if delivery.problem:
                 log.warning("alert channel %s", delivery)
             else:
-                self._taken(delivery.channel)
+                self._taken(channel.name, due)
         return deliveries
 
     def _due(self, channel: str) -> list[Alert]:
@@ -129,10 +128,11 @@ class _Round:
         alerts = (alert for name in names for alert in self._due(name))
         return list({(alert.state, alert.condition.key): alert for alert in alerts}.values())
 
-    def _taken(self, channel: str) -> None:
-        now = self._now
+    def _taken(self, channel: str, alerts: Iterable[Alert]) -> None:
+        keys = {alert.condition.key for alert in alerts}
         self.firing = [
-            one.taken(channel, now) if one.due(channel, now) else one for one in self.firing
+            one.taken(channel, self._now) if one.condition.key in keys else one
+            for one in self.firing
         ]
 
     def _note_channels(self, deliveries: Iterable[Delivery]) -> None:
@@ -144,9 +144,7 @@ class _Round:
                 found = channel_down(delivery)
                 known[key] = known.get(key, Firing(found, self._now)).found(found, self._now)
             elif key in known:
-                told = known[key].told.items()
-                others = {name: one for name, one in told if name != delivery.channel}
-                known[key] = replace(known[key].ended(self._now), told=others)
+                known[key] = known[key].ended(self._now)
         self.firing = list(known.values())
 
     def _to(self, channel: Channel) -> list[Alert]:

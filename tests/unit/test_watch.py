@@ -28,6 +28,7 @@ from shardpost.watch.model.conditions import (
 )
 from shardpost.watch.watch import Sources, look, open_metrics, watch_once
 from tests.support.at_step import at_step, killing
+from tests.support.command_line import CommandLineHere
 from tests.support.open_metrics import metric_families
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -217,6 +218,39 @@ def test_where_the_table_cannot_be_used_all_channels_are_told(
     Path(path_of(settings, ALERTS)).parent.touch()  # a file where the folder of the tables would be
     telling.report(settings, FAILED, T0)
     assert channels.taken["1: A"] == ["firing (risk) task-failed of d t"]
+
+
+def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shardpost = CommandLineHere({"SHARDPOST_HOME": str(settings.home)})
+    assert shardpost("alerts", "list") == "nothing is firing\n"
+    channels = Channels(monkeypatch, "1: A", "2: B")
+    channels.down = {"2: B"}
+    world.parked = ["positions"]
+    now = datetime.now(UTC)
+    watch_once(settings, now - 2 * HOUR, world.sources)
+    listed = {one["key"]: one for one in shardpost.json("alerts", "list")}
+    assert listed.keys() == {"letters-parked:positions", "alert-channel-down:2: B"}
+    assert listed["letters-parked:positions"]["told"].keys() == {"alerts.log", "1: A"}
+    wrong = shardpost.run("alerts", "silence", "letters-parked", "--for", "2h", "--why", "x")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "letters-parked:positions" in wrong.stderr
+    silence = ("alerts", "silence", "letters-parked:positions", "--for")
+    shardpost(*silence, "2h", "--why", "we know")
+    text = shardpost("alerts", "list")
+    assert "letters-parked:positions  (risk) since" in text
+    assert "told: alerts.log, 1: A\n" in text
+    assert text.rstrip().endswith(": we know")
+    channels.down = set()
+    watch_once(settings, now + HOUR, world.sources)
+    of_itself = "(risk) alert-channel-down of 2: B"
+    assert channels.taken["2: B"] == [f"firing {of_itself}", f"resolved {of_itself}"]
+    assert shardpost.run(*silence, "2y", "--why", "x").returncode == 2
+    world.parked = []
+    watch_once(settings, now + HOUR, world.sources)
+    assert channels.taken["1: A"][-1] == "resolved (risk) letters-parked of positions"
+    assert channels.taken["2: B"][2:] == []
 
 
 def test_a_table_of_an_earlier_release_gets_the_columns_that_it_lacks(settings: Settings) -> None:

@@ -113,7 +113,7 @@ class Message:
 MOST_IN_FULL = 20
 
 
-def message_of(alerts: Sequence[Alert], runbook: str) -> Message:
+def message_of(alerts: Sequence[Alert], runbook: str, most: int = MOST_IN_FULL) -> Message:
     """Return one message of several alerts, the worst first; ValueError for none."""
     if not alerts:
         raise ValueError("expected alerts, found none")
@@ -124,8 +124,8 @@ def message_of(alerts: Sequence[Alert], runbook: str) -> Message:
         if (number := sum(alert.state is state for alert in alerts))
     ]
     title = ordered[0].title() if len(ordered) == 1 else ", ".join(counts)
-    body = "\n\n".join(alert.body(runbook) for alert in ordered[:MOST_IN_FULL])
-    if others := ordered[MOST_IN_FULL:]:
+    body = "\n\n".join(alert.body(runbook) for alert in ordered[:most])
+    if others := ordered[most:]:
         body += f"\n\nand {len(others)} more: `shardpost alerts list` has all that is firing"
     is_good = all(alert.state is AlertState.RESOLVED for alert in alerts)
     return Message(f"Shardpost: {title}", body, is_good)
