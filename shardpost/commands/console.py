@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 import click
 
 from shardpost.errors import UsageError, one_line
-from shardpost.instants import parse_instant
+from shardpost.instants import parse_duration, parse_instant
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -48,6 +48,7 @@ def _utf8(text: str) -> str:
 
 KEY = Parsed("key", _utf8)
 INSTANT = Parsed("time", parse_instant)  # ISO 8601; UTC if it has no time zone
+DURATION = Parsed("duration", parse_duration)
 
 
 def person() -> str:
@@ -70,7 +71,8 @@ def who(by: str | None) -> str:
 BY = click.option("--by", metavar="NAME", help="Who does this; by default the user's login name.")
 
 
-def _given(_: click.Context, __: click.Parameter, reason: str) -> str:
+def given_reason(_: click.Context, __: click.Parameter, reason: str) -> str:
+    """Return a reason that is not empty, of an option."""
     if not reason.strip():
         raise UsageError("--why: expected a reason, found none")
     return reason
@@ -81,7 +83,7 @@ NEEDED_WHY = click.option(
     "--why",
     required=True,
     type=KEY,
-    callback=_given,
+    callback=given_reason,
     metavar="TEXT",
     help="Reason; recorded on `decisions`.",
 )

@@ -70,6 +70,15 @@ def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
     return open_table(settings, table)
 
 
+def add_columns(settings: Settings, table: Table) -> None:
+    """Add the columns that a table of an earlier release lacks: null in its rows."""
+    found = opened(settings, table)
+    known = {field.name for field in found.schema().fields}
+    declared = Schema.from_arrow(arrow_schema(table)).fields
+    if missing := [field for field in declared if field.name not in known]:
+        found.alter.add_columns(missing)
+
+
 def retrying(table: Table, write: Callable[[], T], most: int = MOST_CONFLICTS) -> T:
     """Return what `write` returns; after up to so many conflicts with other writers, try again."""
     for _ in range(most):

@@ -159,6 +159,7 @@ class Settings(BaseModel):
     watch_snapshot_age: Seconds = 3600
     watch_letter_age: Seconds = 3600
     watch_run_age: Seconds = 86_400
+    watch_email_hours: Annotated[float, Field(gt=0, le=10_000)] = 24
     watch_days: Days = 90
     metrics_token: str | None = Field(None, repr=False)
     runbook: str = "docs/runbook.md#"

@@ -25,6 +25,7 @@ CHECKS: dict[str, Check] = {
     "locks": machine_checks.check_locks,
     "kafka": kafka_checks.check_kafka,
     "clock": machine_checks.check_clock,
+    "alerts": table_checks.check_alerts,
     "snapshot": table_checks.check_snapshot,
     "rebuild": table_checks.check_rebuild,
     "mail server": stack_checks.check_mail_server,
