@@ -6,6 +6,7 @@ What is given as a source is made absolute and looked at before anything is star
 from pathlib import Path
 
 from shardpost.errors import UsageError
+from shardpost.position_import.list_files import files_of
 from shardpost.position_import.model.source import (
     JDBC,
     FileSource,
@@ -19,9 +20,7 @@ from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import JobSpec
 
-# Spark takes these in a path as a pattern, and leaves out files whose names begin so.
-_PATTERNS = "*?[]{}\\"
-_LEFT_OUT = ("_", ".")
+FILE = "file://"
 
 
 def find_source(
@@ -34,11 +33,13 @@ def find_source(
         raise UsageError("--table and --query are for a JDBC URL")
     if not text.strip():
         raise UsageError("expected a file, a folder or a JDBC URL, found nothing")
-    if "://" in text and not text.startswith("file://"):
-        return FileSource(text, _format(text, [text], format_))
-    path = Path(text.removeprefix("file://")).expanduser().absolute()
-    _require_readable(path)
-    return FileSource(str(path), _format(str(path), _names(path), format_))
+    if "://" in text.removeprefix(FILE):
+        raise UsageError(
+            f"{text}: expected a file or a folder of this machine, or a JDBC URL: nothing else is"
+            " tested; copy the list here"
+        )
+    path = Path(text.removeprefix(FILE)).expanduser().absolute()
+    return FileSource(str(path), _format(path, files_of(path), format_))
 
 
 def _with_driver(source: JdbcSource) -> JdbcSource:
@@ -52,29 +53,10 @@ def _with_driver(source: JdbcSource) -> JdbcSource:
     return source
 
 
-def _require_readable(path: Path) -> None:
-    if not path.exists():
-        raise UsageError(f"{path}: no such file or folder")
-    if wrong := set(_PATTERNS) & set(str(path)):
-        raise UsageError(f"{path}: Spark takes {min(wrong)!r} as a pattern: rename it")
-    if path.name.startswith(_LEFT_OUT):
-        raise UsageError(f"{path}: Spark leaves out names that begin with _ or a dot: rename it")
-
-
-def _names(path: Path) -> list[str]:
-    """Return the names of the files that Spark will read."""
-    if not path.is_dir():
-        return [path.name]
-    found = [one.name for one in sorted(path.iterdir()) if not one.name.startswith(_LEFT_OUT)]
-    if not found:
-        raise UsageError(f"{path}: expected files in this folder, found none")
-    return found
-
-
-def _format(where: str, names: list[str], given: str | None) -> Format:
+def _format(where: Path, files: list[Path], given: str | None) -> Format:
     if given:
         return Format(given)
-    found = {format_of(name) for name in names}
+    found = {format_of(path.name) for path in files}
     if len(found) == 1 and (only := found.pop()):
         return only
     raise UsageError(

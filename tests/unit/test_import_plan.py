@@ -170,7 +170,7 @@ def test_a_file_and_a_folder_are_made_absolute(
     Path("days/part.csv").touch()
     with pytest.raises(UsageError, match="all of one kind: say --format"):
         find_source("days")
-    assert find_source("s3a://bucket/list", "json") == FileSource("s3a://bucket/list", Format.JSON)
+    assert find_source(f"file://{tmp_path}/list.csv") == find_source("list.csv")
 
 
 @pytest.mark.parametrize("name", ["_list.csv", ".list.csv", "list*.csv", "list.txt", "empty/"])
@@ -188,6 +188,9 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     for text in ("", " ", str(tmp_path / "none.csv")):
         with pytest.raises(UsageError):
             find_source(text)
+    for url in ("s3a://bucket/list.csv", "https://host/list.csv", "hdfs://host/list.csv"):
+        with pytest.raises(UsageError, match="a file or a folder of this machine, or a JDBC URL"):
+            find_source(url, "csv")
     (tmp_path / "list.csv").touch()
     with pytest.raises(UsageError, match="for a JDBC URL"):
         find_source(str(tmp_path / "list.csv"), table="list")

@@ -33,7 +33,7 @@ _SUFFIXES = {
 
 @dataclass(frozen=True)
 class FileSource:
-    """A file, or a folder of files; `location` is an absolute path or a URL that Spark reads."""
+    """A file, or a folder of files of this machine; `location` is an absolute path."""
 
     location: str
     format: Format
