@@ -172,7 +172,7 @@ class Settings(BaseModel):
 
     @property
     def tables_root(self) -> str:
-        """Path or URL that holds a folder for each Delta table."""
+        """Path that holds a folder for each Delta table."""
         return (self.tables or str(self.home / "tables")).rstrip("/")
 
     @property

@@ -105,11 +105,7 @@ def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
     """
     home = _existing_folder(settings.home)
     yield check_folder("home", settings.home, shutil.disk_usage(home).free)
-    root = settings.tables_root
-    if "://" in root:
-        yield unknown("tables", f"{root}: the space of an object store is not known")
-        return
-    tables = Path(root)
+    tables = Path(settings.tables_root)
     if settings.tables is not None:
         yield check_folder("tables", tables, shutil.disk_usage(_existing_folder(tables)).free)
 

@@ -57,7 +57,7 @@ WRONG = {
     "RETRY_CAP": ["30"],
     "SNAPSHOT_DAYS": ["9999999999"],
     "DRIVER_MEMORY": ["much", "100m"],
-    "SPARK_MASTER": ["local[0]", "spark:host"],
+    "SPARK_MASTER": ["local[0]", "spark:host", "mesos://host:5050"],
     "WEEKLY_FIRST": ["2026-W60"],
     "COUNTRY": ["US "],
     "ON_UNKNOWN": ["guess"],
@@ -96,8 +96,7 @@ def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> 
         {"SMTP_HOST": "mail.bank.com", "SMTP_PORT": "8080", "SMTP_TLS": "tls"},
         {"UNSUBSCRIBE_URL": "https://bank.com:8443/u?c={client}&w={week}"},
         {"MAIL_FROM": '"Bank, weekly" <news@bank.com>'},
-        {"TABLES": "s3a://bucket/tables", "COUNTRY": "GB"},
-        {"TABLES": "file:///data/tables"},
+        {"TABLES": "/data/tables", "COUNTRY": "GB"},
         {"SPARK_MASTER": "local[2]"},
         {"SPARK_MASTER": "spark://one:7077,two:7077"},
         {"SPARK_MASTER": "k8s://https://cluster:443"},
@@ -114,6 +113,17 @@ def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> 
 def test_a_right_setting_is_accepted(given: dict[str, str]) -> None:
     read = load({f"SHARDPOST_{name}": value for name, value in given.items()})
     assert {name: str(getattr(read, name.lower())) for name in given} == given
+
+
+def test_tables_are_at_a_path_or_a_file_url() -> None:
+    assert load({"SHARDPOST_TABLES": "file:///data/tables"}).tables_root == "/data/tables"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "hdfs", "nfs"])
+def test_a_store_that_no_test_has_run_on_is_refused(scheme: str) -> None:
+    for name in ("TABLES", "HOME", "TOPICS_FILE"):
+        with pytest.raises(UsageError, match=f"SHARDPOST_{name}=.*expected a path of this machine"):
+            load({f"SHARDPOST_{name}": f"{scheme}://bucket/shardpost"})
 
 
 def test_all_wrong_settings_are_named_at_once() -> None:

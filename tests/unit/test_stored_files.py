@@ -6,7 +6,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 
 from shardpost.delta import rewritten_files as module
 from shardpost.delta.query import path_of
@@ -33,12 +32,7 @@ def nothing(_path: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("is_local", [True, False])
-def test_the_log_and_the_data_are_all_that_is_stored(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, is_local: bool
-) -> None:
-    if not is_local:
-        monkeypatch.setattr(fs, "LocalFileSystem", fs.S3FileSystem)
+def test_the_log_and_the_data_are_all_that_is_stored(settings: Settings) -> None:
     log, data = log_files(settings, TABLE), data_files(settings, TABLE, nothing)
     assert {file.path for file in log} == {*LOG}
     assert {file.path: file.size for file in data} == {DATA[0]: 0, DATA[1]: 1, DATA[2]: 2} | {
