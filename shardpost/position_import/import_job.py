@@ -27,7 +27,7 @@ def find_source(
     text: str, format_: str | None = None, table: str | None = None, query: str | None = None
 ) -> Source:
     """Return the source that is meant; UsageError if it is none, or no file is there."""
-    if text.startswith(JDBC):
+    if text.lower().startswith(JDBC):
         return _with_driver(jdbc_source(text, table, query))
     if table or query:
         raise UsageError("--table and --query are for a JDBC URL")
@@ -35,8 +35,8 @@ def find_source(
         raise UsageError("expected a file, a folder or a JDBC URL, found nothing")
     if "://" in text.removeprefix(FILE):
         raise UsageError(
-            f"{text}: expected a file or a folder of this machine, or a JDBC URL: nothing else is"
-            " tested; copy the list here"
+            f"{text.partition(':')[0]}://…: expected a file or a folder of this machine, or a JDBC"
+            " URL: nothing else is tested; copy the list here"
         )
     path = Path(text.removeprefix(FILE)).expanduser().absolute()
     return FileSource(str(path), _format(path, files_of(path), format_))

@@ -86,6 +86,7 @@ def web_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or set(text) & set(" \r\n\t"):
         raise ValueError("expected a URL such as https://host:port")
+    _require_no_login(text)
     _check_port(text)
     return text
 
@@ -119,6 +120,7 @@ def unsubscribe_url(text: str) -> str:
     parts = urlsplit(text)
     if not parts.hostname or "{" in parts.netloc:
         raise ValueError("expected a host name without a placeholder")
+    _require_no_login(text)
     _check_port(text)
     return text
 
@@ -172,6 +174,11 @@ def _is_no_folder(path: Path) -> bool:
         return path.exists() and not path.is_dir()
     except OSError:  # whoever opens it says what is wrong
         return False
+
+
+def _require_no_login(url: str) -> None:
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("expected a URL without a login, which would be seen wherever it is named")
 
 
 def _check_port(url: str) -> None:
