@@ -133,8 +133,7 @@ def _migrate(settings: Settings) -> None:
     file = database(settings)
     if is_known and file.exists() and file.stat().st_size:  # SQLite leaves an empty one
         return
-    log = settings.home / "logs" / "airflow-db-migrate.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log = settings.folder("logs") / "airflow-db-migrate.log"
     with log.open("wb") as out:
         done = subprocess.run(
             [str(BIN / "airflow"), "db", "migrate"],
