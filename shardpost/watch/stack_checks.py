@@ -13,7 +13,7 @@ from shardpost.errors import ShardpostError
 from shardpost.run_requests.airflow_api import AirflowApi, log_in
 from shardpost.settings import Settings
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
-from shardpost.weekly_email.smtp_server import connect, error_text, sender_of
+from shardpost.weekly_email.smtp_server import can_be_forged, connect, error_text, sender_of
 from shardpost.wording import duration_text
 
 RESTART = "shardpost down && shardpost up"
@@ -44,7 +44,20 @@ def check_mail_server(settings: Settings, _now: datetime) -> Iterator[DoctorFind
         yield ok("mail settings", f"from {sender_of(settings).address}")
     except ShardpostError as problem:
         yield refused("mail settings", problem)
+    yield from check_unsubscribe_link(settings)
     yield _greeting(settings)
+
+
+def check_unsubscribe_link(settings: Settings) -> Iterator[DoctorFinding]:
+    """Warn of a link to unsubscribe that anybody can make."""
+    if can_be_forged(settings):
+        yield warning(
+            "unsubscribe link",
+            "SHARDPOST_UNSUBSCRIBE_URL names the client, and has no {token}: whoever knows or"
+            " guesses the id of a client unsubscribes it",
+            "a link with {token}, which nobody can make for another client",
+            "set SHARDPOST_UNSUBSCRIBE_SECRET, and put {token} into the URL: docs/weekly-email.md",
+        )
 
 
 def _greeting(settings: Settings) -> DoctorFinding:

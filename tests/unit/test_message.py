@@ -11,6 +11,7 @@ import pytest
 
 from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.errors import UsageError
+from shardpost.unsubscribe import is_genuine
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.member import Member, NotMailed, Recipient, recipient_of
@@ -55,6 +56,12 @@ def compose_input(
     assert isinstance(address, Address)
     positions = held(("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ"))
     return Recipient(client, name, address), positions, DATE
+
+
+def signed(secrets: str, client: str = "client1") -> Mail:
+    url = "https://shardpost.example/unsubscribe?client={client}&token={token}"
+    signing = context(unsubscribe_url=url, secrets=secrets)
+    return compose(signing, *compose_input(client=client))
 
 
 def parsed(found: Mail) -> EmailMessage:
@@ -256,3 +263,17 @@ def test_who_is_not_mailed_has_a_state_and_a_reason(member: Member, state: Deliv
     assert isinstance(found, NotMailed)
     assert found.state is state
     assert found.reason
+
+
+def test_a_signed_link_is_the_same_in_each_copy_and_changes_nothing_else() -> None:
+    first, again = signed("1:a-secret-of-16-characters"), signed("1:a-secret-of-16-characters")
+    rotated = signed("2:another-secret-of-as-many 1:a-secret-of-16-characters")
+    assert first == again
+    assert first.message_id == rotated.message_id == mail().message_id
+    url = parsed(first)["List-Unsubscribe"]
+    assert "?client=client1&token=1." in url
+    assert "?client=client1&token=2." in parsed(rotated)["List-Unsubscribe"]
+    token = url.rpartition("token=")[2].strip("<>")
+    secrets = "1:a-secret-of-16-characters"
+    assert is_genuine(token, "client1", list_id="weekly-holdings", secrets=secrets)
+    assert token not in parsed(signed(secrets, "client2"))["List-Unsubscribe"]
