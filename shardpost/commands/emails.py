@@ -4,7 +4,17 @@ from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, WEEK, print_document, who
+from shardpost.commands.console import (
+    AS_JSON,
+    BY,
+    KEY,
+    NEEDED_WHY,
+    WEEK,
+    YES,
+    confirm,
+    print_document,
+    who,
+)
 from shardpost.commands.email_status import find_week, print_client, print_state, print_week
 from shardpost.errors import COULD_NOT, DONE, UsageError, one_line
 from shardpost.settings import load
@@ -63,6 +73,7 @@ def emails_command(
     help="`sent`: it was delivered. `open`: it was not; the next run mails the client.",
 )
 @NEEDED_WHY
+@YES
 @BY
 @AS_JSON
 def resolve_command(
@@ -87,6 +98,8 @@ def resolve_command(
     decided = Resolution(
         IsoWeek.parse(week), clients, Outcome(outcome), who(by), why, datetime.now(UTC)
     )
+    what = "will be mailed again" if decided.outcome is Outcome.OPEN else "have got it for good"
+    confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")
     shards = resolve(load(), decided)
     rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]
     print_document(
@@ -100,6 +113,7 @@ def resolve_command(
 @emails_command.command("accept-ledger")
 @WEEK
 @NEEDED_WHY
+@YES
 @BY
 def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     """Accept the ledger of a week that lost records, so that the week can be mailed again.
@@ -114,6 +128,7 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     if LedgerGuard(load(), iso_week).is_whole():
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return DONE
+    confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
     accept_ledger(load(), iso_week, who(by), why, datetime.now(UTC))
     click.echo(f"{iso_week}: ledger accepted as it is now; clients it does not list will be mailed")
     return DONE

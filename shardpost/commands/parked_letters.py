@@ -13,6 +13,7 @@ from shardpost.commands.console import (
     BY,
     INSTANT,
     KEY,
+    WHY,
     grouped,
     print_document,
     text_table,
@@ -38,7 +39,7 @@ class ParkedOptions:
     until: datetime | None
     canary: int | None
     rate: float | None
-    why: str | None
+    why: str
     by: str | None
     is_applied: bool
     as_json: bool
@@ -47,15 +48,14 @@ class ParkedOptions:
         self, *, is_redrive: bool, allow_repeated: bool = False, value: bytes | None = None
     ) -> RedriveRequest:
         """Return the request of whoever calls, now; UsageError for one without a reason."""
-        why = self.why or ""
-        if self.is_applied and not why.strip():
+        if self.is_applied and not self.why.strip():
             raise UsageError("--apply needs --why: it is recorded with who decided (--by)")
         ids = frozenset(self.ids)
         return RedriveRequest(
             Selection(ids, self.origin, self.error, self.since, self.until),
             is_redrive,
             who(self.by),
-            why,
+            self.why,
             datetime.now(UTC),
             allow_repeated,
             value,
@@ -84,11 +84,11 @@ PARKED_OPTIONS = (
         metavar="N",
         help="At most N letters a second.",
     ),
-    click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),
-    BY,
     click.option(
         "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
     ),
+    WHY,
+    BY,
     AS_JSON,
 )
 
