@@ -7,6 +7,7 @@ read, or why it would refuse.
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
+from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.kafka.broker_version import broker_version
@@ -85,7 +86,8 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 
 
 def _kafka_unreachable(settings: Settings) -> DoctorFinding:
-    cure = "shardpost up"
+    is_free = port_is_free(settings.kafka_port)
+    cure = "shardpost up" if is_free else "that of `port of kafka`"
     if settings.bootstrap_servers:
         cure = "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
     found = f"no answer from {settings.bootstrap} within {settings.kafka_timeout:g} s"

@@ -20,7 +20,10 @@ RESTART = "shardpost down && shardpost up"
 
 
 def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check the port of each part that Shardpost runs itself."""
+    """Check the port of each part that Shardpost runs itself.
+
+    Whether Airflow is healthy is said by `check_airflow`, once and with one cure.
+    """
     for part in stack.parts(settings):
         name = f"port of {part.name}"
         if daemons.port_is_free(part.port):
@@ -31,7 +34,7 @@ def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
             found = f"{part.port} is in use by {daemons.port_owner(part.port)}"
             cure = f"stop that process, or set {part.setting} to a free port"
             yield error(name, found, "free, or held by the stack of this SHARDPOST_HOME", cure)
-        elif state["state"] == stack.UP:
+        elif state["state"] == stack.UP or part.name == stack.AIRFLOW:
             yield ok(name, f"{part.port} is held by {part.title} of this SHARDPOST_HOME")
         else:
             found = state.get("detail", state["state"])
@@ -66,7 +69,10 @@ def _greeting(settings: Settings) -> DoctorFinding:
         # Without the login: passwords that are tried again and again lock accounts.
         smtp = connect(settings.model_copy(update={"smtp_user": None}))
     except (OSError, smtplib.SMTPException) as problem:
-        cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS" if settings.smtp_host else "shardpost up"
+        cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS"
+        if settings.smtp_host is None:
+            is_free = daemons.port_is_free(settings.smtp_port)
+            cure = "shardpost up" if is_free else "that of `port of smtp`"
         found = f"no greeting from {address}: {error_text(problem)}"
         return error("mail server", found, f"a greeting (TLS: {settings.smtp_tls})", cure)
     with suppress(OSError, smtplib.SMTPException):
@@ -90,7 +96,9 @@ def check_airflow(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
         yield warning("airflow", "down: no scheduled runs", "up", "shardpost up")
         return
     if state["state"] != stack.UP:
-        yield error("airflow", state["state"], "up", "shardpost up")
+        # `up` starts processes that are not running, and leaves alone those that are.
+        cure = "shardpost up" if state["state"].startswith("broken") else RESTART
+        yield error("airflow", state["state"], "up", cure)
         return
     yield ok("airflow", f"up at {state['address']}")
     with log_in(state["address"], state["user"], state["password"], API_SECONDS) as api:

@@ -36,6 +36,14 @@ def fail(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseE
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "cannot write standard output: No sp"),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), "cannot write /x/y: No space"),
+        (
+            OSError(errno.EROFS, os.strerror(errno.EROFS), "/x"),
+            "cannot write /x: Read-only file sys",
+        ),
+        (
+            OSError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
+            "cannot write /x: Permission denied; let",
+        ),
         (OSError(errno.EIO, "broken"), "internal error: OSError: [Errno 5] broken; traceback in /"),
         (KeyboardInterrupt(), "interrupted"),
     ],
