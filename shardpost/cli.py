@@ -82,7 +82,19 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"shardpost.commands.{COMMANDS[cmd_name]}")
         found: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        _keep_first_sentences(found)
         return found
+
+
+LONGEST_SENTENCE = 500
+
+
+def _keep_first_sentences(command: click.Command) -> None:
+    """Let lists of commands wrap the first sentence of each; click cuts it off otherwise."""
+    command.short_help = command.get_short_help_str(LONGEST_SENTENCE)
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            _keep_first_sentences(one)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -131,3 +131,14 @@ def test_help_is_printed_whatever_the_settings_are(
     monkeypatch.setenv("SHARDPOST_KAFKA__FOO", "1")
     assert cli.run(["compact", "--help"]) == 0
     assert "--reconcile" in capsys.readouterr().out
+
+
+def test_lists_of_commands_have_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    ctx = click.Context(cli.root)
+    commands = {name: cli.root.get_command(ctx, name) for name in cli.COMMANDS}
+    groups = [[name] for name, found in commands.items() if isinstance(found, click.Group)]
+    for group in ([], *groups):
+        assert cli.run([*group, "--help"]) == 0
+        listed = capsys.readouterr().out.partition("\nCommands:\n")[2].splitlines()
+        assert listed
+        assert [line for line in listed if line.endswith("...") or len(line) > 80] == []
