@@ -1,6 +1,7 @@
 """`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
     from shardpost.weekly_email.model.email_request import EmailRequest
+
+log = logging.getLogger(__name__)
 
 
 def counts_text(document: Mapping[str, Any]) -> str:
@@ -88,8 +91,12 @@ def email_command(week: str, dry_run: bool, as_json: bool, **options: Any) -> in
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
     mode = Mode.DRY_RUN if dry_run else Mode.SEND
-    request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
-    check(request, load())  # before Java starts, which takes long
+    request, settings = (
+        EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options),
+        load(),
+    )
+    log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
+    check(request, settings)  # before Java starts, which takes long
     return (_dry_run if dry_run else _send)(request, as_json=as_json)
 
 

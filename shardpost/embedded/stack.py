@@ -97,7 +97,11 @@ def down(settings: Settings, *, say: Say) -> None:
     if not settings.home.exists():
         say(NOTHING_UP)
         return
-    with _stack_lock(settings, say):
+    with ExitStack() as held:
+        try:
+            held.enter_context(_stack_lock(settings, say))
+        except OSError as error:  # of a home that cannot be written: nobody else can take it
+            say(f"{error.filename or settings.home}: {error.strerror}: stopping without its lock")
         states = {part: part.service.state(settings)["state"] for part in reversed(_all(settings))}
         for part, state in states.items():
             if state != DOWN:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from shardpost.dead_letters import letter_topics
+from shardpost.dead_letters.foreign_intake import GROUP as INTAKE
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
@@ -27,6 +28,7 @@ from shardpost.lag.model.time_to_loss import assess, unknown
 from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.partition_sizes import SizeLook, with_sizes
 from shardpost.lag.partitions import partitions_now, with_unread
+from shardpost.run_requests.request_topics import GROUP as DISPATCH
 from shardpost.settings import Settings
 
 LETTERS_TABLE = "shardpost-letters-table"
@@ -41,6 +43,14 @@ def is_note(group: str) -> bool:
     Such as share_holders_topic.py and rejected_letters.py name; others may begin like them.
     """
     return _NOTES.fullmatch(group) is not None
+
+
+_OWN_GROUPS = frozenset({*OWN, PUBLISHED, INTAKE, DISPATCH})
+
+
+def is_own(group: str) -> bool:
+    """Tell whether a group is Shardpost's own, and not of a consumer of somebody's."""
+    return group in _OWN_GROUPS or group.startswith(f"{REJECTED}-")
 
 
 def own_positions(

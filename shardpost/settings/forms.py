@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from shardpost.unsubscribe import keys_of
+
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
 LEAST_HEAP_BYTES = 512 << 20
 MOST_LIST_ID = 64
-PLACEHOLDERS = ("client", "week")
+PLACEHOLDERS = ("client", "week", "token")
 
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
 _SERVER = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^:/\s]+):(\d{1,5})")
@@ -111,7 +113,8 @@ def unsubscribe_url(text: str) -> str:
         raise ValueError("expected an https URL (RFC 8058)")
     for name in _PLACEHOLDER.findall(text):
         if name not in PLACEHOLDERS:
-            raise ValueError(f"expected the placeholders {{client}} and {{week}}, found {{{name}}}")
+            known = "{client}, {token} and {week}"
+            raise ValueError(f"expected the placeholders {known}, found {{{name}}}")
     rest = _PLACEHOLDER.sub("", text)
     if set("{}") & set(rest):
         raise ValueError("expected a closing brace for each opening one")
@@ -122,6 +125,12 @@ def unsubscribe_url(text: str) -> str:
         raise ValueError("expected a host name without a placeholder")
     _require_no_login(text)
     _check_port(text)
+    return text
+
+
+def unsubscribe_secrets(text: str) -> str:
+    """Check the secrets of the tokens in unsubscribe links: `ID:SECRET`, separated by blanks."""
+    keys_of(text)
     return text
 
 

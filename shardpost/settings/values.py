@@ -130,6 +130,9 @@ class Settings(BaseModel):
     smtp_block_timeout: Seconds = 180
     smtp_end_timeout: Seconds = 600
     mail_from: Annotated[str, AfterValidator(forms.sender)] = DEFAULT_SENDER
+    unsubscribe_secret: Annotated[str, AfterValidator(forms.unsubscribe_secrets)] | None = Field(
+        None, repr=False
+    )
     unsubscribe_url: Annotated[str, AfterValidator(forms.unsubscribe_url)] = (
         "https://shardpost.example/unsubscribe?client={client}"
     )
@@ -205,6 +208,7 @@ class Settings(BaseModel):
     _check_needs = field_validator("*")(combinations.require_what_it_needs)
     _check_topics = field_validator(*combinations.TOPIC_FIELDS)(combinations.require_own_topic)
     _check_ports = field_validator(*combinations.PORTS)(combinations.require_other_port)
+    _check_token = field_validator("unsubscribe_url")(combinations.require_secret_of_token)
     _check_retry_cap = field_validator("retry_cap")(combinations.require_longer_cap)
 
     @field_validator("retry_origins")

@@ -283,6 +283,34 @@ def test_a_password_is_not_shown() -> None:
     assert "secret" not in str(found.value)
 
 
+SECRET = "a-secret-of-16-characters"  # noqa: S105 - of no installation
+TOKEN_URL = {"SHARDPOST_UNSUBSCRIBE_URL": "https://bank.com/{client}/{token}"}
+
+
+def test_a_link_with_a_token_requires_a_secret() -> None:
+    assert load(TOKEN_URL | {"SHARDPOST_UNSUBSCRIBE_SECRET": SECRET}).unsubscribe_secret == SECRET
+    with pytest.raises(UsageError, match=r"requires SHARDPOST_UNSUBSCRIBE_SECRET, by which \{tok"):
+        load(TOKEN_URL)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "said"),
+    [
+        ("short", "number 1: expected a secret of at least 16 characters"),
+        (f"1:{SECRET} 2:short", "number 2: expected a secret of at least"),
+        (f":{SECRET}", "number 1: expected ID:SECRET"),
+        (f"a b:{SECRET}", "number 1: expected a secret"),
+        (f"1:{SECRET} {SECRET}", "expected ID:SECRET, each with another id"),
+        (" ", "expected ID:SECRET, found none"),
+    ],
+)
+def test_wrong_secrets_of_links_are_refused_and_not_shown(secrets: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"SHARDPOST_UNSUBSCRIBE_SECRET: {said}") as found:
+        load(TOKEN_URL | {"SHARDPOST_UNSUBSCRIBE_SECRET": secrets})
+    assert [word for word in ("short", SECRET) if word in str(found.value)] == []
+    assert SECRET not in repr(load(TOKEN_URL | {"SHARDPOST_UNSUBSCRIBE_SECRET": SECRET}))
+
+
 def test_client_settings_come_under_librdkafkas_names() -> None:
     read = load({"SHARDPOST_KAFKA__SECURITY_PROTOCOL": "SSL", "SHARDPOST_KAFKA__SSL_CIPHERS": ""})
     assert read.kafka == {"security.protocol": "SSL"}
