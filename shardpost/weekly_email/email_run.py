@@ -77,8 +77,7 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     LedgerGuard(settings, request.week).mark_start(ledger, request.now)
     if request.early or week.frozen:
         return week
-    frozen = freeze(settings, week, request.now)
-    return replace(week, frozen=frozen, as_of=frozen.as_of)
+    return freeze(settings, request, week)
 
 
 def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
@@ -90,8 +89,8 @@ def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
     guard = LedgerGuard(settings, week.iso_week)
     with guard.locked(week.shards):
         FrozenWeeks(settings).require_audience(week.iso_week, week.frozen)
-        if week.frozen is None:  # its contacts are the snapshot's
-            snapshots.require_contacts(settings, week.snapshot)
+        if week.frozen is None:  # its audience and contacts are the snapshot's
+            snapshots.require_in_force(settings, week.snapshot)
         reports = send_shards(week, options, rate)
         guard.mark_end(options.clock())
         shards = _counted(settings, week, reports)

@@ -1,6 +1,7 @@
 """A swap, a rollback and a drop that are repeated; real Delta tables, Kafka in memory, no Spark."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -11,13 +12,16 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, ShardpostError
 from shardpost.holders import publishing
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
+from shardpost.holders.spark import compaction
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.kafka.partitioning import partition_of
+from shardpost.locks import after_running
 from shardpost.rebuilds import drop, run, store, swap
 from shardpost.rebuilds.drop import give_up
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import begun
+from shardpost.rebuilds.spark import top_up
 from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
@@ -147,6 +151,46 @@ def test_a_swap_that_was_killed_after_its_commit_is_on_record_by_the_rollback(
         ("shardpost", "rebuild/2", b"swap", b"3"),
         ("anna", "rebuild/2", b"rollback", b"4"),
     ]
+
+
+def test_a_compaction_that_waited_for_a_swap_keeps_the_country_of_the_swap(
+    kafka: MemoryKafka, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SHARDPOST_COUNTRY was changed before, and waits for the swap."""
+    settings = kafka.settings.model_copy(update={"country": "GB"})
+
+    @contextmanager
+    def after_a_swap(of: Settings, job: str) -> Iterator[None]:
+        done(settings, Action.SWAP)
+        with after_running(of, job):
+            yield
+
+    monkeypatch.setattr(compaction, "after_running", after_a_swap)
+    monkeypatch.setattr(compaction, "build_snapshot", needs_spark)
+    code, result = top_up.compact_and_top_up(settings, WORK, reconcile=False)
+    assert (code, result["changed"], result["published"]) == (DONE, False, 0)
+    newest = snapshots.current(kafka.settings)
+    assert (newest.country, newest.number) == ("GB", newest.rebuilt_in)
+
+
+@pytest.mark.parametrize("action", ["swap", "drop"])
+def test_tables_that_were_swapped_or_dropped_meanwhile_are_not_topped_up(
+    kafka: MemoryKafka,
+    rebuild: Rebuild,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    action: str,
+) -> None:
+    @contextmanager
+    def after_it(of: Settings) -> Iterator[None]:
+        drop.drop(of) if action == "drop" else done(of, Action.SWAP)
+        with store.rebuilding(of):
+            yield
+
+    monkeypatch.setattr(top_up, "rebuilding", after_it)
+    monkeypatch.setattr(top_up, "topped_up", needs_spark)
+    top_up.compact_and_top_up(kafka.settings, WORK, reconcile=False)
+    assert "not topped up" not in caplog.text
 
 
 @pytest.mark.parametrize("step", ["holders that differ", "leave tables", "commit snapshot"])
