@@ -250,6 +250,37 @@ def test_a_drop_is_on_record_once_with_who_and_why(
     assert (decision.kind, headers) == ("discarded", {"action": b"drop"})
 
 
+@pytest.mark.parametrize("killed", [Action.SWAP, Action.ROLLBACK])
+def test_a_swap_that_was_killed_after_its_commit_is_on_record_before_the_drop(
+    kafka: MemoryKafka, rebuild: Rebuild, at: Any, killed: Action
+) -> None:
+    if killed is Action.ROLLBACK:
+        done(kafka.settings, Action.SWAP)
+    with killing(at, "swapped"):
+        done(kafka.settings, killed)
+    number = str(snapshots.current(kafka.settings).number).encode()
+    for _ in range(2):
+        give_up(kafka.settings, "anna", "good as it is", rebuild.number)
+    *_, swapped, dropped = decisions.list_all(kafka.settings)
+    assert (swapped[0].who, swapped[1]) == (
+        "shardpost",
+        {"action": str(killed).encode(), "snapshot": number},
+    )
+    assert (dropped[0].who, dropped[1]) == ("anna", {"action": b"drop"})
+    assert len(list(decisions.list_all(kafka.settings))) == (2 if killed is Action.SWAP else 3)
+
+
+def test_a_drop_of_one_that_was_dropped_does_not_record_the_swap_of_another(
+    kafka: MemoryKafka, rebuild: Rebuild
+) -> None:
+    give_up(kafka.settings, "anna", "a typo")
+    built(kafka.settings)
+    done(kafka.settings, Action.SWAP)
+    give_up(kafka.settings, "anna", "a typo", rebuild.number)
+    about = [(one.about, str(one.kind)) for one, _ in decisions.list_all(kafka.settings)]
+    assert sorted(about) == [(b"rebuild/2", "discarded"), (b"rebuild/3", "swapped")]
+
+
 def test_without_a_country_it_is_the_one_in_force(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
     drop.drop(kafka.settings)
