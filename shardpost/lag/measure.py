@@ -45,12 +45,12 @@ def is_note(group: str) -> bool:
     return _NOTES.fullmatch(group) is not None
 
 
-_OWN_GROUPS = frozenset({*OWN, PUBLISHED, INTAKE, DISPATCH})
+_OWN_READERS = frozenset({*OWN, INTAKE, DISPATCH})
 
 
 def is_own(group: str) -> bool:
     """Tell whether a group is Shardpost's own, and not of a consumer of somebody's."""
-    return group in _OWN_GROUPS or group.startswith(f"{REJECTED}-")
+    return group in _OWN_READERS or is_note(group)
 
 
 def own_positions(

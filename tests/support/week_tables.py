@@ -86,7 +86,8 @@ class World:
         snapshots.commit(self.settings, changed)
 
     def _change(self, key: str, at: datetime, columns: dict[str, Any]) -> None:
-        row = {**_record(key, at, len(self.events) + 1), **columns}
+        read_by = {"snapshot": self.number + 1}
+        row = {**_record(key, at, len(self.events) + 1), **read_by, **columns}
         self.positions[key] = row
         kind = "upsert" if columns["is_open"] else "tombstone"
         self.events.append({**row, "kind": kind})

@@ -5,11 +5,14 @@ then used as its callers use it: it is written again, printed and compared. None
 either, since an error there would stop the records behind it.
 """
 
+import gzip
 import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -34,6 +37,8 @@ from shardpost.kafka.offsets import CommittedOffset
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
 from shardpost.kafka.releases import release
 from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
+from shardpost.position_import.list_files import require_whole
+from shardpost.position_import.model.source import FileSource, Format
 from shardpost.retry_settings import RetryRules
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.run_requests.model import commands
@@ -340,6 +345,26 @@ def test_no_header_stops_the_letters_behind_it(
 ) -> None:
     own = [*GOOD_HEADERS, *headers] if is_good else headers
     LETTER_USES[name](record._replace(headers=own))
+
+
+# Lists that are imported
+
+LISTED = {"PositionId": "1", "Client": "c", "Ticker": "T", "Amount": 1, "Exchange": "X"}
+PIECES = [",", '"', '""', "\n", "\r\n", "\r", "1", "é", "\0", "PositionId", "x" * 200_000, "\ufeff"]
+CSV = st.lists(st.sampled_from(PIECES), max_size=20).map(lambda found: "".join(found).encode())
+HEADER = ",".join(LISTED).encode() + b"\n"
+LISTS = json_values(LISTED) | CSV | BYTES | st.builds(HEADER.__add__, CSV)
+
+
+@settings(max_examples=up_to(300, 30))
+@given(LISTS, st.sampled_from(Format), st.sampled_from(["", ".gz"]), st.booleans())
+def test_no_file_is_more_than_a_list_that_is_refused(
+    content: bytes, kind: Format, ending: str, is_packed: bool
+) -> None:
+    with TemporaryDirectory() as folder, suppress(ShardpostError):
+        path = Path(folder, f"list.{kind}{ending}")
+        path.write_bytes(gzip.compress(content) if is_packed else content)
+        assert require_whole(FileSource(str(path), kind)).rows >= 0
 
 
 # What brokers and Airflow answer
