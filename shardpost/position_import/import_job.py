@@ -4,6 +4,7 @@ What is given as a source is made absolute and looked at before anything is star
 """
 
 from pathlib import Path
+from urllib.parse import unquote
 
 from shardpost.errors import UsageError
 from shardpost.position_import.list_files import files_of
@@ -38,7 +39,8 @@ def find_source(
             f"{text.partition(':')[0]}://…: expected a file or a folder of this machine, or a JDBC"
             " URL: nothing else is tested; copy the list here"
         )
-    path = Path(text.removeprefix(FILE)).expanduser().absolute()
+    given = unquote(text.removeprefix(FILE)) if text.startswith(FILE) else text
+    path = Path(given).expanduser().absolute()
     return FileSource(str(path), _format(path, files_of(path), format_))
 
 

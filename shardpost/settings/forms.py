@@ -6,7 +6,7 @@ from email.utils import parseaddr
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -178,6 +178,16 @@ def trimmed(text: str) -> str:
     return text
 
 
+def local_path(text: str) -> Path:
+    """Return the path that a text or a file:// URL is; ValueError for a URL of another machine."""
+    if not text.startswith(_FILE):
+        return Path(text)
+    path = unquote(text.removeprefix(_FILE))
+    if not path.startswith("/"):
+        raise ValueError("expected a file:// URL without a host, such as file:///data")
+    return Path(path)
+
+
 def _is_no_folder(path: Path) -> bool:
     try:
         return path.exists() and not path.is_dir()
@@ -208,7 +218,7 @@ Servers = Annotated[str, AfterValidator(servers)]
 Topic = Annotated[str, AfterValidator(topic)]
 Url = Annotated[str, AfterValidator(web_url)]
 Week = Annotated[str, AfterValidator(week)]
-Located = Annotated[str, AfterValidator(lambda at: str(_absolute(Path(at.removeprefix(_FILE)))))]
+Located = Annotated[str, AfterValidator(lambda text: str(_absolute(local_path(text))))]
 File = Annotated[Path, AfterValidator(lambda path: _path(path).expanduser().absolute())]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
 

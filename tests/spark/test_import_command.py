@@ -119,3 +119,21 @@ def test_lists_that_cannot_be_read_are_said_in_one_line(
     few.write_text("PositionId,Client\n1,c\n")
     assert "Ticker is missing" in shardpost.refused("import", str(few), code=1)
     assert "no such file" in shardpost.refused("import", str(tmp_path / "none.csv"), code=2)
+
+
+@pytest.mark.timeout(600)
+def test_a_list_that_is_cut_or_garbled_closes_nothing(
+    world: Settings, shardpost: CommandLine, tmp_path: Path
+) -> None:
+    path = csv_of(tmp_path / "list.csv", [row(str(n), "client1") for n in range(OPEN)])
+    whole = path.read_bytes()
+    apply = ("import", str(path), "--apply", "--max-closed", "100%")
+    path.write_bytes(whole.replace(b"\n7,client1", b'\n7,"client1'))
+    assert "line 9: expected a quote that is closed" in shardpost.refused(*apply, code=1)
+    path.write_bytes(whole[:-12])
+    assert "line 21: expected a line break" in shardpost.refused(*apply, code=1)
+    path.write_bytes(whole)
+    (tmp_path / "_more.csv").write_bytes(whole)
+    apply = ("import", str(tmp_path), *apply[2:])
+    assert "_more.csv: Spark leaves out names" in shardpost.refused(*apply, code=2)
+    assert records(world) == []

@@ -176,7 +176,8 @@ def test_a_file_and_a_folder_are_made_absolute(
     Path("days/part.csv").touch()
     with pytest.raises(UsageError, match="all of one kind: say --format"):
         find_source("days")
-    assert find_source(f"file://{tmp_path}/list.csv") == find_source("list.csv")
+    Path("my list.csv").touch()
+    assert find_source((tmp_path / "my list.csv").as_uri()) == find_source("my list.csv")
 
 
 @pytest.mark.parametrize("name", ["_list.csv", ".list.csv", "list*.csv", "list.txt", "empty/"])

@@ -146,7 +146,9 @@ def test_settings_are_shown_without_secrets() -> None:
 
 
 def test_tables_are_at_a_path_or_a_file_url() -> None:
-    assert load({"SHARDPOST_TABLES": "file:///data/tables"}).tables_root == "/data/tables"
+    assert load({"SHARDPOST_TABLES": "file:///my%20data/tables"}).tables_root == "/my data/tables"
+    with pytest.raises(UsageError, match="expected a file:// URL without a host"):
+        load({"SHARDPOST_TABLES": "file://host/data/tables"})
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "hdfs", "nfs"])

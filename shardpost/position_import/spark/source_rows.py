@@ -12,6 +12,7 @@ Frames: one row for each row of the list, with the columns of model/plan.py (all
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -30,7 +31,7 @@ from pyspark.sql.types import (
 
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark import decoding
-from shardpost.position_import.list_files import ListFiles, require_whole
+from shardpost.position_import.list_files import ListFiles, files_of, require_whole
 from shardpost.position_import.model.plan import COLUMNS, POSITION_ID, FoundColumns, find_columns
 from shardpost.position_import.model.source import FileSource, Format, JdbcSource, Source
 from shardpost.settings import Settings
@@ -97,21 +98,24 @@ _FLOATING = (DoubleType, FloatType)
 
 @dataclass(frozen=True)
 class SourceRows:
-    """The rows of a list, the columns of it that are ignored, and how many rows its files have."""
+    """The rows of a list, the columns of it that are ignored, and its files if it has some."""
 
     frame: DataFrame
     ignored: tuple[str, ...] = ()
-    rows: int | None = None
+    files: ListFiles | None = None
 
     def require_all(self, read: int, source: Source) -> None:
         """Raise ShardpostError unless Spark has read as many rows as the files were found to have.
 
-        They differ if a file was changed meanwhile.
+        They differ if a file was changed meanwhile. No file may have been added, either.
         """
-        if self.rows is not None and read != self.rows:
+        if self.files is None or not isinstance(source, FileSource):
+            return
+        there = tuple(map(str, files_of(Path(source.location))))
+        if (read, there) != (self.files.rows, self.files.paths):
             raise ShardpostError(
-                f"{source}: expected {self.rows} rows, as its files had, but Spark has read {read}:"
-                " was it changed meanwhile? Run it again"
+                f"{source}: expected {self.files.rows} rows in {len(self.files.paths)} files, as at"
+                f" first, found {read} in {len(there)}: it was changed meanwhile: run it again"
             )
 
 
@@ -124,7 +128,7 @@ def read_source(spark: SparkSession, settings: Settings, source: Source) -> Sour
     readers = {Format.CSV: _csv, Format.JSON: _json, Format.PARQUET: _parquet}
     with source_errors(str(source)):
         found = readers[source.format](spark, source, files)
-    return replace(found, rows=files.rows)
+    return replace(found, files=files)
 
 
 def _csv(spark: SparkSession, source: FileSource, files: ListFiles) -> SourceRows:
