@@ -35,6 +35,7 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import too_many, totals
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
+from shardpost.wording import counted
 
 
 def look_at_kafka(settings: Settings, now: datetime) -> Found:
@@ -156,7 +157,9 @@ def look_at_letters(settings: Settings, now: datetime) -> Found:
     held = _held_errors(due, settings.retry_flood)
     found.measure("letters_held", sum(held.values()))
     for error, number in held.items():
-        text = f"{number} due dead letters have the error {error} (SHARDPOST_RETRY_FLOOD)"
+        text = (
+            f"{counted(number, 'due dead letter')} with the error {error} (SHARDPOST_RETRY_FLOOD)"
+        )
         found.conditions.append(conditions.LETTERS_HELD.broken(error, text))
     _overdue_letters(found, settings, [step for step in due if step.fingerprint not in held], now)
     _parked_letters(found, [step for step in letters if step.state is LetterState.PARKED])
@@ -176,13 +179,15 @@ def _overdue_letters(found: Found, settings: Settings, due: list[Step], now: dat
     seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
     if seconds > settings.watch_letter_age:
         most = f"{settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
-        text = f"{len(due)} dead letters are due, one for {seconds:.0f} s: expected at most {most}"
+        which = counted(len(due), "dead letter is", "dead letters are")
+        text = f"{which} due, one for {seconds:.0f} s: expected at most {most}"
         found.conditions.append(conditions.LETTERS_OVERDUE.broken("", text))
 
 
 def _parked_letters(found: Found, parked: list[Step]) -> None:
     for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
-        text = f"{number} dead letters of {origin or 'an unknown topic'} are parked: expected none"
+        which = f"{counted(number, 'parked dead letter')} of {origin or 'an unknown topic'}"
+        text = f"{which}: expected none"
         found.conditions.append(conditions.LETTERS_PARKED.broken(origin, text))
 
 
@@ -215,7 +220,7 @@ def _look_at_week(found: Found, settings: Settings, frozen: FrozenWeek, partitio
         return
     if unknown := document["unknown"]:
         named = ", ".join([*unknown[:MOST_NAMED], *(["…"] if len(unknown) > MOST_NAMED else [])])
-        text = f"it is not known whether {len(unknown)} clients got the e-mail: {named}"
+        text = f"it is not known whether {counted(len(unknown), 'client')} got the e-mail: {named}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), text))
     for reason in too_many(settings, week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason))

@@ -165,9 +165,7 @@ def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
 def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> None:
     name, client = f"{askable.topic('run-commands')}-3", admin(askable)
     client.create_topics([NewTopic(name, 3, 1)])[name].result()
-    with pytest.raises(
-        ShardpostError, match=r"has 1 partitions and .* 3, expected the same number"
-    ):
+    with pytest.raises(ShardpostError, match=r"has 1 partition and .* 3, expected the same number"):
         run(askable.model_copy(update={"topic_run_commands": name}))
 
 
