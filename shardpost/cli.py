@@ -155,9 +155,7 @@ def _internal_error(error: Exception) -> str:
 def _write_to_logs(text: str) -> Path:
     from shardpost.settings import load
 
-    folder = load().home / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"error-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
+    path = load().folder("logs") / f"error-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
     path.write_text(text)
     return path
 

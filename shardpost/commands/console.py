@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 import click
 
 from shardpost.errors import ShardpostError, UsageError, harmless, one_line
-from shardpost.instants import parse_instant
+from shardpost.instants import parse_duration, parse_instant
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -49,6 +49,7 @@ def _utf8(text: str) -> str:
 
 KEY = Parsed("key", _utf8)
 INSTANT = Parsed("time", parse_instant)  # ISO 8601; UTC if it has no time zone
+DURATION = Parsed("duration", parse_duration)
 
 
 def person() -> str:
@@ -117,7 +118,10 @@ def _is_recorded(params: Mapping[str, Any]) -> bool:
 WEEK = click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
 
 
-def _why(*, is_needed: bool) -> Callable[[Any], Any]:
+RECORDED = "Reason; recorded on `decisions`."
+
+
+def why_option(text: str = RECORDED, *, is_needed: bool = True) -> Callable[[Any], Any]:
     """Return the option of a reason; on a terminal it is asked for where it is not given."""
 
     def given(ctx: click.Context, param: click.Parameter, reason: str | None) -> str:
@@ -132,11 +136,11 @@ def _why(*, is_needed: bool) -> Callable[[Any], Any]:
             raise UsageError("--why: expected a reason, found none")
         return reason or ""
 
-    text = "Reason; recorded on `decisions`. On a terminal it is asked for."
+    text += " On a terminal it is asked for."
     return click.option("--why", type=KEY, callback=given, metavar="TEXT", help=text)
 
 
-WHY, NEEDED_WHY = _why(is_needed=False), _why(is_needed=True)
+WHY, NEEDED_WHY = why_option(is_needed=False), why_option()
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

@@ -34,7 +34,7 @@ def counts_text(document: Mapping[str, Any]) -> str:
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
-    from shardpost.weekly_email.model.week_report import failed_line
+    from shardpost.weekly_email.model.week_report import failed_line, late_line
 
     week = document["week"]
     if failed := failed_line(week, [document]):
@@ -44,6 +44,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
             f"open: {waiting} without a usable contact yet, which may still arrive before the"
             f" freeze: `shardpost emails --week {week} --state open` lists them"
         )
+    if (late := document.get("late")) and late["clients"]:
+        yield late_line(late)
     if closed := document.get("closed"):
         yield closed
     if erased := document.get("audience_erased"):

@@ -171,8 +171,7 @@ def _create_topics(settings: Settings, say: Say) -> None:
 def _require_home(settings: Settings) -> None:
     """Create the home; ShardpostError if it cannot be written, or its disk is full."""
     try:
-        settings.home.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=settings.home).close()
+        tempfile.TemporaryFile(dir=settings.folder()).close()
     except OSError as error:
         raise ShardpostError(
             f"SHARDPOST_HOME={settings.home} cannot be written ({error.strerror}):"

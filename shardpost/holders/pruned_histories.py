@@ -126,7 +126,7 @@ def superseded_records(
     going = [np.zeros(length, dtype=bool) for length in lengths]
     parts = -(-sum(lengths) // RECORDS_AT_ONCE)
     candidates = _candidates(settings, table, paths, horizon)
-    for part in split_by_key(candidates, "key", parts, settings.home):
+    for part in split_by_key(candidates, "key", parts, settings.folder()):
         gone = horizon.superseded(part)
         for number in pc.unique(gone["file"]).to_pylist():
             rows = gone.filter(pc.equal(gone["file"], number))["row"].to_numpy()

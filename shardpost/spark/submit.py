@@ -126,7 +126,7 @@ def submit_command(settings: Settings, conf: dict[str, str]) -> list[str]:
     if is_local(settings.spark_master):
         conf = conf | LOOPBACK_CONF
     else:
-        packages = ["--py-files", str(packages_zip(settings.home / "packages"))]
+        packages = ["--py-files", str(packages_zip(settings.folder("packages")))]
     return [
         str(Path(sys.executable).parent / "spark-submit"),
         *("--master", settings.spark_master, "--driver-memory", settings.driver_memory),

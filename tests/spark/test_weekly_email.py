@@ -19,9 +19,10 @@ from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardCounts, counts_document
+from shardpost.weekly_email.model.week_report import LateClients, ShardCounts, counts_document
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS
 from shardpost.weekly_email.spark.audience import freeze
 from tests.support.email_requests import email_request
@@ -139,6 +140,9 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     assert (code, result["snapshot"]) == (0, 1)
     assert (total(result, "sent"), total(result, "suppressed")) == (1, 2)
     assert server.taken == {"client1@x.example": 1}
+    week = FrozenWeeks(world.settings).find(WEEK)
+    assert week is not None
+    assert find_late(world.settings, week) == LateClients(("client4",), ("client1",))
 
 
 def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> None:

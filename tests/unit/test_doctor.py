@@ -207,6 +207,8 @@ def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention(tmp_path: 
     assert check_lock(lock, os.getpid(), NOW).state == "warning"
     lock.write_text(json.dumps({"pid": 1, "since": "2026-11-23T07:00:00+00:00"}))
     assert check_lock(lock, os.getpid(), NOW).state == "ok"
+    lock.write_text("")
+    assert check_lock(lock, os.getpid(), NOW).state == "unknown"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         os.kill(process.pid, signal.SIGSTOP)
 

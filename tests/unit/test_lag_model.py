@@ -1,5 +1,6 @@
 """When unread records are lost: by rules, and against logs that lose them."""
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardpost.commands.lag import lag_text
+from shardpost.holders.rejected_letters import GROUP, group_of
+from shardpost.holders.share_holders_topic import PUBLISH_GROUP
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.lag.measure import is_note
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.report import LagRow, Position, by_time_to_loss
 from shardpost.lag.model.time_to_loss import assess, unknown
@@ -68,6 +72,23 @@ def test_a_note_is_no_position_and_loses_nothing_but_itself() -> None:
     forgotten = row(WEEK, committed=25, is_note=True, expires_ms=NOW + 2 * HOUR)
     assert forgotten.seconds_to_loss == 2 * 3600
     assert "Kafka can forget it in 2 h" in forgotten.reason
+
+
+def test_only_groups_that_we_name_are_notes_of_ours() -> None:
+    tables = str(uuid.uuid4())
+    assert all(map(is_note, (PUBLISH_GROUP, group_of(tables))))
+    others = (
+        *("shardpost-publisher", "shardpost-publish-2", "my-shardpost-publish", GROUP),
+        *(f"{GROUP}-", group_of("orders"), group_of(f"{tables}-2"), f"{PUBLISH_GROUP}\n"),
+    )
+    assert not any(map(is_note, others))
+
+
+def test_a_size_that_nobody_tells_is_not_taken_for_none() -> None:
+    limited = WEEK | {"retention.ms": "-1", "retention.bytes": "1000"}
+    found = row(limited, stretch(10, 20, (10, 1)), size=None)
+    assert found.seconds_to_loss is None
+    assert found.reason.startswith("not known: retention.bytes counts")
 
 
 def test_markers_and_holes_are_no_records() -> None:
@@ -366,7 +387,7 @@ ROWS = [
     in_group("later", 100_000, behind=2),
     in_group("asked", end=None, behind=None),
     in_group("shardpost-compaction"),
-    in_group("shardpost-rejected-5f1e", behind=None),
+    in_group(group_of("5f1e2d3c-0000-4000-8000-00000000000a"), behind=None),
     in_group("shardpost-consumer"),  # of somebody who named it like that
 ]
 
@@ -395,7 +416,7 @@ def test_all_groups_are_listed_on_demand_and_partitions_of_those_that_are_named(
     assert every[-3:] == [
         "WARN shardpost-intake 1 0 0 s 1 h orders[3]: because",
         "OK shardpost-compaction 1 0 0 s",
-        "OK shardpost-rejected-5f1e 1 0 0 s",
+        "OK shardpost-rejected-5f1e2d3c-0000-4000-8000-00000000000a 1 0 0 s",
     ]
     partitions = group_lines(with_partitions=True)[8:]
     assert partitions[0] == "time to loss group partition records time behind reason"

@@ -14,6 +14,7 @@ from shardpost.errors import one_line
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.wording import counted
 
 # Groups of one state that a document has at most, and the clients that each of them names.
 MOST_CAUSES = 20
@@ -200,6 +201,45 @@ def status_document(week: IsoWeek, shards: Iterable[ShardStatus]) -> dict[str, A
         "causes": {state: [cause.to_json() for cause in causes[state]] for state in causes},
         "without_contact": sum(status.without_contact for status in statuses),
     }
+
+
+MOST_LATE_NAMED = 20
+
+
+@dataclass(frozen=True)
+class LateClients:
+    """Clients that held as of the week's end, and are `missed` by its audience.
+
+    And members of it that were mailed for other positions than they had (`changed`). Both by name.
+    """
+
+    missed: Sequence[str] = ()
+    changed: Sequence[str] = ()
+
+    @property
+    def count(self) -> int:
+        """How many clients there are of both kinds."""
+        return len(self.missed) + len(self.changed)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the part of `emails --json` that says so, with the first of these clients."""
+        return {
+            "missed": len(self.missed),
+            "changed": len(self.changed),
+            "clients": [*self.missed, *self.changed][:MOST_LATE_NAMED],
+        }
+
+
+def late_line(late: Mapping[str, Any]) -> str:
+    """Return what `LateClients.as_json` says, in one line."""
+    missed, changed, named = late["missed"], late["changed"], late["clients"]
+    more = ", …" if missed + changed > len(named) else ""
+    which = counted(missed, "more client")
+    return one_line(
+        f"came late: by records that were read after the freeze, {which} held stock"
+        f" at the week's end, and {changed} held other positions than their e-mail lists; they are"
+        f" not mailed for that ({', '.join(named)}{more})"
+    )
 
 
 def gone_document(audience: object) -> dict[str, Any]:
