@@ -110,9 +110,10 @@ class SourceRows:
         They differ if a file was changed meanwhile.
         """
         if self.rows is not None and read != self.rows:
+            rows = counted(self.rows, "row")
             raise ShardpostError(
-                f"{source}: expected {counted(self.rows, 'row')}, as its files had, but Spark has read"
-                f" {read}: was it changed meanwhile? Run it again"
+                f"{source}: expected {rows}, as its files had, but Spark has read {read}:"
+                " was it changed meanwhile? Run it again"
             )
 
 
