@@ -118,10 +118,7 @@ def _is_recorded(params: Mapping[str, Any]) -> bool:
 WEEK = click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
 
 
-RECORDED = "Reason; recorded on `decisions`."
-
-
-def why_option(text: str = RECORDED, *, is_needed: bool = True) -> Callable[[Any], Any]:
+def _why(*, is_needed: bool) -> Callable[[Any], Any]:
     """Return the option of a reason; on a terminal it is asked for where it is not given."""
 
     def given(ctx: click.Context, param: click.Parameter, reason: str | None) -> str:
@@ -136,11 +133,11 @@ def why_option(text: str = RECORDED, *, is_needed: bool = True) -> Callable[[Any
             raise UsageError("--why: expected a reason, found none")
         return reason or ""
 
-    text += " On a terminal it is asked for."
+    text = "Reason, which is recorded. On a terminal it is asked for."
     return click.option("--why", type=KEY, callback=given, metavar="TEXT", help=text)
 
 
-WHY, NEEDED_WHY = why_option(is_needed=False), why_option()
+WHY, NEEDED_WHY = _why(is_needed=False), _why(is_needed=True)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

@@ -79,8 +79,7 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     if request.early or week.frozen:
         return week
     log.info("%s: freezing the audience, as of %s", week.iso_week, week.as_of.isoformat())
-    frozen = freeze(settings, week, request.now)
-    return replace(week, frozen=frozen, as_of=frozen.as_of)
+    return freeze(settings, request, week)
 
 
 def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
@@ -92,8 +91,8 @@ def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
     guard = LedgerGuard(settings, week.iso_week)
     with guard.locked(week.shards):
         FrozenWeeks(settings).require_audience(week.iso_week, week.frozen)
-        if week.frozen is None:  # its contacts are the snapshot's
-            snapshots.require_contacts(settings, week.snapshot)
+        if week.frozen is None:  # its audience and contacts are the snapshot's
+            snapshots.require_in_force(settings, week.snapshot)
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
         reports = send_shards(week, options, rate)
         guard.mark_end(options.clock())
