@@ -26,6 +26,7 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.wording import counted
 
 STAYS = (
     "that a mail of a week was sent to it, was not, or may have been: in the ledger, under the hash"
@@ -114,7 +115,7 @@ class ErasedClient:
             f"{verb} from tables (name, address, values and errors of records): {_counted(tables)}",
             *(f"NOT erased: {week}: {why}" for week, why in self.postponed.items()),
             *(
-                f"NOT erased: {count} rows of table {table} have its contact"
+                f"NOT erased: its contact in {counted(count, 'row')} of table {table}"
                 for table, count in left.items()
             ),
             *(f"stays: {what}" for what in STAYS),
@@ -123,11 +124,14 @@ class ErasedClient:
 
 
 def _counted(tables: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} rows of {table}" for table, count in tables.items()) or "nothing"
+    return (
+        ", ".join(f"{counted(count, 'row')} of {table}" for table, count in tables.items())
+        or "nothing"
+    )
 
 
 def _named(weeks: list[str]) -> str:
-    return f"{len(weeks)} weeks{': ' if weeks else ''}{', '.join(weeks)}"
+    return f"{counted(len(weeks), 'week')}{': ' if weeks else ''}{', '.join(weeks)}"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from shardpost.commands.console import AS_JSON, WEEK, print_document, text_table
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.weekly_email.model.email_request import EmailRequest
@@ -49,7 +50,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
         yield closed
     if erased := document.get("audience_erased"):
         yield (
-            f"the audience of {week}, {erased['clients']} clients, was erased on"
+            f"the audience of {week}, {counted(erased['clients'], 'client')}, was erased on"
             f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): who was still open is no longer"
             " known, and this week can no longer be mailed"
         )

@@ -13,6 +13,7 @@ from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line, single_line
+from shardpost.wording import counted
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 # Others are listed that were resolved in that time: so long `retries` has what became of them.
@@ -107,7 +108,7 @@ def _none_of(every: Sequence[Step], error: str | None) -> str:
         return "no letters"
     if error is not None and all(step.fingerprint != error for step in every):
         return one_line(f"no letter has the error {error}; `shardpost letters list` has all")
-    return f"none of {len(every)} letters matches; `shardpost letters list` has all"
+    return f"none of {counted(len(every), 'letter')} matches; `shardpost letters list` has all"
 
 
 def list_text(found: Sequence[Step], now: datetime) -> str:
@@ -122,7 +123,7 @@ def list_text(found: Sequence[Step], now: datetime) -> str:
     due = sum(step.due is not None and step.due <= now for step in found)
     if not due:
         return text
-    return f"{text}\n{due} waiting {'letter is' if due == 1 else 'letters are'} due"
+    return f"{text}\n{counted(due, 'waiting letter is', 'waiting letters are')} due"
 
 
 def _first_line(error: str | None) -> str:

@@ -20,6 +20,7 @@ from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import load
 from shardpost.shares import parse_share
 from shardpost.spark.submit import submit
+from shardpost.wording import counted
 
 
 @click.command()
@@ -51,11 +52,11 @@ def compact_command(reconcile: bool, as_json: bool) -> int:
 def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
     """Yield what somebody should know; the log above has the details."""
     if result["rejected"]:
-        yield f"{result['rejected']} records rejected"
+        yield f"{counted(result['rejected'], 'record')} rejected"
     if result["reconciled"]:
-        yield f"{result['reconciled']} keys closed: not in the topics any more"
+        yield f"{counted(result['reconciled'], 'key')} closed: not in the topics any more"
     if result["uncertain"]:
-        yield f"{result['uncertain']} keys may have lost records: see the keys above"
+        yield f"{counted(result['uncertain'], 'key')} may have lost records: see the keys above"
     if result["too_large"]:
         yield (
             f"{result['too_large']} too large for a record of share-holders: see the clients above"
@@ -69,8 +70,9 @@ def _compaction_text(result: dict[str, Any], began: datetime) -> str:
     snapshot = result["snapshot"]
     line = (
         f"snapshot {snapshot['snapshot']}{_whose_snapshot(result, began)}:"
-        f" {snapshot['positions']} open positions, {snapshot['holders']} holders,"
-        f" {result['published']} records published"
+        f" {counted(snapshot['positions'], 'open position')},"
+        f" {counted(snapshot['holders'], 'holder')},"
+        f" {counted(result['published'], 'record')} published"
     )
     if not result["rejected"]:
         return line

@@ -7,6 +7,7 @@ import click
 from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document, who
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
+from shardpost.wording import counted
 
 
 def submit_order(action: str, by: str, **more: Any) -> tuple[int, dict[str, Any] | None]:
@@ -40,13 +41,13 @@ def rebuild_text(found: dict[str, Any]) -> str:
     elif found["state"] == "in use":
         line += f"; for a rollback, the tables as of snapshot {found['snapshot']} are kept"
     elif found["behind"]:
-        line += f"; {found['behind']} snapshot{'s' * (found['behind'] > 1)} behind"
+        line += f"; {counted(found['behind'], 'snapshot')} behind"
     if "published" in found:
-        done = f"{found['published']} records published"
+        done = f"{counted(found['published'], 'record')} published"
         if found.get("letters"):
-            done += f", {found['letters']} dead letters"
+            done += f", {counted(found['letters'], 'dead letter')}"
         if "committed" in found:
-            differ = f"{found['changed_holders']} lists differ"
+            differ = counted(found["changed_holders"], "list differs", "lists differ")
             done = f"snapshot {found['committed']}: {differ}, {done}"
         line += f"; {done}"
     for gone in found["missing"]:

@@ -45,6 +45,7 @@ from shardpost.locks import after_running
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.topics.stores import inspect_stores
+from shardpost.wording import counted
 
 
 def rows_with_contact(settings: Settings, topics: Collection[str], client: str) -> int:
@@ -130,8 +131,8 @@ class OldLetters:
         """Return it as lines of text."""
         verb = "would be removed" if self.dry_run else "removed"
         return [
-            f"dead_letters: {self.letters} resolved letters {verb}: {self.rows} rows"
-            f" of {self.files} files",
+            f"dead_letters: {counted(self.letters, 'resolved letter')} {verb}:"
+            f" {counted(self.rows, 'row')} of {counted(self.files, 'file')}",
             *(f"{what}: {why}" for what, why in self.postponed.items()),
         ]
 

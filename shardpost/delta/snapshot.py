@@ -14,6 +14,7 @@ from shardpost.delta.table import LayeredVersion, Table, layered
 from shardpost.delta.typed_rows import Int32, Json, Mark, Named
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import Offsets
+from shardpost.wording import counted
 
 # The `looked_at` of a snapshot whose inputs were never read to their ends, as far as is known.
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,8 +57,9 @@ class Counts:
     def summary(self) -> str:
         """Return them as one line."""
         return (
-            f"{self.positions} open positions, {self.holders} clients hold {self.held},"
-            f" {self.rejected} records rejected in all"
+            f"{counted(self.positions, 'open position')},"
+            f" {counted(self.holders, 'client holds', 'clients hold')} {self.held},"
+            f" {counted(self.rejected, 'record')} rejected in all"
         )
 
 
@@ -165,10 +167,11 @@ class Snapshot:
         """Raise ShardpostError if the number of partitions of `share-holders` was changed."""
         if shards != self.shards:
             raise ShardpostError(
-                f"share-holders has {shards} partitions, but had {self.shards} at snapshot"
-                f" {self.number}: clients would move to other partitions, and readers would see"
-                " them in both. The number must not be changed: set SHARDPOST_TOPIC_SHARE_HOLDERS"
-                " to a topic of its own and SHARDPOST_TABLES to a new folder, and compact again"
+                f"share-holders has {counted(shards, 'partition')}, but had {self.shards} at"
+                f" snapshot {self.number}: clients would move to other partitions, and readers"
+                " would see them in both. The number must not be changed: set"
+                " SHARDPOST_TOPIC_SHARE_HOLDERS to a topic of its own and SHARDPOST_TABLES to a new"
+                " folder, and compact again"
             )
 
     def with_looked_at(

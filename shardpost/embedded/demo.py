@@ -24,6 +24,7 @@ from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError, log_
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.wording import counted
 
 Say = Callable[[str], None]
 Record = tuple[TopicName, str, Mapping[str, Any] | None]
@@ -63,7 +64,8 @@ def produce(settings: Settings, records: Iterable[Record], say: Say = lambda _li
         say(f"  {topic}: {key} {value or 'null'}")
         producer.produce(settings.topic(topic), key=key, value=value)
     if left := producer.flush(settings.kafka_timeout):
-        raise ShardpostError(f"{left} records were not accepted by Kafka at {settings.bootstrap}")
+        what = counted(left, "record was", "records were")
+        raise ShardpostError(f"{what} not accepted by Kafka at {settings.bootstrap}")
 
 
 def play(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:

@@ -38,6 +38,7 @@ from shardpost.rebuilds.model.rebuild import State
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.wording import counted
 
 # A checkpoint is read instead of more commits than that.
 COMMITS_IN_PLACE_OF_A_CHECKPOINT = 20
@@ -68,8 +69,8 @@ def needed_paths(
         newest = DeltaTable(path_of(settings, table), version=at)
     if live != {*table_log.sizes_of(newest)}:
         raise ShardpostError(
-            f"{table.path}: by its log, version {at} has {len(live)} files, which are not the"
-            f" files of the opened table"
+            f"{table.path}: by its log, version {at} has {counted(len(live), 'file')}, which"
+            " are not the files of the opened table"
         )
     return needed.end()
 

@@ -30,6 +30,7 @@ from shardpost.weekly_email.model.week_tables import (
     FROZEN_WEEKS,
     LEDGER_MARKS,
 )
+from shardpost.wording import counted
 
 # Tables with commit points of their own.
 OTHERS = (
@@ -144,7 +145,7 @@ def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snaps
     named, rebuild = _versions(table, kept), views.rebuild
     read = rebuild.views(newest) if rebuild else []
     count = sum(_names(view, table) for view in kept)
-    reasons = [f"{count} snapshot{'s' * (count != 1)}"]
+    reasons = [counted(count, "snapshot")]
     committed = max(_versions(table, views.snapshots), default=None)
     is_in_use = _is_in(newest, table)
     is_beside = not is_in_use and bool(read) and _is_in(read[0], table)

@@ -16,6 +16,7 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.wording import counted
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _of_other(settings: Settings, table: Table, weeks: Sequence[FrozenWeek]) -> 
     if table != AUDIENCES:
         return _size(settings, table, {newest}, "its newest version")
     versions = {newest, *(week.audience_version for week in weeks)}
-    return _size(settings, table, versions, f"{len(weeks)} frozen weeks")
+    return _size(settings, table, versions, counted(len(weeks), "frozen week"))
 
 
 def _size(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from shardpost.errors import ShardpostError, UsageError, single_line
+from shardpost.position_import.model.plan import COLUMNS
 from shardpost.position_import.model.source import COMPRESSED, FileSource, Format
 
 GZIP = ".gz"
@@ -165,6 +166,8 @@ def _csv(path: Path) -> _File:
     width = count = 0
     with _text(path) as file:
         for row in _csv_rows(path, file):
+            if header is None:
+                _require_commas(path, row)
             values = _values(path, row)
             if header is None:
                 header, width = row, len(values)
@@ -172,6 +175,21 @@ def _csv(path: Path) -> _File:
             _require_like(path, row, len(values), header, width)
             count += 1
     return _File(None if header is None else header.text.strip().lower(), count)
+
+
+_OTHER_MARKS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def _require_commas(path: Path, header: _Row) -> None:
+    """Refuse a header whose columns are separated by something else, as spreadsheets write it."""
+    names = {column.lower() for column in COLUMNS}
+    for mark, what in _OTHER_MARKS.items():
+        there = {name.strip(' "\r\n').lower() for name in header.text.split(mark)}
+        if names <= there:
+            raise ShardpostError(
+                f"{path}: line {header.line}: expected commas between the columns, found {what}:"
+                " write it again with commas, and with points in decimals"
+            )
 
 
 def _csv_rows(path: Path, file: TextIOWrapper) -> Iterator[_Row]:

@@ -39,6 +39,7 @@ from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.spark.comparison import Comparison, compare
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
+from shardpost.wording import counted
 
 
 def applied_import(settings: Settings, import_id: str) -> AppliedImport | None:
@@ -129,10 +130,11 @@ class ImportWriter:
         """Refuse a record that is not of this import: only its own aborted ones may be there."""
         for message in read_to_end(self._settings, partition, start=start, uncommitted=True):
             if (HEADER, import_id) not in headers_of(message):
+                done = counted(self._count, "record is", "records are")
                 raise ShardpostError(
                     f"{partition.at(message.offset() or 0)}: another program has written to it"
-                    f" since the list was compared; {self._count} records are written, the rest is"
-                    " not: run `shardpost compact`, and then the import again"
+                    f" since the list was compared; {done} written, the rest is not: run"
+                    " `shardpost compact`, and then the import again"
                 )
 
 

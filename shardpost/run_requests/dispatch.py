@@ -16,6 +16,7 @@ from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.run_requests.request_topics import CommandWriter
 from shardpost.settings import Settings
 from shardpost.topics.stores import require_stores
+from shardpost.wording import counted
 
 PARALLEL_PARTITIONS = 4
 LOCK = "dispatch_run_requests"
@@ -40,9 +41,11 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
                 counts.add(_dispatch_partitions(settings, runs, rules))
     if counts.waiting or counts.unseen:
         reason = runs.unreachable or "; ".join(runs.errors[:MAX_ERRORS])
+        waiting = counted(counts.waiting, "command is", "commands are")
         raise ShardpostError(
-            f"{counts.in_words()}. {counts.waiting} commands are committed and not started,"
-            f" {counts.unseen} runs could not be checked: {reason}; the next dispatch retries them"
+            f"{counts.in_words()}. {waiting} committed and not started,"
+            f" {counted(counts.unseen, 'run')} could not be checked: {reason}; the next dispatch"
+            " retries them"
         )
     return counts
 

@@ -18,6 +18,7 @@ from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.run_requests.model.commands import CommandEntry, decode
 from shardpost.settings import Settings
+from shardpost.wording import counted
 
 
 def partitions(settings: Settings) -> int:
@@ -26,9 +27,9 @@ def partitions(settings: Settings) -> int:
     counts = partition_counts(settings, [requests, commands])
     if counts[requests] != counts[commands]:
         raise ShardpostError(
-            f"{requests} has {counts[requests]} partitions and {commands} {counts[commands]},"
-            " expected the same number: a key's requests and its command belong in the same"
-            " partition. Let all runs end, then delete and recreate both topics"
+            f"{requests} has {counted(counts[requests], 'partition')} and {commands}"
+            f" {counts[commands]}, expected the same number: a key's requests and its command"
+            " belong in the same partition. Let all runs end, then delete and recreate both topics"
         )
     return counts[requests]
 

@@ -22,6 +22,7 @@ from shardpost.topics.declared import DECLARED, TopicSpec
 from shardpost.topics.model.plan import TopicPlan, plan_changes
 from shardpost.topics.observation import observe_topics, require_cluster
 from shardpost.topics.topics_file import expected_topics, read_topics_file
+from shardpost.wording import counted
 
 RETRY_SECONDS = 1.0
 
@@ -106,8 +107,8 @@ class AppliedTopic:
         done = "exists"
         if self.created:
             is_done = "would be created" if self.is_dry_run else "created"
-            done = f"{is_done} with {self.plan.partitions} partitions"
-        starter = f", {self.starter} initial records written" if self.starter else ""
+            done = f"{is_done} with {counted(self.plan.partitions, 'partition')}"
+        starter = f", {counted(self.starter, 'initial record')} written" if self.starter else ""
         verb = "would change" if self.is_dry_run else "changed"
         changes = [f"  {verb}: {one}" for one in self.plan.changes]
         refusals = [f"  {one}" for one in self.plan.refusals]

@@ -17,6 +17,7 @@ from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
+from shardpost.wording import counted
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class StoreTopic:
                 f" {known.topic_id}"
             )
         if self.partitions != len(known.low):
-            return f"it has {self.partitions} partitions, and had {len(known.low)}"
+            return f"it has {counted(self.partitions, 'partition')}, and had {len(known.low)}"
         for partition in range(self.partitions):
             low, first = self.low[partition], known.low[partition]
             if low > first:

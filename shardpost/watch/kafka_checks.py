@@ -24,6 +24,7 @@ from shardpost.watch import audit
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.wording import counted
 
 
 def check_inputs(settings: Settings, now: datetime) -> DoctorFinding:
@@ -32,7 +33,7 @@ def check_inputs(settings: Settings, now: datetime) -> DoctorFinding:
         _, unread = inputs.Inputs(settings).look(now=now)
     except ShardpostError as problem:
         return refused("inputs", problem)
-    found = f"{total_size(unread.ranges)} offsets not yet in a snapshot"
+    found = f"{counted(total_size(unread.ranges), 'offset')} not yet in a snapshot"
     if unread.open_transactions:
         hidden = "; ".join(map(str, unread.open_transactions))
         found = f"{found}; more behind an open transaction: {hidden}"

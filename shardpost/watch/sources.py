@@ -37,6 +37,7 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
+from shardpost.wording import counted
 
 
 def look_at_kafka(settings: Settings, now: datetime) -> Found:
@@ -158,7 +159,9 @@ def look_at_letters(settings: Settings, now: datetime) -> Found:
     held = _held_errors(due, settings.retry_flood)
     found.measure("letters_held", sum(held.values()))
     for error, number in held.items():
-        text = f"{number} due dead letters have the error {error} (SHARDPOST_RETRY_FLOOD)"
+        text = (
+            f"{counted(number, 'due dead letter')} with the error {error} (SHARDPOST_RETRY_FLOOD)"
+        )
         found.conditions.append(conditions.LETTERS_HELD.broken(error, text))
     _overdue_letters(found, settings, [step for step in due if step.fingerprint not in held], now)
     _parked_letters(found, [step for step in letters if step.state is LetterState.PARKED])
@@ -178,13 +181,15 @@ def _overdue_letters(found: Found, settings: Settings, due: list[Step], now: dat
     seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
     if seconds > settings.watch_letter_age:
         most = f"{settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
-        text = f"{len(due)} dead letters are due, one for {seconds:.0f} s: expected at most {most}"
+        which = counted(len(due), "dead letter is", "dead letters are")
+        text = f"{which} due, one for {seconds:.0f} s: expected at most {most}"
         found.conditions.append(conditions.LETTERS_OVERDUE.broken("", text))
 
 
 def _parked_letters(found: Found, parked: list[Step]) -> None:
     for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
-        text = f"{number} dead letters of {origin or 'an unknown topic'} are parked: expected none"
+        which = f"{counted(number, 'parked dead letter')} of {origin or 'an unknown topic'}"
+        text = f"{which}: expected none"
         found.conditions.append(conditions.LETTERS_PARKED.broken(origin, text))
 
 
@@ -197,10 +202,11 @@ def look_at_share_holders(settings: Settings, _now: datetime) -> Found:
     newest = snapshots.newest(settings)
     lists = [] if newest is None else too_large_lists(settings, newest)
     if lists:
-        named = _named([f"{one.client} ({one.positions} positions)" for one in lists])
+        named = _named([f"{one.client} ({counted(one.positions, 'position')})" for one in lists])
+        which = counted(len(lists), "client has a list", "clients have lists")
         text = (
-            f"{len(lists)} clients have lists that are too large for a record of {lists[0].largest}"
-            f" bytes (max.message.bytes): {named}"
+            f"{which} too large for a record of {lists[0].largest} bytes (max.message.bytes):"
+            f" {named}"
         )
         topic = settings.topic("share-holders")
         found.conditions.append(conditions.LISTS_TOO_LARGE.broken(topic, text))
@@ -272,7 +278,8 @@ def _look_at_week(
         found.unmeasured.add("emails")
         return found
     if unknown := document["unknown"]:
-        text = f"it is not known whether {len(unknown)} clients got the e-mail: {_named(unknown)}"
+        which = counted(len(unknown), "client")
+        text = f"it is not known whether {which} got the e-mail: {_named(unknown)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), text))
     _look_at_late(found, settings, frozen)
     for reason in too_many(settings, week, [document]):

@@ -24,6 +24,7 @@ from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import LEDGER_MARKS, LedgerMark
+from shardpost.wording import counted
 
 
 def require_whole(ledger: StoreTopic, week: object, marks: Sequence[LedgerMark]) -> None:
@@ -170,6 +171,6 @@ def _require_partitions(
         expected, source = last.shards, f"as in week {last.week}"
     if ledger.partitions != expected:
         raise ShardpostError(
-            f"topic {ledger.name}: expected {expected} partitions ({source}), found"
+            f"topic {ledger.name}: expected {counted(expected, 'partition')} ({source}), found"
             f" {ledger.partitions}: each shard is a partition of it, so the number must not change"
         )

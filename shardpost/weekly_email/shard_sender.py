@@ -23,6 +23,7 @@ from shardpost.weekly_email.model.server_health import CircuitBreaker
 from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
+from shardpost.wording import counted
 
 # Before a longer wait than this the outcomes so far are written, seconds.
 LONGEST_HELD = 0.2
@@ -68,7 +69,8 @@ class ShardSender:
         self.outcomes.finish()
         self.records.flush()
         if left_open := self.outcomes.left_open:
-            raise StoppedError(f"{len(left_open)} clients remain open: {'; '.join(left_open[:3])}")
+            which = counted(len(left_open), "client remains", "clients remain")
+            raise StoppedError(f"{which} open: {'; '.join(left_open[:3])}")
 
     def close(self) -> None:
         """Close the connections."""

@@ -41,6 +41,7 @@ from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, cl
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.wording import counted
 
 
 @dataclass
@@ -60,7 +61,7 @@ class _OldWeeks:
         return asdict(self)
 
     def _lines(self, done: str, line: str, sizes: str) -> list[str]:
-        weeks = f"{len(self.weeks)} weeks"
+        weeks = counted(len(self.weeks), "week")
         names = f": {', '.join(self.weeks)}" if self.weeks else ""
         verb = f"would be {done}" if self.dry_run else done
         lines = [f"{line.format(verb=verb, weeks=weeks)}{names}; {sizes}"]
@@ -78,7 +79,8 @@ class ErasedAudiences(_OldWeeks):
 
     def lines(self) -> list[str]:
         """Return it in words."""
-        sizes = f"{self.clients} clients, {self.files} files, {self.bytes} bytes"
+        clients, files = counted(self.clients, "client"), counted(self.files, "file")
+        sizes = f"{clients}, {files}, {self.bytes} bytes"
         return self._lines("erased", "audiences {verb}: {weeks}", sizes)
 
 
@@ -90,7 +92,9 @@ class ClosedWeeks(_OldWeeks):
 
     def lines(self) -> list[str]:
         """Return it in words."""
-        return self._lines("closed", "ledger: {weeks} {verb}", f"{self.records} records removed")
+        return self._lines(
+            "closed", "ledger: {weeks} {verb}", f"{counted(self.records, 'record')} removed"
+        )
 
 
 def erase_old_audiences(

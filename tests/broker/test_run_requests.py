@@ -92,12 +92,12 @@ def test_with_airflow_down_commands_are_committed_and_started_later(
 ) -> None:
     down = askable.model_copy(update={"airflow_url": "http://127.0.0.1:1"})
     ask(askable, KEY, request())
-    with pytest.raises(ShardpostError, match=r"1 commands are committed and not started.*answer"):
+    with pytest.raises(ShardpostError, match=r"1 command is committed and not started.*answer"):
         run(down)
     assert [str(entry.command.state) for entry in commands_in_force(askable) if entry.command] == [
         "issued"
     ]
-    with pytest.raises(ShardpostError, match="1 runs could not be checked"):
+    with pytest.raises(ShardpostError, match="1 run could not be checked"):
         run(down)
     assert run(askable).started == 1
     assert len(airflow.started) == 1
@@ -165,9 +165,7 @@ def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
 def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> None:
     name, client = f"{askable.topic('run-commands')}-3", admin(askable)
     client.create_topics([NewTopic(name, 3, 1)])[name].result()
-    with pytest.raises(
-        ShardpostError, match=r"has 1 partitions and .* 3, expected the same number"
-    ):
+    with pytest.raises(ShardpostError, match=r"has 1 partition and .* 3, expected the same number"):
         run(askable.model_copy(update={"topic_run_commands": name}))
 
 
@@ -247,7 +245,7 @@ def test_what_is_listed_dispatched_and_released(
     assert command("runs", "list") == "no requested run is waiting or running\n"
     assert command(*asked()) == f"requested: {askable.topic('run-requests')}[0]@0\n"
     airflow.breaks = True
-    assert "1 commands are committed and not started" in command.refused("runs", "dispatch", code=1)
+    assert "1 command is committed and not started" in command.refused("runs", "dispatch", code=1)
     airflow.breaks = False
     assert command.json("runs", "dispatch")["started"] == 1
     [row] = command.json("runs", "list")

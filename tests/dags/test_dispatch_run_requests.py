@@ -43,7 +43,7 @@ def test_what_could_not_be_started_fails_the_task(
     dag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dispatch(_settings: Settings, _now: datetime) -> DispatchCounts:
-        raise ShardpostError("1 commands are committed and not started")
+        raise ShardpostError("1 command is committed and not started")
 
     monkeypatch.setattr(module, "dispatch", dispatch)
     monkeypatch.setattr(dag.task_dict["dispatch"], "retries", 0)

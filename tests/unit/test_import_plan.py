@@ -133,13 +133,13 @@ def test_a_result_in_words() -> None:
         "changed          0",
         "closed           0",
         "equal            2",
-        "rejected         2  rows; 0 open positions stay",
-        "1 records would be written; add --apply to do it",
+        "rejected         2  of the rows; 0 open positions stay",
+        "1 record would be written; add --apply to do it",
     ]
     assert [*notes(result)] == [
         "ignored columns: Note",
         "rejected: PositionId 9: why",
-        "and 1 more rows are rejected",
+        "and 1 more row is rejected",
     ]
 
 

@@ -223,8 +223,8 @@ LETTER = Step("a-0-1", LetterState.PARKED, 1, AT, "parking-lot", 0, 0, "a", fing
     [
         ([], ("--error", "nope"), "no letters\n"),
         ([LETTER], ("--error", "nope"), "no letter has the error nope; "),
-        ([LETTER], ("--error", "f00", "--state", "waiting"), "none of 1 letters matches; "),
-        ([LETTER], ("--origin", "b"), "none of 1 letters matches; "),
+        ([LETTER], ("--error", "f00", "--state", "waiting"), "none of 1 letter matches; "),
+        ([LETTER], ("--origin", "b"), "none of 1 letter matches; "),
         ([LETTER], ("--error", "f00"), "state   origin  error"),
     ],
 )

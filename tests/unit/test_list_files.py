@@ -135,6 +135,19 @@ def test_rows_of_csv_that_may_have_swallowed_others_are_refused(
     assert "the list may have been cut or garbled, so nothing is imported: write it again" in said
 
 
+@pytest.mark.parametrize(
+    ("mark", "what"), [(";", "semicolons"), ('";"', "semicolons"), ("\t", "tabs"), ("|", "bars")]
+)
+def test_columns_that_are_separated_otherwise_are_named(
+    tmp_path: Path, mark: str, what: str
+) -> None:
+    rows = [[*reversed(COLUMNS), "Note"], ["N", "1,5", "A", "c", "1", "x"]]
+    quote = mark.strip(";")[:1]
+    text = "".join(f"{quote}{mark.join(row)}{quote}\r\n" for row in rows)
+    said = refused(tmp_path / "list.csv", f"\ufeff{text}")
+    assert f"line 1: expected commas between the columns, found {what}: write it again" in said
+
+
 @given(st.lists(st.lists(st.text('a",\n', max_size=3), min_size=5, max_size=5), max_size=4))
 @example([["a", "b\nc", "", '"', ","]])
 def test_all_that_is_written_as_csv_is_whole(

@@ -98,7 +98,7 @@ def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
 def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -> None:
     result = erase_old_audiences(at, NOW, dry_run=True)
     assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
-    assert "would be erased: 1 weeks: 2024-W30; 4 clients" in result.lines()[0]
+    assert "would be erased: 1 week: 2024-W30; 4 clients" in result.lines()[0]
     assert json.loads(json.dumps(result.as_json()))["weeks"] == [str(OLD)]
     assert is_complete(at, OLD)
 

@@ -100,7 +100,7 @@ def test_the_records_of_an_old_week_leave_the_ledger_and_others_stay(
     before = mailed_again(at, LAST)
     result = close_old_weeks(at, NOW)
     assert (result.weeks, result.records, result.postponed) == ([str(OLD)], 4, {})
-    assert result.lines() == ["ledger: 1 weeks closed: 2024-W30; 4 records removed"]
+    assert result.lines() == ["ledger: 1 week closed: 2024-W30; 4 records removed"]
     assert is_closed(at)
     assert mailed_again(at, LAST) == before == ["c2"]
     assert close_old_weeks(at, NOW).weeks == []

@@ -170,7 +170,7 @@ def test_replicas_in_sync_are_raised_only_where_one_broker_may_be_away() -> None
     [partition, *_] = one_left.partitions
     partition = type(partition)(1, (1, 2, 3), (1,))
     alone = FoundTopic((partition,), one_left.config)
-    assert "only 1 replicas are in sync" in why(expected, alone)
+    assert "only 1 replica is in sync" in why(expected, alone)
 
 
 def test_replicas_are_added_by_a_person_with_the_command_at_hand() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from shardpost.delta.snapshot import RETENTION_IN_WORDS
 from shardpost.delta.table import StoredFile, Table
-from shardpost.wording import ranges_text
+from shardpost.wording import counted, ranges_text
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class TablePlan:
         if self.is_whole:
             return f"{self.name}: the whole folder, unreferenced; {in_bytes(self.size)}"
         return (
-            f"{self.name}: {len(self.files)} unreferenced files,"
-            f" {len(self.entries)} log entries; {in_bytes(self.size)}"
+            f"{self.name}: {counted(len(self.files), 'unreferenced file')},"
+            f" {counted(len(self.entries), 'log entry', 'log entries')}; {in_bytes(self.size)}"
         )
 
 
@@ -105,7 +105,8 @@ class Plan:
 
     def lines(self, days: int) -> list[str]:
         """Return it as lines; `days` is SHARDPOST_SNAPSHOT_DAYS."""
-        lines = [f"snapshots: {len(self.kept)} are kept ({RETENTION_IN_WORDS}, for {days} days)"]
+        kept = counted(len(self.kept), "is", "are")
+        lines = [f"snapshots: {kept} kept ({RETENTION_IN_WORDS}, for {counted(days, 'day')})"]
         if self.unknown:
             lines.append(f"snapshots: none removed: {self.unknown}")
         elif self.dropped:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import POSITION_FIELDS
+from shardpost.wording import counted
 
 POSITION_ID = "PositionId"
 COLUMNS = (POSITION_ID, *(field.name for field in POSITION_FIELDS))
@@ -109,9 +110,10 @@ class Plan:
         if not self.rows:
             return f"{would}, since the list has no rows: a list that is empty closes nothing"
         if self.without_id:
+            rows = counted(self.without_id, "row has", "rows have")
             return (
-                f"{would}, but {self.without_id} rows have no {POSITION_ID} that can be read, and"
-                " may be those: correct the rows"
+                f"{would}, but {rows} no {POSITION_ID} that can be read, and may be those: correct"
+                " the rows"
             )
         if closed > max_closed * self.open_positions:
             share = closed / self.open_positions
@@ -150,13 +152,14 @@ SHOWN = (*WRITTEN, Change.EQUAL)
 
 def summary(result: dict[str, Any]) -> Iterator[str]:
     """Yield what the list is, what it changes, and what became of that."""
-    yield f"import {result['import_id']}: {result['rows']} rows of {result['source']}"
+    yield f"import {result['import_id']}: {counted(result['rows'], 'row')} of {result['source']}"
     for change in SHOWN:
         ids = result["samples"].get(change, [])
         such = f"  such as {', '.join(ids)}" if ids else ""
         yield f"{change:<8}{result[change]:>10}{such}"
     if result["rejected_rows"]:
-        yield f"rejected{result['rejected_rows']:>10}  rows; {result['left']} open positions stay"
+        left = counted(result["left"], "open position stays", "open positions stay")
+        yield f"rejected{result['rejected_rows']:>10}  of the rows; {left}"
     if not result["refused"]:
         yield _outcome(result)
 
@@ -168,18 +171,19 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
     for found in result["rejected"]:
         yield f"rejected: {_row(found['row'])}: {found['reason']}"
     if (more := result["rejected_rows"] - len(result["rejected"])) > 0:
-        yield f"and {more} more rows are rejected"
+        yield f"and {counted(more, 'more row is', 'more rows are')} rejected"
 
 
 def _outcome(result: dict[str, Any]) -> str:
     records = sum(result[change] for change in WRITTEN)
     if before := result["applied_before"]:
-        again = f"; {records} positions differ since: give another --id" if records else ""
+        differ = counted(records, "position differs", "positions differ")
+        again = f"; {differ} since: give another --id" if records else ""
         return f"applied already, at {before['at']} by {before['by']}{again}"
     if result["applied"]:
         compact = "; `shardpost compact` takes them into the tables" if records else ""
-        return f"applied: {result['written']} records written{compact}"
-    return f"{records} records would be written; add --apply to do it"
+        return f"applied: {counted(result['written'], 'record')} written{compact}"
+    return f"{counted(records, 'record')} would be written; add --apply to do it"
 
 
 def _row(row: dict[str, str | None]) -> str:

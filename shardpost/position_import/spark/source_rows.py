@@ -35,6 +35,7 @@ from shardpost.position_import.list_files import ListFiles, files_of, require_wh
 from shardpost.position_import.model.plan import COLUMNS, POSITION_ID, FoundColumns, find_columns
 from shardpost.position_import.model.source import FileSource, Format, JdbcSource, Source
 from shardpost.settings import Settings
+from shardpost.wording import counted
 
 MOST_CHARACTERS = 300
 _DEEPEST = 20
@@ -114,8 +115,9 @@ class SourceRows:
         there = tuple(map(str, files_of(Path(source.location))))
         if (read, there) != (self.files.rows, self.files.paths):
             raise ShardpostError(
-                f"{source}: expected {self.files.rows} rows in {len(self.files.paths)} files, as at"
-                f" first, found {read} in {len(there)}: it was changed meanwhile: run it again"
+                f"{source}: expected {counted(self.files.rows, 'row')} in"
+                f" {counted(len(self.files.paths), 'file')}, as at first, found {read} in"
+                f" {len(there)}: it was changed meanwhile: run it again"
             )
 
 

@@ -6,6 +6,7 @@ from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.topics.model import partition_rules, topic_rules
 from shardpost.topics.model.cluster import INTERNAL, REPLICAS, Setting, View
 from shardpost.topics.model.finding import Finding, Severity, in_order
+from shardpost.wording import counted
 
 OFFSETS_RETENTION = "offsets.retention.minutes"
 CLEANER = "log.cleaner.enable"
@@ -31,7 +32,7 @@ def few_brokers(view: View) -> Iterator[Finding]:
         yield Finding(
             rule="few-brokers",
             setting="replication.factor",
-            found=f"{replicas}, on {count} broker{'s' if count != 1 else ''}",
+            found=f"{replicas}, on {counted(count, 'broker')}",
             expected=f"{REPLICAS}, on three brokers or more",
             why="with the disk of a broker, what only that one has is lost",
             fix="run three brokers, set SHARDPOST_REPLICATION_FACTOR=3 for new topics, and add"

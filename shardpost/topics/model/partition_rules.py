@@ -6,6 +6,7 @@ from datetime import timedelta
 from shardpost.topics.model import finding
 from shardpost.topics.model.cluster import IN_SYNC, FoundTopic, Partition, View
 from shardpost.topics.model.finding import Finding, Severity
+from shardpost.wording import counted
 
 TIMEOUT = "transaction.max.timeout.ms"
 TIMEOUT_MS = 900_000  # Kafka's default
@@ -149,7 +150,8 @@ def _of_state(
 def _of_count(topic: str, count: int, expected: int, is_holders: bool) -> tuple[Severity, str, str]:
     if is_holders:
         why = "no compaction runs: clients would be in other shards"
-        recreate = f"delete {topic}, declare {expected} partitions of it, `shardpost topics apply`"
+        declare = f"declare {counted(expected, 'partition')} of it"
+        recreate = f"delete {topic}, {declare}, `shardpost topics apply`"
         return Severity.RISK, why, recreate
     if count < expected:
         why = "the topic was recreated, and records are gone"

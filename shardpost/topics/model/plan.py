@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from shardpost.topics.model import finding
 from shardpost.topics.model.cluster import IN_SYNC, UNCLEAN, Cluster, Expected, FoundTopic
+from shardpost.wording import counted
 
 POLICY = "cleanup.policy"
 TIMESTAMPS = "message.timestamp.type"
@@ -115,14 +116,12 @@ def _why_not_policy(
 def _why_not_in_sync(wanted: int, found: FoundTopic) -> str | None:
     if found.replicas <= wanted:
         return (
-            f"with {found.replicas} replicas, nothing could be written while one broker is away:"
-            " add replicas first"
+            f"with {counted(found.replicas, 'replica')}, nothing could be written while one broker"
+            " is away: add replicas first"
         )
     if found.in_sync < wanted:
-        return (
-            f"only {found.in_sync} replicas are in sync, and nothing could be written: wait for"
-            " more"
-        )
+        only = counted(found.in_sync, "replica is", "replicas are")
+        return f"only {only} in sync, and nothing could be written: wait for more"
     return None
 
 
@@ -245,11 +244,12 @@ class Planner:
             yield Change(PARTITIONS, str(count), str(wanted))
         elif wanted > count:
             why = "the records of a key would be in two partitions, in no order"
-            fix = f"declare {count} partitions of {one.name}, or keyed: false if no key is there"
+            declare = f"declare {counted(count, 'partition')} of {one.name}"
+            fix = f"{declare}, or keyed: false if no key is there"
             yield Refusal(PARTITIONS, str(count), str(wanted), why, fix)
         else:
             why = "Kafka removes no partitions"
-            fix = f"create another topic, or declare {count} partitions of {one.name}"
+            fix = f"create another topic, or declare {counted(count, 'partition')} of {one.name}"
             yield Refusal(PARTITIONS, str(count), str(wanted), why, fix)
 
     def _of_replicas(self, one: Expected, found: FoundTopic) -> Iterator[Refusal]:

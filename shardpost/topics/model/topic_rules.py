@@ -25,6 +25,7 @@ from shardpost.topics.model.plan import (
     why_unsafe,
 )
 from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
+from shardpost.wording import counted
 
 LARGEST = "max.message.bytes"
 
@@ -152,7 +153,9 @@ def declared_partitions(view: View) -> Iterator[Finding]:
             source="topic",
             expected=str(one.partitions),
             why="work is spread over another number of partitions than was meant",
-            fix=finding.APPLY if can_grow else f"declare {count} partitions of {one.name}",
+            fix=finding.APPLY
+            if can_grow
+            else f"declare {counted(count, 'partition')} of {one.name}",
         )
 
 

@@ -29,6 +29,7 @@ from jinja2 import Environment, FunctionLoader, Template, select_autoescape
 from shardpost.errors import ShardpostError, single_line
 from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.member import Recipient
+from shardpost.wording import counted
 
 POSITION_COLUMNS = {
     "position": "Position",
@@ -255,7 +256,7 @@ def compose(context: EmailContext, to: Recipient, holdings: Holdings, date: date
 
 
 def _subject(context: EmailContext, holdings: Holdings) -> str:
-    count = f"{holdings.positions} position{'s' if holdings.positions != 1 else ''}"
+    count = counted(holdings.positions, "position")
     text = f"Your {context.country} stock in week {context.week}: {count}"
     return single_line(text, 2 * LONGEST_NAME)
 

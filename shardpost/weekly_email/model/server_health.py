@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome
+from shardpost.wording import counted
 
 
 @dataclass
@@ -103,7 +104,7 @@ class CircuitBreaker:
             some = (
                 f"{bad} of {mails} mails"
                 if bad > self._silent
-                else f"{self._silent} mails in a row"
+                else f"{counted(self._silent, 'mail')} in a row"
             )
             return (
                 f"the mail server sent no reply after the end of {some}"
@@ -111,8 +112,8 @@ class CircuitBreaker:
             )
         if self._lost >= self.most_lost:
             return (
-                f"the mail server closed {self._lost} connections in a row without accepting a"
-                " mail: unmailed clients remain open"
+                f"the mail server closed {counted(self._lost, 'connection')} in a row without"
+                " accepting a mail: unmailed clients remain open"
             )
         return None
 
@@ -243,8 +244,8 @@ def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int)
     """Return why refused clients of a shard remain open at the end of a run."""
     entries = [refusal.entry for refusal in refusals]
     first = "; ".join(f"{entry.client}: {entry.reason}" for entry in entries[:3])
+    which = counted(len(entries), "refused client remains", "refused clients remain")
     return (
-        f"{len(entries)} refused clients remain open: the mail server refused {refused} mails of"
-        f" this run and accepted {accepted} (SHARDPOST_MAIL_REFUSALS,"
-        f" SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
+        f"{which} open: the mail server refused {counted(refused, 'mail')} of this run and accepted"
+        f" {accepted} (SHARDPOST_MAIL_REFUSALS, SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
     )

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from shardpost.delta.typed_rows import Int32
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.wording import counted
 
 _FORM = re.compile(r"([0-9]{4})-W([0-9]{2})")
 _WEEK = timedelta(days=7)
@@ -149,7 +150,7 @@ class FrozenWeek:
         if self.audience_erased_at is None:
             return None
         return (
-            f"the audience of {self.week}, {self.recipients} clients, was erased on"
+            f"the audience of {self.week}, {counted(self.recipients, 'client')}, was erased on"
             f" {self.audience_erased_at:%Y-%m-%d} (SHARDPOST_AUDIENCE_DAYS): this week can no"
             " longer be mailed"
         )
@@ -165,8 +166,9 @@ class FrozenWeek:
         """Refuse a ledger that has another number of partitions than the audience has shards."""
         if shards != self.shards:
             raise ShardpostError(
-                f"the audience of {self.week} was frozen in {self.shards} shards, and the ledger's"
-                f" topic has {shards} partitions: their number must not be changed"
+                f"the audience of {self.week} was frozen in {counted(self.shards, 'shard')}, and"
+                f" the ledger's topic has {counted(shards, 'partition')}: their number must not be"
+                " changed"
             )
 
 

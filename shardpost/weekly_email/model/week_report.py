@@ -14,6 +14,7 @@ from shardpost.errors import one_line
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.wording import counted
 
 # Groups of one state that a document has at most, and the clients that each of them names.
 MOST_CAUSES = 20
@@ -233,8 +234,9 @@ def late_line(late: Mapping[str, Any]) -> str:
     """Return what `LateClients.as_json` says, in one line."""
     missed, changed, named = late["missed"], late["changed"], late["clients"]
     more = ", …" if missed + changed > len(named) else ""
+    which = counted(missed, "more client")
     return one_line(
-        f"came late: by records that were read after the freeze, {missed} more clients held stock"
+        f"came late: by records that were read after the freeze, {which} held stock"
         f" at the week's end, and {changed} held other positions than their e-mail lists; they are"
         f" not mailed for that ({', '.join(named)}{more})"
     )
