@@ -171,13 +171,14 @@ def channel_down(delivery: Delivery) -> Condition:
     return Condition(CHANNEL_DOWN, delivery.channel, Severity.RISK, text, meaning, source=REPORTED)
 
 
-def report(settings: Settings, condition: Condition, now: datetime) -> None:
+def report(settings: Settings, condition: Condition, now: datetime, line: str = "") -> None:
     """Tell people of a condition that no look finds, until `resolve`; or of an event.
 
-    alerts.log has a line each time, whoever was told already. Where the table of what fires cannot
+    An event that says what another one of the last day said is not sent. alerts.log has a line each
+    time: `line`, or the condition's text. Where the table of what fires cannot
     be used, all channels are told at once. Raises nothing.
     """
-    append(settings, one_line(condition.text))
+    append(settings, one_line(line or condition.text))
     try:
         tell(settings, now, lambda known: _reported(known, condition, now))
     except ShardpostError as error:
@@ -190,9 +191,11 @@ def report(settings: Settings, condition: Condition, now: datetime) -> None:
 
 def _reported(known: Iterable[Firing], condition: Condition, now: datetime) -> list[Firing]:
     firing = {one.condition.key: one for one in known}
+    if any(one.is_like(condition, now) for one in firing.values()):
+        return [*firing.values()]
     new = Firing(condition, now)
     if condition.source != EVENT:
-        new = firing.get(condition.key, new).found(condition, now)
+        new = firing.get(condition.key, new).reported(condition, now)
     return [*(firing | {condition.key: new.taken(LOG, now)}).values()]
 
 

@@ -83,7 +83,8 @@ def alert(context: Context) -> None:
     why = _why(context)
     line = f"{where}, attempt {task.try_number}: {why}"
     meaning = "what that run had to do is not done; the alert is over with the task's next success"
-    _report(TASK_FAILED, _task_subject(context), line, meaning, REPORTED)
+    subject = _task_subject(context)
+    _report(Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, REPORTED), line)
     close_all_groups(log)
     log.error("failed: %s", why)
 
@@ -112,9 +113,10 @@ def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
     for line in lines:
         log.warning(line)
     named = [*lines[:MOST_NAMED], *(["…"] if len(lines) > MOST_NAMED else [])]
-    what = f"{task.dag_id} {task.run_id} needs attention: {'; '.join(named)}"
-    meaning = "a person has to look at what this run left"
-    _report(NEEDS_A_PERSON, f"{task.dag_id} {task.run_id} {task.task_id}", what, meaning, EVENT)
+    what, meaning = "; ".join(named), "a person has to look at what this run left"
+    subject = f"{task.dag_id} {task.run_id} {task.task_id}"
+    line = f"{task.dag_id} {task.run_id} needs attention: {what}"
+    _report(Condition(NEEDS_A_PERSON, subject, Severity.RISK, what, meaning, EVENT), line)
 
 
 def _why(context: Context) -> str:
@@ -130,12 +132,11 @@ def _why(context: Context) -> str:
             return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _report(rule: str, subject: str, line: str, meaning: str, source: str) -> None:
+def _report(condition: Condition, line: str) -> None:
     """Tell people through the alert channels; alerts.log has the line each time."""
     from shardpost.alerts.telling import report
 
-    condition = Condition(rule, subject, Severity.RISK, line, meaning, source)
-    report(load(), condition, datetime.now(UTC))
+    report(load(), condition, datetime.now(UTC), line)
 
 
 # Updated by compact_positions, read by weekly_email.

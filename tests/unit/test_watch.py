@@ -178,12 +178,15 @@ def test_what_others_report_is_told_once_and_when_it_is_over(
 ) -> None:
     channels = Channels(monkeypatch, "1: A", "2: B")
     for number in range(12):
-        telling.report(settings, FAILED, T0 + number * QUARTER)
+        other_run = replace(FAILED, text=f"d r{number} t, attempt 3: no broker at 10.0.0.{number}")
+        telling.report(settings, other_run, T0 + number * QUARTER)
     watch_once(settings, T0 + 12 * QUARTER, world.sources)
-    assert (settings.home / "alerts.log").read_text().count("attempt 3: x") == 12
+    telling.report(settings, replace(FAILED, text="d r9 t: the disk is full"), T0 + 13 * QUARTER)
+    assert (settings.home / "alerts.log").read_text().count("attempt 3: no") == 12
     for _ in range(2):
-        telling.resolve(settings, FAILED.key, T0 + 13 * QUARTER)
-    expected = ["firing (risk) task-failed of d t", "resolved (risk) task-failed of d t"]
+        telling.resolve(settings, FAILED.key, T0 + 14 * QUARTER)
+    firing = "firing (risk) task-failed of d t"
+    expected = [firing, firing, "resolved (risk) task-failed of d t"]  # of two causes
     assert channels.taken == {"1: A": expected, "2: B": expected}
 
 
@@ -196,7 +199,13 @@ def test_an_event_that_no_channel_took_is_told_by_the_next_watch(
     channels.down = set()
     watch_once(settings, T0 + QUARTER, world.sources)
     assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
+    same = replace(FAILED, subject="another run", source=EVENT)
+    telling.report(settings, same, T0 + 2 * QUARTER)
+    assert len(channels.taken["1: A"]) == 1  # says the same
+    watch_once(settings, T0 + 24 * HOUR, world.sources)
     assert history.list_firing(settings) == []
+    telling.report(settings, same, T0 + 25 * HOUR)
+    assert len(channels.taken["1: A"]) == 2
 
 
 def test_a_reporter_that_is_killed_while_it_tells_loses_no_event(
