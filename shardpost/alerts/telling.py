@@ -24,7 +24,7 @@ from shardpost.alerts.model.alert import (
     message_of,
 )
 from shardpost.delta.query import table_errors
-from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.errors import UsageError, one_line
 from shardpost.locks import exclusive
 from shardpost.logs import step
 from shardpost.settings import Settings
@@ -57,7 +57,7 @@ def tell(settings: Settings, now: datetime, change: Change) -> Telling:
 
     ShardpostError if the table cannot be read or written, or another process is telling for long.
     """
-    with exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT), table_errors():
+    with table_errors(), exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT):
         known = history.list_firing(settings)
         round_ = _Round(settings, now, change(known), channels(settings))
         if round_.has_due() and round_.firing != known:
@@ -181,7 +181,7 @@ def report(settings: Settings, condition: Condition, now: datetime, line: str = 
     append(settings, one_line(line or condition.text))
     try:
         tell(settings, now, lambda known: _reported(known, condition, now))
-    except ShardpostError as error:
+    except Exception as error:
         log.warning("what fires cannot be stored, so all channels are told: %s", error)
         state = AlertState.HAPPENED if condition.source == EVENT else AlertState.FIRING
         message = message_of([Alert(state, condition, now)], settings.runbook)
@@ -214,7 +214,7 @@ def _ended(known: Iterable[Firing], key: Key, now: datetime) -> Iterator[Firing]
 
 def silence(settings: Settings, name: str, until: datetime, why: str, now: datetime) -> None:
     """Send nothing of a condition until then but its end; UsageError if none of that name fires."""
-    with exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT), table_errors():
+    with table_errors(), exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT):
         known = history.list_firing(settings)
         if name not in (names := [one.condition.name for one in known]):
             found = ", ".join(names) or "nothing"
