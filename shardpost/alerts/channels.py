@@ -116,8 +116,7 @@ def append(settings: Settings, text: str) -> None:
     """Append to alerts.log, each line with the time; only log if that file cannot be written."""
     at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     try:
-        settings.home.mkdir(parents=True, exist_ok=True)
-        with (settings.home / LOG).open("a") as file:
+        with (settings.folder() / LOG).open("a") as file:
             file.writelines(f"{at} {line}\n" for line in text.splitlines() if line)
     except OSError as error:  # the channels get the message all the same
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, DURATION, KEY, given_reason, print_document
+from shardpost.commands.console import AS_JSON, DURATION, KEY, NEEDED_WHY, print_document
 from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.settings import load
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
@@ -130,7 +130,7 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
 @click.option(
     "--for", "duration", required=True, type=DURATION, metavar="TIME", help="30m, 2h, 1d or 4w."
 )
-@click.option("--why", required=True, type=KEY, callback=given_reason, metavar="TEXT")
+@NEEDED_WHY
 def silence_command(key: str, duration: timedelta, why: str) -> int:
     """Send nothing of what is firing under KEY for that time, but its end.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Parsed, print_document, who
+from shardpost.commands.console import AS_JSON, BY, WHY, Parsed, print_document, who
 from shardpost.errors import COULD_NOT, one_line
 from shardpost.holders.compaction_job import (
     COMPACT_POSITIONS,
@@ -106,7 +106,7 @@ def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
     metavar="20%",
     help="Share of the open positions that may close; by default SHARDPOST_IMPORT_MAX_CLOSED.",
 )
-@click.option("--why", metavar="TEXT", help="Reason; recorded on `decisions`.")
+@WHY
 @BY
 @AS_JSON
 def import_command(
@@ -117,7 +117,7 @@ def import_command(
     query: str | None,
     import_id: str | None,
     max_closed: float | None,
-    why: str | None,
+    why: str,
     by: str | None,
     as_json: bool,
 ) -> int:
@@ -134,7 +134,7 @@ def import_command(
         is_applied,
         None if import_id is None else require_usable(import_id),
         max_closed,
-        why,
+        why or None,
     )
     code, result = submit(settings, IMPORT_POSITIONS, request)
     if result is None:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -46,6 +47,9 @@ class VersionExistsError(ShardpostError):
 
 def create(settings: Settings, table: Table, keep_days: int) -> None:
     """Create a table, empty, unless it exists; its old versions are kept for that many days."""
+    settings.folder()
+    if settings.tables is not None:  # outside of the home, too, it is for this user alone at first
+        Path(settings.tables).mkdir(mode=0o700, parents=True, exist_ok=True)
     days = {"delta.logRetentionDuration": f"interval {keep_days} days"}
     try:
         DeltaTable.create(

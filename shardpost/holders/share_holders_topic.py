@@ -303,4 +303,5 @@ def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
     place = TopicPartition(settings.topic("dead-letters"), 0)
     with closing(clients.consumer(settings, group)) as reader:
         offset = offsets.committed_offsets(settings, reader, [place]).get(place)
-    return [] if offset is None else [rejected_letters.committed_sent(offset)[1]]
+    known = offset and rejected_letters.committed_sent(offset)
+    return [known[1]] if known else []

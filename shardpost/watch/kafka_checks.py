@@ -10,6 +10,7 @@ from datetime import datetime
 
 from shardpost import tables
 from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.kafka.broker_version import broker_version
@@ -103,7 +104,8 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 
 
 def _kafka_unreachable(settings: Settings) -> DoctorFinding:
-    cure = "shardpost up"
+    is_free = port_is_free(settings.kafka_port)
+    cure = "shardpost up" if is_free else "that of `port of kafka`"
     if settings.bootstrap_servers:
         cure = "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
     found = f"no answer from {settings.bootstrap} within {settings.kafka_timeout:g} s"

@@ -32,8 +32,9 @@ from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Found
 from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.limits import too_many, totals
+from shardpost.weekly_email.limits import too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 
@@ -273,6 +274,7 @@ def _look_at_week(
     if unknown := document["unknown"]:
         text = f"it is not known whether {len(unknown)} clients got the e-mail: {_named(unknown)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), text))
+    _look_at_late(found, settings, frozen)
     for reason in too_many(settings, week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason))
     hours = settings.watch_email_hours
@@ -284,6 +286,16 @@ def _look_at_week(
         )
         found.conditions.append(conditions.EMAILS_OPEN.broken(str(week), text))
     return found
+
+
+def _look_at_late(found: Found, settings: Settings, frozen: FrozenWeek) -> None:
+    """Measure whom records concern that came after the freeze, where that is known."""
+    late = find_late(settings, frozen)
+    if late is None:
+        return
+    found.measure("emails_late", late.count, week=frozen.week)
+    if reason := why_too_late(settings, frozen, late):
+        found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason))
 
 
 def look_at_runs(settings: Settings, now: datetime) -> Found:
@@ -312,12 +324,12 @@ def _run_text(entry: CommandEntry, settings: Settings) -> str:
 
 
 def look_at_sizes(settings: Settings, _now: datetime) -> Found:
-    """Measure the tables, and the disk unless they are in an object store."""
+    """Measure the tables, and their disk."""
     found = Found()
     for size in table_sizes(settings):
         found.measure("table_rows", size.rows, table=size.table)
         found.measure("table_files", size.files, table=size.table)
         found.measure("table_bytes", size.bytes + size.log_bytes, table=size.table)
-    if "://" not in settings.tables_root and Path(settings.tables_root).exists():
+    if Path(settings.tables_root).exists():
         found.measure("disk_free_bytes", shutil.disk_usage(settings.tables_root).free)
     return found

@@ -122,8 +122,6 @@ def table_problem(path: str, version: int) -> str | None:
         table = DeltaTable(path, version=version)
     except (DeltaError, OSError) as problem:
         return _first_line(problem)
-    if "://" in path:
-        return None
     files = (Path(unquote(urlsplit(uri).path)) for uri in table.file_uris())
     missing = next((file for file in files if not file.exists()), None)
     return f"{missing} is missing" if missing else None

@@ -82,6 +82,11 @@ EMAILS_UNKNOWN = Rule(
 EMAILS_FAILED = Rule(
     "emails-failed", "more clients got no e-mail of a week than the settings allow"
 )
+EMAILS_LATE = Rule(
+    "emails-late",
+    "records of before a week's end were read after its audience was frozen: clients got no e-mail"
+    " of that week, or one with other positions, and are not mailed for that any more",
+)
 EMAILS_OPEN = Rule(
     "emails-open", "clients wait for their e-mail of a week, and nothing is sending it to them"
 )
