@@ -58,8 +58,14 @@ def task_errors() -> Iterator[None]:
         raise failure(str(error), error.exit_code) from None
 
 
+class RefusedError(AirflowFailException):
+    """What a run was asked for is wrong, as a week that does not exist: nothing was begun."""
+
+
 def failure(text: str, exit_code: int) -> AirflowException:
     """Return the exception that fails a task whose work ended with that exit code."""
+    if exit_code == BAD_USAGE:
+        return RefusedError(text)
     kind = AirflowFailException if exit_code in NEVER_TRIED_AGAIN else AirflowException
     return kind(text)
 
@@ -75,16 +81,21 @@ def say_that_it_is_tried_again(context: Context) -> None:
 def alert(context: Context) -> None:
     """Log, as the last line, why a task failed; tell people, unless its last run failed, too.
 
-    There with the run, the task and its shards.
+    There with the run, the task and its shards. That the params of a manual run were refused is an
+    event: no later success is about it.
     """
     task = context["ti"]
     label = getattr(task, "rendered_map_index", None)
     where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
     why = _why(context)
     line = f"{where}, attempt {task.try_number}: {why}"
-    meaning = "what that run had to do is not done; the alert is over with the task's next success"
-    subject = _task_subject(context)
-    _report(Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, REPORTED), line)
+    is_refused = isinstance(context.get("exception"), RefusedError)
+    is_manual = context["dag_run"].run_type == "manual"
+    subject, source = _task_subject(context), REPORTED
+    if is_refused and is_manual:
+        subject, source = f"{subject} {task.run_id}", EVENT
+    meaning = "what that run had to do is not done"
+    _report(Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, source), line)
     close_all_groups(log)
     log.error("failed: %s", why)
 
