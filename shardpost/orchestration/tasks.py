@@ -90,7 +90,7 @@ def alert(context: Context) -> None:
     why = _why(context)
     line = f"{where}, attempt {task.try_number}: {why}"
     is_refused = isinstance(context.get("exception"), RefusedError)
-    is_manual = context["dag_run"].run_type == "manual"
+    is_manual = getattr(context.get("dag_run"), "run_type", None) == "manual"
     subject, source = _task_subject(context), REPORTED
     if is_refused and is_manual:
         subject, source = f"{subject} {task.run_id}", EVENT
