@@ -34,7 +34,7 @@ from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, task_err
 @task_errors()
 def report(result: dict[str, Any]) -> None:
     """Log and alert what needs a person."""
-    lines = for_a_person(result)
+    lines = for_a_person(result, with_floods=False)
     if not lines:
         raise AirflowSkipException("nothing needs a person")
     alert_of_attention(get_current_context(), lines)

@@ -24,7 +24,7 @@ from shardpost.alerts.model.alert import (
     message_of,
 )
 from shardpost.delta.query import table_errors
-from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.errors import UsageError, one_line
 from shardpost.locks import exclusive
 from shardpost.logs import step
 from shardpost.settings import Settings
@@ -57,7 +57,7 @@ def tell(settings: Settings, now: datetime, change: Change) -> Telling:
 
     ShardpostError if the table cannot be read or written, or another process is telling for long.
     """
-    with exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT), table_errors():
+    with table_errors(), exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT):
         known = history.list_firing(settings)
         round_ = _Round(settings, now, change(known), channels(settings))
         if round_.has_due() and round_.firing != known:
@@ -171,16 +171,17 @@ def channel_down(delivery: Delivery) -> Condition:
     return Condition(CHANNEL_DOWN, delivery.channel, Severity.RISK, text, meaning, source=REPORTED)
 
 
-def report(settings: Settings, condition: Condition, now: datetime) -> None:
+def report(settings: Settings, condition: Condition, now: datetime, line: str = "") -> None:
     """Tell people of a condition that no look finds, until `resolve`; or of an event.
 
-    alerts.log has a line each time, whoever was told already. Where the table of what fires cannot
+    An event that says what another one of the last day said is not sent. alerts.log has a line each
+    time: `line`, or the condition's text. Where the table of what fires cannot
     be used, all channels are told at once. Raises nothing.
     """
-    append(settings, one_line(condition.text))
+    append(settings, one_line(line or condition.text))
     try:
         tell(settings, now, lambda known: _reported(known, condition, now))
-    except ShardpostError as error:
+    except Exception as error:
         log.warning("what fires cannot be stored, so all channels are told: %s", error)
         state = AlertState.HAPPENED if condition.source == EVENT else AlertState.FIRING
         message = message_of([Alert(state, condition, now)], settings.runbook)
@@ -190,9 +191,11 @@ def report(settings: Settings, condition: Condition, now: datetime) -> None:
 
 def _reported(known: Iterable[Firing], condition: Condition, now: datetime) -> list[Firing]:
     firing = {one.condition.key: one for one in known}
+    if any(one.is_like(condition, now) for one in firing.values()):
+        return [*firing.values()]
     new = Firing(condition, now)
     if condition.source != EVENT:
-        new = firing.get(condition.key, new).found(condition, now)
+        new = firing.get(condition.key, new).reported(condition, now)
     return [*(firing | {condition.key: new.taken(LOG, now)}).values()]
 
 
@@ -211,7 +214,7 @@ def _ended(known: Iterable[Firing], key: Key, now: datetime) -> Iterator[Firing]
 
 def silence(settings: Settings, name: str, until: datetime, why: str, now: datetime) -> None:
     """Send nothing of a condition until then but its end; UsageError if none of that name fires."""
-    with exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT), table_errors():
+    with table_errors(), exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT):
         known = history.list_firing(settings)
         if name not in (names := [one.condition.name for one in known]):
             found = ", ".join(names) or "nothing"

@@ -101,6 +101,7 @@ def _firing_document(one: "Firing") -> dict[str, object]:
         "severity": condition.severity,
         "text": condition.text,
         "meaning": condition.meaning,
+        "source": condition.source,
         "since": one.since.isoformat(),
         "ended_at": one.ended_at and one.ended_at.isoformat(),
         "told": {name: told.at.isoformat() for name, told in one.told.items()},
@@ -111,9 +112,11 @@ def _firing_document(one: "Firing") -> dict[str, object]:
 
 def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
     """Yield its key, severity and age, and below it what was found, who was told, and silences."""
+    from shardpost.alerts.model.alert import EVENT
     from shardpost.wording import duration_text
 
-    since = f"since {one.since:%Y-%m-%d %H:%M} UTC ({duration_text(now - one.since)})"
+    began = "happened" if one.condition.source == EVENT else "since"
+    since = f"{began} {one.since:%Y-%m-%d %H:%M} UTC ({duration_text(now - one.since)})"
     over = f"; over since {one.ended_at:%Y-%m-%d %H:%M} UTC" if one.ended_at else ""
     yield f"{one.condition.name}  ({one.condition.severity}) {since}{over}"
     yield f"    {one.condition.text}"

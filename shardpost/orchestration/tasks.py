@@ -58,8 +58,14 @@ def task_errors() -> Iterator[None]:
         raise failure(str(error), error.exit_code) from None
 
 
+class RefusedError(AirflowFailException):
+    """What a run was asked for is wrong, as a week that does not exist: nothing was begun."""
+
+
 def failure(text: str, exit_code: int) -> AirflowException:
     """Return the exception that fails a task whose work ended with that exit code."""
+    if exit_code == BAD_USAGE:
+        return RefusedError(text)
     kind = AirflowFailException if exit_code in NEVER_TRIED_AGAIN else AirflowException
     return kind(text)
 
@@ -75,15 +81,21 @@ def say_that_it_is_tried_again(context: Context) -> None:
 def alert(context: Context) -> None:
     """Log, as the last line, why a task failed; tell people, unless its last run failed, too.
 
-    There with the run, the task and its shards.
+    There with the run, the task and its shards. That the params of a manual run were refused is an
+    event: no later success is about it.
     """
     task = context["ti"]
     label = getattr(task, "rendered_map_index", None)
     where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
     why = _why(context)
     line = f"{where}, attempt {task.try_number}: {why}"
-    meaning = "what that run had to do is not done; the alert is over with the task's next success"
-    _report(TASK_FAILED, _task_subject(context), line, meaning, REPORTED)
+    is_refused = isinstance(context.get("exception"), RefusedError)
+    is_manual = getattr(context.get("dag_run"), "run_type", None) == "manual"
+    subject, source = _task_subject(context), REPORTED
+    if is_refused and is_manual:
+        subject, source = f"{subject} {task.run_id}", EVENT
+    meaning = "what that run had to do is not done"
+    _report(Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, source), line)
     close_all_groups(log)
     log.error("failed: %s", why)
 
@@ -112,9 +124,10 @@ def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
     for line in lines:
         log.warning(line)
     named = [*lines[:MOST_NAMED], *(["…"] if len(lines) > MOST_NAMED else [])]
-    what = f"{task.dag_id} {task.run_id} needs attention: {'; '.join(named)}"
-    meaning = "a person has to look at what this run left"
-    _report(NEEDS_A_PERSON, f"{task.dag_id} {task.run_id} {task.task_id}", what, meaning, EVENT)
+    what, meaning = "; ".join(named), "a person has to look at what this run left"
+    subject = f"{task.dag_id} {task.run_id} {task.task_id}"
+    line = f"{task.dag_id} {task.run_id} needs attention: {what}"
+    _report(Condition(NEEDS_A_PERSON, subject, Severity.RISK, what, meaning, EVENT), line)
 
 
 def _why(context: Context) -> str:
@@ -130,12 +143,11 @@ def _why(context: Context) -> str:
             return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _report(rule: str, subject: str, line: str, meaning: str, source: str) -> None:
+def _report(condition: Condition, line: str) -> None:
     """Tell people through the alert channels; alerts.log has the line each time."""
     from shardpost.alerts.telling import report
 
-    condition = Condition(rule, subject, Severity.RISK, line, meaning, source)
-    report(load(), condition, datetime.now(UTC))
+    report(load(), condition, datetime.now(UTC), line)
 
 
 # Updated by compact_positions, read by weekly_email.

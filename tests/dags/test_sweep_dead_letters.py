@@ -43,6 +43,15 @@ def test_a_sweep_that_parks_ends_well_and_alerts_once(
     assert f"; orders.DLT[0]: offsets 5 to 9: {GONE}" in line
 
 
+def test_letters_that_are_held_for_their_error_are_left_to_the_watch(
+    dag: Any, stand_in: StandIn, alerts: Path
+) -> None:
+    held = as_json(Counter({Outcome.HOLD: 5}), Parked(), ["E-1"], Intake())
+    stand_in({"": [3, held]})
+    assert states(dag.test())["report"] == ("skipped", 1)
+    assert not alerts.exists()
+
+
 def test_very_many_things_make_one_alert_of_bounded_length(
     dag: Any, stand_in: StandIn, alerts: Path
 ) -> None:

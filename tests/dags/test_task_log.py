@@ -11,7 +11,7 @@ import structlog
 from airflow.dag_processing.dagbag import DagBag
 
 from shardpost.alerts.history import list_firing
-from shardpost.alerts.model.alert import TASK_FAILED
+from shardpost.alerts.model.alert import EVENT, TASK_FAILED
 from shardpost.orchestration.task_log import JobLog
 from shardpost.settings import load
 from tests.dags.conftest import StandIn
@@ -120,18 +120,26 @@ def test_people_are_told_once_of_a_task_that_fails_again_and_again_and_when_it_s
     stand_in: StandIn, alerts: Path
 ) -> None:
     for attempt in ("no broker", "no broker still"):
-        stand_in({"bad_job": [2, attempt]})
+        stand_in({"bad_job": [3, attempt]})
         seen("bad_job")
     key = (TASK_FAILED, "failures bad_job")
     [firing] = [one for one in list_firing(load()) if one.condition.key == key]
     assert "no broker still" in firing.condition.text
     said = alerts.read_text()
-    assert said.count("bad_job, attempt 1: stand_in ended with 2: no broker") == 2
+    assert said.count("bad_job, attempt 1: stand_in ended with 3: no broker") == 2
     assert "resolved" not in said
     stand_in({"bad_job": [0, {}]})
     seen("bad_job")
     assert "resolved (risk) task-failed of failures bad_job" in alerts.read_text()
     assert key not in [one.condition.key for one in list_firing(load())]
+
+
+def test_that_the_params_of_a_manual_run_were_refused_is_an_event(stand_in: StandIn) -> None:
+    stand_in({})
+    seen("refused")
+    ours = "failures refused manual"
+    [told] = [one for one in list_firing(load()) if one.condition.subject.startswith(ours)]
+    assert told.condition.source == EVENT
 
 
 def test_why_a_task_is_skipped_is_visible() -> None:

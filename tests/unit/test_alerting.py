@@ -165,7 +165,7 @@ def test_an_event_is_told_once_to_each_channel_and_forgotten_when_all_took_it(
     took = people.look([], T0 + 2 * TOLD_AGAIN_AFTER)
     assert took["a"] == []
     assert "2026-11-23 08:00:00 UTC" in took["b"][0].body("#").splitlines()
-    assert people.known == []
+    assert people.known == []  # a day is over
     people.known = [Firing(replace(condition(), source=EVENT), T0)]
     people.look([], T0 + EVENTS_KEPT + QUARTER, down="b")
     assert people.known == []

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,7 +10,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from shardpost.alerts import history, telling
 from shardpost.alerts.channels import Channel, Delivery
-from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Message
+from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Firing, Message
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta.query import FORM, path_of
 from shardpost.errors import ShardpostError
@@ -178,12 +177,15 @@ def test_what_others_report_is_told_once_and_when_it_is_over(
 ) -> None:
     channels = Channels(monkeypatch, "1: A", "2: B")
     for number in range(12):
-        telling.report(settings, FAILED, T0 + number * QUARTER)
+        other_run = replace(FAILED, text=f"d r{number} t, attempt 3: no broker at 10.0.0.{number}")
+        telling.report(settings, other_run, T0 + number * QUARTER)
     watch_once(settings, T0 + 12 * QUARTER, world.sources)
-    assert (settings.home / "alerts.log").read_text().count("attempt 3: x") == 12
+    telling.report(settings, replace(FAILED, text="d r9 t: the disk is full"), T0 + 13 * QUARTER)
+    assert (settings.home / "alerts.log").read_text().count("attempt 3: no") == 12
     for _ in range(2):
-        telling.resolve(settings, FAILED.key, T0 + 13 * QUARTER)
-    expected = ["firing (risk) task-failed of d t", "resolved (risk) task-failed of d t"]
+        telling.resolve(settings, FAILED.key, T0 + 14 * QUARTER)
+    firing = "firing (risk) task-failed of d t"
+    expected = [firing, firing, "resolved (risk) task-failed of d t"]  # of two causes
     assert channels.taken == {"1: A": expected, "2: B": expected}
 
 
@@ -196,7 +198,13 @@ def test_an_event_that_no_channel_took_is_told_by_the_next_watch(
     channels.down = set()
     watch_once(settings, T0 + QUARTER, world.sources)
     assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
+    same = replace(FAILED, subject="another run", source=EVENT)
+    telling.report(settings, same, T0 + 2 * QUARTER)
+    assert len(channels.taken["1: A"]) == 1  # says the same
+    watch_once(settings, T0 + 24 * HOUR, world.sources)
     assert history.list_firing(settings) == []
+    telling.report(settings, same, T0 + 25 * HOUR)
+    assert len(channels.taken["1: A"]) == 2
 
 
 def test_a_reporter_that_is_killed_while_it_tells_loses_no_event(
@@ -211,11 +219,12 @@ def test_a_reporter_that_is_killed_while_it_tells_loses_no_event(
     assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
 
 
+@pytest.mark.parametrize("folder", ["tables", "locks"])
 def test_where_the_table_cannot_be_used_all_channels_are_told(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     channels = Channels(monkeypatch, "1: A")
-    Path(path_of(settings, ALERTS)).parent.touch()  # a file where the folder of the tables would be
+    (settings.home / folder).touch()  # a file where a folder would be
     telling.report(settings, FAILED, T0)
     assert channels.taken["1: A"] == ["firing (risk) task-failed of d t"]
 
@@ -251,6 +260,20 @@ def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
     watch_once(settings, now + HOUR, world.sources)
     assert channels.taken["1: A"][-1] == "resolved (risk) letters-parked of positions"
     assert channels.taken["2: B"][2:] == []
+
+
+def test_what_another_machine_stored_meanwhile_stays(settings: Settings) -> None:
+    def firing(subject: str) -> Firing:
+        return Firing(replace(FAILED, subject=subject), T0)
+
+    gone, stays, new, of_other = map(firing, ("gone", "stays", "new", "of another"))
+    history.store_firing(settings, [], [gone, stays], T0)
+    known = history.list_firing(settings)
+    history.store_firing(settings, [], [of_other], T0)
+    history.store_firing(settings, known, [stays, new], T0)
+    assert {one.condition.subject for one in history.list_firing(settings)} == {
+        *("stays", "new", "of another")
+    }
 
 
 def test_a_table_of_an_earlier_release_gets_the_columns_that_it_lacks(settings: Settings) -> None:

@@ -5,6 +5,7 @@ it is not sent again while another is down. Pure: what was known and what is fou
 known afterwards, and that gives what is due to a channel.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ TASK_FAILED = "task-failed"
 NEEDS_A_PERSON = "needs-attention"
 REQUESTS_LOST = "requests-lost"
 # Sources that no look measures: conditions that others report, until they report their end; and
-# what happened once, which is forgotten when every channel has taken it.
+# what happened once.
 REPORTED = "reported"
 EVENT = "event"
 
@@ -34,6 +35,7 @@ class AlertState(StrEnum):
     RESOLVED = "resolved"
 
 
+_NUMBERS = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 # The rule and the subject of a condition.
 Key = tuple[str, str]
 
@@ -62,6 +64,11 @@ class Condition:
     def name(self) -> str:
         """Its key as one text, by which a person silences it: `rule`, or `rule:subject`."""
         return one_line(f"{self.rule}:{self.subject}" if self.subject else self.rule)
+
+    @property
+    def cause(self) -> str:
+        """Its text without what differs from run to run: numbers, times, ids in hexadecimal."""
+        return _NUMBERS.sub("#", self.text)
 
     def line(self) -> str:
         """Return title and text on one line."""
@@ -139,7 +146,8 @@ def _urgency(alert: Alert) -> tuple[int, int, Key]:
 TOLD_AGAIN_AFTER = timedelta(days=1)
 # What was sent by a clock that was ahead by more than this is sent again.
 MOST_AHEAD = timedelta(minutes=5)
-# For so long an event is kept for channels that did not take it.
+# For so long an event is kept for channels that did not take it. One that all took is kept for a
+# day, so that the same is not told again.
 EVENTS_KEPT = timedelta(days=7)
 
 
@@ -200,14 +208,27 @@ class Firing:
         if self.is_silenced(now):
             return False
         if self.condition.source == EVENT:
-            return now - self.since > EVENTS_KEPT or all(name in self.told for name in channels)
+            age = now - self.since
+            is_told = all(name in self.told for name in channels)
+            return age > EVENTS_KEPT or (is_told and age >= TOLD_AGAIN_AFTER)
         return self.ended_at is not None and not any(name in self.told for name in channels)
+
+    def is_like(self, event: Condition, now: datetime) -> bool:
+        """Tell whether it is an event of the last day that says the same as another."""
+        own = self.condition
+        is_same = (own.source, own.rule, own.text) == (event.source, event.rule, event.text)
+        return is_same and event.source == EVENT and now - self.since < TOLD_AGAIN_AFTER
 
     def found(self, condition: Condition, now: datetime) -> "Firing":
         """Return it as it is found now; if nobody was told of it before, it begins now."""
         is_new = self.ended_at is not None and not self.told
         since = now if is_new else self.since
         return replace(self, condition=condition, since=since, ended_at=None)
+
+    def reported(self, condition: Condition, now: datetime) -> "Firing":
+        """Return it as it is reported now: told again if that has another cause than before."""
+        is_other = condition.cause != self.condition.cause
+        return replace(self.found(condition, now), told={} if is_other else self.told)
 
     def ended(self, now: datetime) -> "Firing":
         """Return it as one that is over, since now or since before."""

@@ -133,10 +133,14 @@ def as_json(
     }
 
 
-def for_a_person(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each thing in a sweep's result that needs a person; none if all is well."""
+def for_a_person(result: Mapping[str, Any], *, with_floods: bool = True) -> list[str]:
+    """Return a line for each thing in a sweep's result that needs a person; none if all is well.
+
+    `with_floods`: also that letters are held since too many have one error, which each sweep finds
+    again, and of which the watch tells people when it begins and ends.
+    """
     lines = []
-    if result["held"]:
+    if result["held"] and (with_floods or not result["held_errors"]):
         errors = ", ".join(result["held_errors"])
         why = f"too many due letters of one error: {errors}" if errors else "the log says why"
         lines.append(f"held: {result['held']}, {why}")
