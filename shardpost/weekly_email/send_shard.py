@@ -19,6 +19,7 @@ import pyarrow as pa
 from shardpost.errors import ShardpostError, one_line
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry
@@ -148,6 +149,8 @@ def _send(
     options: SendOptions, shard: Shard, ledger: Ledger, batches: Iterator[pa.RecordBatch]
 ) -> ShardReport:
     ledger_index = ledger.open()
+    # It was whole before Spark started: what was read is of that ledger, and not of a new topic.
+    LedgerGuard(options.settings, options.context.week).require_ledger()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
     week, size = options.context.week, shard.audience_size

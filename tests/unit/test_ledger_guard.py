@@ -1,5 +1,6 @@
 """Nobody is mailed by a ledger that may have lost what it knew of the week."""
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -22,9 +23,12 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_decisions import accept_ledger
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import LedgerMark
+from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
 from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.memory_kafka import MemoryKafka
@@ -66,6 +70,20 @@ def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).compact()
     assert LedgerGuard(kafka.settings, WEEK).require_ledger().name == LEDGER
+
+
+def test_a_ledger_that_is_recreated_before_a_shard_has_read_it_mails_nobody(
+    kafka: MemoryKafka,
+) -> None:
+    run(kafka.settings)
+    sender = Sender("Shardpost", "news@x.example", "https://x.example/{client}", "list")
+    context = EmailContext(WEEK, WEEK.end, "US", sender)
+    options = SendOptions(kafka.settings, context, ResendPolicy(), NOW, time.time())
+    assert send_shard(options, Shard(0, 0), iter(())).error is None
+    recreate(kafka)
+    report = send_shard(options, Shard(0, 3), iter(()))
+    assert report.open == 3
+    assert f"the ledger (topic {LEDGER}) has changed since" in (report.error or "")
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
