@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from shardpost.delta.table import LayeredVersion, Table, layered
 from shardpost.delta.typed_rows import Int32, Json, Mark, Named
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, one_line
 from shardpost.kafka.coordinates import Offsets
 
 # The `looked_at` of a snapshot whose inputs were never read to their ends, as far as is known.
@@ -61,6 +61,29 @@ class Counts:
         )
 
 
+# So long after keys were found to be scattered for the last time, people are told.
+SCATTERED_FOR = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Keys of a topic with records in several partitions, which added partitions do not explain.
+
+    How many the run found that made the snapshot of that number at that time, and some of them:
+    none of a topic of clients, which may be erased.
+    """
+
+    snapshot: int
+    at: datetime
+    count: int
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        such = f", such as {', '.join(map(one_line, self.keys))}" if self.keys else ""
+        at = f"snapshot {self.snapshot} of {self.at:%Y-%m-%d %H:%M} UTC"
+        return f"{self.count} keys{such}, by {at}"
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One committed row of the table `snapshots`.
@@ -82,6 +105,7 @@ class Snapshot:
     before: rows of earlier snapshots may be other ones since then.
     `set_country` is what SHARDPOST_COUNTRY was when `country` was chosen, if that is another one:
     who swaps tables for another country does so for good, and not until the next compaction.
+    `scattered` is {topic: keys that the last run found that found any}.
     `decoder` is the id of the one decoder that made all rows of the histories; None if there were
     several, or that is not known.
     """
@@ -108,6 +132,14 @@ class Snapshot:
     rebuilt_in: int | None = None
     set_country: str | None = None
     decoder: str | None = None
+    scattered: Annotated[Mapping[str, Scattered], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
+        default_factory=dict
+    )
+
+    def scattered_now(self, now: datetime) -> dict[str, Scattered]:
+        """Return {topic: its scattered keys} of those that were found within SCATTERED_FOR."""
+        found = self.scattered.items()
+        return {topic: one for topic, one in found if now - one.at < SCATTERED_FOR}
 
     def located(self, table: Table) -> Table:
         """Return a table in the folder where this snapshot has it."""

@@ -104,6 +104,7 @@ class Inputs:
             reached.high,
             hidden,
             gone,
+            look.read_of_others(restarted),
         )
         unread.require_orderable(self._named)
         return unread

@@ -9,9 +9,9 @@ from shardpost.delta.snapshot import NEVER, Counts, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.compacted_topics import (
     LastLook,
+    NamedKeys,
     ReadTopic,
     TombstonesLostError,
-    UncertainKeys,
     UncertainKeysError,
     compaction_of,
     require_certain,
@@ -227,10 +227,10 @@ def test_a_look_at_an_unknown_time_is_too_old() -> None:
 
 def test_uncertain_keys_are_refused_by_name_and_the_rest_counted() -> None:
     last = read_at(NOW - timedelta(days=3))
-    require_certain({"positions": UncertainKeys()}, last, NOW)
-    many = UncertainKeys(12, [f"k{n}" for n in range(11)])
+    require_certain({"positions": NamedKeys()}, last, NOW)
+    many = NamedKeys(12, [f"k{n}" for n in range(11)])
     with pytest.raises(UncertainKeysError) as refused:
-        require_certain({"positions": many, "clients": UncertainKeys(1, ["a\nb"])}, last, NOW)
+        require_certain({"positions": many, "clients": NamedKeys(1, ["a\nb"])}, last, NOW)
     assert refused.value.exit_code == NEEDS_ATTENTION
     said = str(refused.value)
     assert "a record: clients: a\ufffdb; positions: k0, k1, k2, k3" in said

@@ -156,8 +156,8 @@ MAX_NAMED_KEYS = 10
 
 
 @dataclass(frozen=True)
-class UncertainKeys:
-    """Keys whose good records may be lost: how many, and the first of them by name."""
+class NamedKeys:
+    """Keys of one input: how many, and the first of them by name."""
 
     count: int = 0
     keys: Sequence[str] = ()
@@ -169,7 +169,7 @@ class UncertainKeys:
 
 
 def require_certain(
-    uncertain: Mapping[str, UncertainKeys],
+    uncertain: Mapping[str, NamedKeys],
     last: LastLook,
     now: datetime,
 ) -> None:

@@ -208,7 +208,7 @@ class Look:
         """
         changed = {topic: changed[topic] for topic in of_inputs if topic in changed}
         changed |= self.never_read(of_inputs)
-        wrong_offsets = gaps(self._read_of_others(changed), of_inputs)
+        wrong_offsets = gaps(self.read_of_others(changed), of_inputs)
         require_all_partitions(wrong_offsets.absent, {*self.known_ids} & {*ids})
         if self.reconcile:
             require_only_compacted(compactions)
@@ -229,12 +229,12 @@ class Look:
 
     def ranges(self, restarted: Collection[str], of_inputs: Watermarks) -> list[OffsetRange]:
         """Return what is to be read of the inputs; of those that were recreated, all of it."""
-        return ranges_to_read(self._read_of_others(restarted), of_inputs)
+        return ranges_to_read(self.read_of_others(restarted), of_inputs)
 
     def retries(self, changed: Mapping[str, str], of_retries: Watermarks) -> list[OffsetRange]:
         """Return the ranges of retry topics; of one that was recreated, all of it."""
         changed = {topic: changed[topic] for topic in of_retries if topic in changed}
-        ranges, deleted = retries_to_read(self._read_of_others(changed), of_retries)
+        ranges, deleted = retries_to_read(self.read_of_others(changed), of_retries)
         for text in changed.values():
             log.warning("%s: it is read from its beginning", text)
         for lost in deleted:
@@ -274,7 +274,7 @@ class Look:
         known = min(self.at, last.looked_at if is_known else last.committed_at)
         return known if restarted else min(known, self.at - retention)
 
-    def _read_of_others(self, topics: Collection[str]) -> Offsets:
+    def read_of_others(self, topics: Collection[str]) -> Offsets:
         """Return how far the topics that are not among these were read."""
         return {topic: at for topic, at in self.read.items() if topic not in topics}
 
@@ -288,7 +288,8 @@ class Unread:
     input's name in the contract: the topic may have another one now. `compactions` says how Kafka
     compacts each input. `reconciliation` is None unless one was asked for. `high` are the high
     watermarks at the time of the look; `open_transactions` are what keeps `ends` below them, and
-    `gone` retry topics that were read and are not there any more.
+    `gone` retry topics that were read and are not there any more. `read` says how far the topics
+    were read before, without inputs that are read anew.
     """
 
     ranges: list[OffsetRange]
@@ -300,6 +301,7 @@ class Unread:
     high: Offsets = field(default_factory=dict)
     open_transactions: Sequence[OpenTransaction] = ()
     gone: Collection[str] = ()
+    read: Offsets = field(default_factory=dict)
 
     def require_orderable(self, inputs: Mapping[TopicName, str]) -> None:
         """Raise ShardpostError if records of an input could not be ordered; {name: topic}."""
