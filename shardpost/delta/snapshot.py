@@ -85,6 +85,18 @@ class Scattered:
 
 
 @dataclass(frozen=True)
+class Cleaning:
+    """How Kafka cleaned a topic when it was looked at.
+
+    `cleanup.policy`, and in milliseconds `min.compaction.lag.ms` and `delete.retention.ms`.
+    """
+
+    policy: tuple[str, ...]
+    lag_ms: int
+    retention_ms: int
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """One committed row of the table `snapshots`.
 
@@ -105,7 +117,8 @@ class Snapshot:
     before: rows of earlier snapshots may be other ones since then.
     `set_country` is what SHARDPOST_COUNTRY was when `country` was chosen, if that is another one:
     who swaps tables for another country does so for good, and not until the next compaction.
-    `scattered` is {topic: keys that the last run found that found any}.
+    `cleaning` is {input topic: what was in force at that look}; without those of which it is not
+    known. `scattered` is {topic: keys that the last run found that found any}.
     `decoder` is the id of the one decoder that made all rows of the histories; None if there were
     several, or that is not known.
     """
@@ -132,6 +145,9 @@ class Snapshot:
     rebuilt_in: int | None = None
     set_country: str | None = None
     decoder: str | None = None
+    cleaning: Annotated[Mapping[str, Cleaning], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
+        default_factory=dict
+    )
     scattered: Annotated[Mapping[str, Scattered], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
         default_factory=dict
     )
@@ -208,6 +224,7 @@ class Snapshot:
         at: datetime,
         topic_ids: Mapping[str, str] | None = None,
         incomplete: IncompleteLook | None = None,
+        cleaning: Mapping[str, Cleaning] | None = None,
     ) -> "Snapshot":
         """Return the same view, found at that time to be up to date; never an earlier time.
 
@@ -215,8 +232,8 @@ class Snapshot:
         belongs to a snapshot that has read the new topic.
         """
         known = {**(topic_ids or {}), **self.topic_ids}
-        latest = max(at, self.looked_at)
-        return replace(self, looked_at=latest, topic_ids=known, incomplete=incomplete)
+        latest = replace(self, looked_at=max(at, self.looked_at), cleaning=cleaning or {})
+        return replace(latest, topic_ids=known, incomplete=incomplete)
 
     def without_topics(self, topics: Collection[str]) -> "Snapshot":
         """Return the same view, as one that never read these topics."""

@@ -19,6 +19,7 @@ from shardpost.delta.snapshot import (
     LONGEST_GAP,
     MOST_AHEAD,
     NEVER,
+    Cleaning,
     Counts,
     IncompleteLook,
     Scattered,
@@ -46,6 +47,7 @@ def snapshot(number: int, **more: object) -> Snapshot:
         {"topic_ids": {"it's": 'an"id'}, "generations": {"positions": 2}},
         {"folded": {"positions": 1}},
         {"erased_in": 2, "history_from": AT},
+        {"cleaning": {"positions": Cleaning(("compact",), 0, 9)}},
         {"scattered": {"positions": Scattered(2, AT, 9, ("it's", "2"))}},
         {"incomplete": IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=AT)},
     ],
@@ -60,7 +62,7 @@ def test_all_of_a_snapshot_is_read_back(settings: Settings, more: dict[str, obje
 
 def test_a_table_of_release_0_2_0_gets_the_columns_that_it_lacks(settings: Settings) -> None:
     older = Table(
-        "snapshots", snapshots.SNAPSHOTS.columns[: snapshots.SCHEMA.names.index("scattered")]
+        "snapshots", snapshots.SNAPSHOTS.columns[: snapshots.SCHEMA.names.index("cleaning")]
     )
     table_log.create(settings, older, 1)
     row = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1)]).select(older.names)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from shardpost.delta.snapshot import NEVER, IncompleteLook, Snapshot
+from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.compacted_topics import (
     Compaction,
@@ -164,6 +164,14 @@ class Look:
         """When the inputs were read last."""
         return LastLook(self.last.looked_at, self.last.read_at) if self.last else None
 
+    def strict(self, compactions: Mapping[str, Compaction]) -> dict[str, Compaction]:
+        """Return how Kafka may have compacted the inputs since the last look, by how it does now.
+
+        Of each setting the stricter of the two counts, then and now, where both are known.
+        """
+        then = self.last.cleaning if self.last else {}
+        return {topic: one.stricter(then.get(topic)) for topic, one in compactions.items()}
+
     def times(self, unread: "Unread") -> tuple[datetime, IncompleteLook | None]:
         """Return `looked_at` of what this look found, and what is incomplete about it.
 
@@ -286,10 +294,11 @@ class Unread:
     `ends` and `topic_ids` are of all topics that are read, the ids as far as Kafka gives any.
     `generations` says how many times the topic of an input was recreated (record_order.py), by the
     input's name in the contract: the topic may have another one now. `compactions` says how Kafka
-    compacts each input. `reconciliation` is None unless one was asked for. `high` are the high
-    watermarks at the time of the look; `open_transactions` are what keeps `ends` below them, and
-    `gone` retry topics that were read and are not there any more. `read` says how far the topics
-    were read before, without inputs that are read anew.
+    compacts each input, or did at the last look (`Look.strict`), `configured` how it does now.
+    `reconciliation` is None unless one was asked for. `high` are the high watermarks at the time of
+    the look; `open_transactions` are what keeps `ends` below them, and `gone` retry topics that
+    were read and are not there any more. `read` says how far the topics were read before, without
+    inputs that are read anew.
     """
 
     ranges: list[OffsetRange]
@@ -302,6 +311,13 @@ class Unread:
     open_transactions: Sequence[OpenTransaction] = ()
     gone: Collection[str] = ()
     read: Offsets = field(default_factory=dict)
+    configured: Mapping[str, Compaction] = field(default_factory=dict)
+
+    @property
+    def cleaning(self) -> dict[str, Cleaning]:
+        """`Snapshot.cleaning` of a look that found this: with open transactions since the last."""
+        since = self.compactions if self.open_transactions else self.configured
+        return {topic: one.cleaning for topic, one in since.items()}
 
     def require_orderable(self, inputs: Mapping[TopicName, str]) -> None:
         """Raise ShardpostError if records of an input could not be ordered; {name: topic}."""

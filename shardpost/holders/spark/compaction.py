@@ -134,6 +134,7 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         folders=run.tables.folders,
         rebuilt_in=run.last.rebuilt_in if run.last else None,
         decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
+        cleaning=unread.cleaning,
         scattered=_scattered(run, updates),
     )
     return snapshot, done
