@@ -30,7 +30,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import seq_of
+from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.view_tables import POSITION_EVENTS, RETRY_NAMES, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark.table_writer import HoldersRun, fold_layers
 from shardpost.holders.table_commits import restore_table
@@ -123,13 +123,14 @@ class TinyCompactions:
             patch.object(table_log, "time", clock),
             patch.object(table_log, "DeltaTable", self._opened),
         ):
-            tables.append(POSITION_EVENTS, _events(placed, tables.number))
+            ends = _ends_after(last, self._topic, placed)
+            numbering = Numbering.of(0, last.end_offsets[self._topic], ends[self._topic])
+            tables.append(POSITION_EVENTS, _events(placed, tables.number, numbering))
             touched = self._holdings.apply(records)
             tables.append(SHARE_HOLDERS, self._holders(touched, tables.number))
             # The rule of folding asks for sizes, by two queries a table: here, runs decide.
             if tables.layer_runs() >= self._settings.fold_runs:
                 self._fold(tables)
-            ends = _ends_after(last, self._topic, placed)
             counts = replace(self._holdings.counts, rejected=last.counts.rejected)
             made = replace(
                 last,
@@ -186,15 +187,15 @@ def _ends_after(last: Snapshot, topic: str, placed: Iterable[Placed]) -> dict[st
     return {name: ends if name == topic else dict(at) for name, at in last.end_offsets.items()}
 
 
-def _events(placed: Iterable[Placed], number: int) -> pa.Table:
+def _events(placed: Iterable[Placed], number: int, numbering: Numbering) -> pa.Table:
     """Return records as rows of their history, partition by partition, as Spark reads them."""
     schema = arrow_schema(POSITION_EVENTS)
     columns = pa.schema([one for one in schema if one.name not in RETRY_NAMES])
     rows = sorted(placed, key=lambda one: (one.partition, one.offset))
-    return pa.Table.from_pylist([_event(one, number) for one in rows], columns)
+    return pa.Table.from_pylist([_event(one, number, numbering) for one in rows], columns)
 
 
-def _event(placed: Placed, number: int) -> dict[str, Any]:
+def _event(placed: Placed, number: int, numbering: Numbering) -> dict[str, Any]:
     key, value, at = placed.record
     form = json.loads(value) if value is not None else {}
     return {
@@ -202,7 +203,7 @@ def _event(placed: Placed, number: int) -> dict[str, Any]:
         "partition": placed.partition,
         "offset": placed.offset,
         "timestamp": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at),
-        "seq": seq_of(key, placed.partition, placed.offset, kafka.PARTITIONS),
+        "seq": numbering.seq(key, placed.partition, placed.offset),
         "snapshot": number,
         "kind": str(RecordKind.TOMBSTONE if value is None else RecordKind.UPSERT),
         "value": value.encode() if value is not None else None,

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
-from shardpost.delta import row_files, table_log
+from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows, select
 from shardpost.delta.row_files import RowTable
@@ -42,7 +42,6 @@ def store_firing(
         made = [run | to_row(one) for one in kept.values()]
         table.replace(table.files, [pa.Table.from_pylist(made, arrow_schema(ALERTS))])
 
-    table_log.add_columns(settings, ALERTS)
     row_files.change(settings, ALERTS, RUN, change)
 
 

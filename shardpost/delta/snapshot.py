@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from shardpost.delta.table import LayeredVersion, Table, layered
 from shardpost.delta.typed_rows import Int32, Json, Mark, Named
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, one_line
 from shardpost.kafka.coordinates import Offsets
 from shardpost.wording import counted
 
@@ -63,6 +63,41 @@ class Counts:
         )
 
 
+# So long after keys were found to be scattered for the last time, people are told.
+SCATTERED_FOR = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Keys of a topic with records in several partitions, which added partitions do not explain.
+
+    How many the run found that made the snapshot of that number at that time, and some of them:
+    none of a topic of clients, which may be erased.
+    """
+
+    snapshot: int
+    at: datetime
+    count: int
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        such = f", such as {', '.join(map(one_line, self.keys))}" if self.keys else ""
+        at = f"snapshot {self.snapshot} of {self.at:%Y-%m-%d %H:%M} UTC"
+        return f"{self.count} keys{such}, by {at}"
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """How Kafka cleaned a topic when it was looked at.
+
+    `cleanup.policy`, and in milliseconds `min.compaction.lag.ms` and `delete.retention.ms`.
+    """
+
+    policy: tuple[str, ...]
+    lag_ms: int
+    retention_ms: int
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One committed row of the table `snapshots`.
@@ -84,6 +119,8 @@ class Snapshot:
     before: rows of earlier snapshots may be other ones since then.
     `set_country` is what SHARDPOST_COUNTRY was when `country` was chosen, if that is another one:
     who swaps tables for another country does so for good, and not until the next compaction.
+    `cleaning` is {input topic: what was in force at that look}; without those of which it is not
+    known. `scattered` is {topic: keys that the last run found that found any}.
     `decoder` is the id of the one decoder that made all rows of the histories; None if there were
     several, or that is not known.
     """
@@ -110,6 +147,17 @@ class Snapshot:
     rebuilt_in: int | None = None
     set_country: str | None = None
     decoder: str | None = None
+    cleaning: Annotated[Mapping[str, Cleaning], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
+        default_factory=dict
+    )
+    scattered: Annotated[Mapping[str, Scattered], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
+        default_factory=dict
+    )
+
+    def scattered_now(self, now: datetime) -> dict[str, Scattered]:
+        """Return {topic: its scattered keys} of those that were found within SCATTERED_FOR."""
+        found = self.scattered.items()
+        return {topic: one for topic, one in found if now - one.at < SCATTERED_FOR}
 
     def located(self, table: Table) -> Table:
         """Return a table in the folder where this snapshot has it."""
@@ -179,6 +227,7 @@ class Snapshot:
         at: datetime,
         topic_ids: Mapping[str, str] | None = None,
         incomplete: IncompleteLook | None = None,
+        cleaning: Mapping[str, Cleaning] | None = None,
     ) -> "Snapshot":
         """Return the same view, found at that time to be up to date; never an earlier time.
 
@@ -186,8 +235,8 @@ class Snapshot:
         belongs to a snapshot that has read the new topic.
         """
         known = {**(topic_ids or {}), **self.topic_ids}
-        latest = max(at, self.looked_at)
-        return replace(self, looked_at=latest, topic_ids=known, incomplete=incomplete)
+        latest = replace(self, looked_at=max(at, self.looked_at), cleaning=cleaning or {})
+        return replace(latest, topic_ids=known, incomplete=incomplete)
 
     def without_topics(self, topics: Collection[str]) -> "Snapshot":
         """Return the same view, as one that never read these topics."""

@@ -141,9 +141,9 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
 def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
     """Store when a snapshot that was committed before was looked at, and what is known since.
 
-    That is `looked_at`, `incomplete`, `topic_ids` and `end_offsets`.
+    That is `looked_at`, `incomplete`, `topic_ids`, `end_offsets` and `cleaning`.
     """
-    names = ("looked_at", "topic_ids", "end_offsets", "incomplete_look")
+    names = ("looked_at", "topic_ids", "end_offsets", "incomplete_look", "cleaning")
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
     def update(table: "RowTable") -> None:

@@ -67,20 +67,17 @@ def create(settings: Settings, table: Table, keep_days: int) -> None:
 def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
     """Return the newest version of a table to be written to, created if there is none.
 
-    By default nobody asks for an old version of it.
+    By default nobody asks for an old version of it. A column that an earlier release did not have
+    is added: in its rows it is null.
     """
     if not exists(settings, table):
         create(settings, table, keep_days)
-    return open_table(settings, table)
-
-
-def add_columns(settings: Settings, table: Table) -> None:
-    """Add the columns that a table of an earlier release lacks: null in its rows."""
-    found = opened(settings, table)
-    known = {field.name for field in found.schema().fields}
+    found = open_table(settings, table)
+    known = {column.name for column in found.schema().fields}
     declared = Schema.from_arrow(arrow_schema(table)).fields
-    if missing := [field for field in declared if field.name not in known]:
+    if missing := [column for column in declared if column.name not in known]:
         found.alter.add_columns(missing)
+    return found
 
 
 def retrying(table: Table, write: Callable[[], T], most: int = MOST_CONFLICTS) -> T:

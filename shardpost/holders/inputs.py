@@ -82,7 +82,8 @@ class Inputs:
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
         ids = self._ids([*self._topics, *retries])
         configs = topic_configs(self._settings, self._topics)
-        compactions = {topic: compaction_of(configs[topic]) for topic in self._topics}
+        configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
+        compactions = look.strict(configured)
         counts = {topic: look.counts[topic] for topic in [*retries, *self._topics]}
         reached = stable_ends(self._settings, counts)
         hidden = open_transactions(self._settings, reached)
@@ -93,7 +94,7 @@ class Inputs:
         changed = changed_topics(look.known_ids, ids)
         if look.reconcile:
             require_readable(self._topics, hidden)
-        restarted = look.restarted(changed, ids, of_inputs, compactions)
+        restarted = look.restarted(changed, ids, of_inputs, configured)
         unread = Unread(
             look.ranges(restarted, of_inputs) + look.retries(changed, of_retries),
             ends,
@@ -104,6 +105,8 @@ class Inputs:
             reached.high,
             hidden,
             gone,
+            look.read_of_others(restarted),
+            configured,
         )
         unread.require_orderable(self._named)
         return unread

@@ -164,7 +164,7 @@ def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> JobResult:
     assert look.last is not None  # noqa: S101 - by Look.is_of
     report_look(look, unread)
     looked_at, incomplete = look.times(unread)
-    latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete)
+    latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete, unread.cleaning)
     latest = latest.without_topics(unread.gone)
     snapshots.update_looked_at(settings, latest)
     log.info("snapshot %d has all that can be read", latest.number)

@@ -5,6 +5,12 @@ calls the same placement `murmur2_random`. Shard s of a table is partition s of 
 rule as Spark columns, for the tables, is spark/kafka_source.py; a test compares the two.
 """
 
+# What to do where producers do not.
+ONE_PARTITIONER = (
+    "have all producers place keys as Kafka's Java client does (by librdkafka, so in Python, Go and"
+    " C: partitioner=murmur2_random)"
+)
+
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C

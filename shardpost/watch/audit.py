@@ -26,7 +26,7 @@ def audit(settings: Settings, now: datetime) -> list[Finding]:
     a part of it does not answer is a finding.
     """
     view = _view(settings, now, observe)
-    built, problem = _built_with(settings)
+    built, problem = _built_with(settings, now)
     unknown = (*view.cluster.unknown, *([] if problem is None else [problem]))
     return findings(replace(view, cluster=replace(view.cluster, unknown=unknown), built=built))
 
@@ -49,7 +49,7 @@ def _view(
     )
 
 
-def _built_with(settings: Settings) -> tuple[Built | None, Unknown | None]:
+def _built_with(settings: Settings, now: datetime) -> tuple[Built | None, Unknown | None]:
     """Return what the newest snapshot was built with, or why that is not known."""
     try:
         newest = snapshots.newest(settings)
@@ -59,7 +59,8 @@ def _built_with(settings: Settings) -> tuple[Built | None, Unknown | None]:
         return None, None
     read = {topic: len(ends) for topic, ends in newest.end_offsets.items()}
     holders = settings.topic(SHARE_HOLDERS.name)
-    return Built(newest.number, read, holders, newest.shards), None
+    scattered = {topic: str(found) for topic, found in newest.scattered_now(now).items()}
+    return Built(newest.number, read, holders, newest.shards, scattered), None
 
 
 MISSING_TOPIC = "missing-topic"  # said of all together

@@ -20,6 +20,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
+from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
@@ -75,6 +76,7 @@ def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]
         yield warning("snapshot", found, "at least one", COMPACT)
         return
     yield check_freshness(newest, now, timedelta(seconds=settings.mail_snapshot_age))
+    yield from check_scattered(newest, now)
     yield _check_tables(settings, newest)
 
 
@@ -101,6 +103,13 @@ def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Docto
         )
         return warning("snapshot", found, expected, COMPACT)
     return ok("snapshot", found)
+
+
+def check_scattered(snapshot: Snapshot, now: datetime) -> Iterator[DoctorFinding]:
+    """Warn of keys that producers have put into several partitions; nothing if none were lately."""
+    for topic, found in sorted(snapshot.scattered_now(now).items()):
+        said = f"records of a key in several partitions: {found}"
+        yield warning(f"keys of {topic}", said, "one partition for each key", ONE_PARTITIONER)
 
 
 def _check_tables(settings: Settings, snapshot: Snapshot) -> DoctorFinding:

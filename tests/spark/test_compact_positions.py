@@ -24,7 +24,7 @@ from shardpost.holders.model.view_tables import (
     VIEW,
 )
 from shardpost.holders.queries import HoldersQuery, query_holders
-from shardpost.holders.spark import compaction_run
+from shardpost.holders.spark import compaction, compaction_run
 from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
@@ -99,7 +99,7 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
 def planned_for(at_most: int) -> Iterator[None]:
     """Have runs of more records than that take the plan of long runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction_run, "MAX_BROADCAST_KEYS", at_most)
+        patch.setattr(compaction, "MAX_BROADCAST_KEYS", at_most)
         yield
 
 

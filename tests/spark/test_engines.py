@@ -20,7 +20,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.table import LayeredVersion, Table
 from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.record_order import MAX_GENERATION, seq_of
+from shardpost.holders.model.record_order import MAX_GENERATION, Numbering, by_time
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.holders.spark import fold, history
 from shardpost.kafka.partitioning import partition_of
@@ -31,6 +31,7 @@ from shardpost.spark.delta_files import read
 from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
 from tests.support.how_far import up_to
 from tests.support.random_histories import LAYERED_BATCHES
+from tests.support.simulated_topic import Stored, numbered
 
 IDS = ["10", "9", "009", "09", "a", "B", "0", "00", "1a", "²", "٣", "10" * 12, "1\n", "-1", "1"]
 KEYS = ["", "1", "ab", "abc", "größe", "客户", "x" * 1000, *(f"client{n}" for n in range(300))]
@@ -53,21 +54,49 @@ def test_ids_stand_in_the_contracts_order(spark: SparkSession) -> None:
     assert row["ids"] == sorted(IDS, key=position_sort_key)
 
 
-def test_partitions_and_seqs_are_equal_in_spark_and_python(spark: SparkSession) -> None:
-    rows = [(key, number % 7, number) for number, key in enumerate(KEYS)]
+@pytest.mark.parametrize(
+    "numbering",
+    [
+        Numbering.of(0, {}, dict.fromkeys(range(7), 999)),
+        Numbering.of(0, {number: 9 - number for number in range(7)}, dict.fromkeys(range(7), 999)),
+        Numbering.of(MAX_GENERATION, {0: 5, 1: 7, 2: 0}, dict.fromkeys(range(7), 999)),
+    ],
+    ids=["first run", "later run", "with partitions added"],
+)
+def test_partitions_and_seqs_are_equal_in_spark_and_python(
+    spark: SparkSession, numbering: Numbering
+) -> None:
+    rows = [(key, number % 7, number + 9) for number, key in enumerate(KEYS)]
     frame = spark.createDataFrame(rows, "key STRING, partition INT, offset BIGINT")
     coordinates = F.col("key"), F.col("partition"), F.col("offset")
-    found = frame.select(
-        *coordinates,
-        kafka_source.partition_column(spark, F.col("key"), 7).alias("home"),
-        history.seq_of(spark, coordinates, 7, 0).alias("first"),
-        history.seq_of(spark, coordinates, 7, MAX_GENERATION).alias("last"),
-    ).collect()
-    for row in found:
+    home = kafka_source.partition_column(spark, F.col("key"), 7).alias("home")
+    seq = history.seq_of(spark, coordinates, numbering).alias("seq")
+    for row in frame.select(*coordinates, home, seq).collect():
         assert row["home"] == partition_of(row["key"], 7)
-        own = row["key"], row["partition"], row["offset"], 7
-        assert row["first"] == seq_of(*own)
-        assert row["last"] == seq_of(*own, MAX_GENERATION)
+        assert row["seq"] == numbering.seq(row["key"], row["partition"], row["offset"])
+
+
+@pytest.mark.parametrize("read", [{}, {0: 0, 1: 0, 2: 0}], ids=["first run", "later run"])
+def test_keys_in_several_partitions_are_in_one_order_in_spark_and_sqlite(
+    spark: SparkSession, read: dict[int, int]
+) -> None:
+    draw = random.Random(7)  # noqa: S311 - test data
+    records = [
+        Stored(str(draw.randrange(20)), n % 3, n // 3, draw.randrange(50), n) for n in range(150)
+    ]
+    numbering = Numbering.of(0, read, dict.fromkeys(range(3), 50))
+    seqs = [numbering.seq(one.key, one.partition, one.offset) for one in records]
+    rows = [
+        (one.key, one.partition, one.offset, START + timedelta(hours=one.at), seq)
+        for one, seq in zip(records, seqs, strict=True)
+    ]
+    ddl = "key STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, seq BIGINT"
+    frame = spark.createDataFrame(rows, ddl)
+    found = spark.sql(by_time(numbering, "true"), records=frame).collect()
+    ordered = {(row["partition"], row["offset"]): row["seq"] for row in found}
+    expected = numbered(numbering, records)
+    assert ordered == {place: expected[place] for place in ordered}
+    assert len(ordered) > 100
 
 
 def some_history(seed: int) -> Batch:

@@ -6,17 +6,20 @@ from random import Random
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS
+from shardpost.holders.spark import compaction
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.position_import import run as position_import_run
 from shardpost.position_import.import_job import IMPORT_POSITIONS
+from shardpost.rebuilds.model.rebuild import Source
 from shardpost.settings import Settings
 from tests.support import rebuilding
 from tests.support.at_step import Killed, at_step, killed, killing
@@ -33,6 +36,7 @@ from tests.support.imports import (
     state,
 )
 from tests.support.reference import Raw, closed, position, produce
+from tests.support.simulated_topic import librdkafka
 
 Fresh = Callable[[], Settings]
 BATCH = "import batch written"
@@ -156,6 +160,55 @@ def test_records_have_the_id_lie_where_kafka_puts_their_keys_and_stop_another_li
     # Its records are not compacted yet: that stops another list.
     with pytest.raises(ShardpostError, match=r"records of another import, .* compact` first"):
         run_import(settings, csv_of(tmp_path / "another.csv", TEN))
+
+
+def test_after_an_import_the_records_of_any_producer_count_and_an_import_follows_them(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = compacted(fresh())
+    keys = [str(number) for number in range(1, 13)]
+    run_import(settings, csv_of(tmp_path / "first.csv", [row(key, "client1") for key in keys]))
+    expected = dict.fromkeys(keys, ("client1", "NASDAQ", 1.0))
+    for part in (keys[:6], keys[6:]):  # compacted together with the import, and after it
+        by_default_of_librdkafka(settings, [position(key, "client2", "NASDAQ") for key in part])
+        run(settings)
+        expected |= dict.fromkeys(part, ("client2", "NASDAQ", 1.0))
+        assert of_tables(settings) == expected
+    elsewhere = {key for key in keys if librdkafka(key, 4) != partition_of(key, 4)}
+    topic = settings.topic("positions")
+    found = snapshots.current(settings).scattered[topic]
+    assert {*found.keys} <= elsewhere
+    assert found.count == len(elsewhere & {*keys[6:]}) > 0
+
+    listed = [row("1", "client3"), *(row(key, "client2") for key in keys[2:]), row("13", "client3")]
+    path = csv_of(tmp_path / "second.csv", listed)
+    run_import(settings, path, import_id="second", max_closed=0.1)
+    written = (one for one in records(settings) if ("import-id", b"second") in one.headers)
+    second = {(one.key or b"").decode(): one.partition for one in written}
+    assert second == {key: librdkafka(key, 4) for key in ("1", "2", "13")}
+    by_default_of_librdkafka(settings, [position("13", "client4", "NASDAQ")])
+    run(settings)
+    expected |= {"1": ("client3", "NASDAQ", 1.0), "13": ("client4", "NASDAQ", 1.0)}
+    del expected["2"]
+    assert of_tables(settings) == expected
+
+    # Read again from Kafka, beside; and at once into empty tables, as a long run: the same.
+    rebuilding.start(settings, source=Source.KAFKA)
+    rebuilding.swap(settings)
+    assert of_tables(settings) == expected
+    monkeypatch.setattr(compaction, "MAX_BROADCAST_KEYS", 0)
+    again = settings.model_copy(update={"home": settings.home / "again"})
+    run(again)
+    assert of_tables(again) == expected
+    assert snapshots.current(again).scattered[topic].count == len(elsewhere)
+
+
+def by_default_of_librdkafka(settings: Settings, raw: list[Raw]) -> None:
+    """Send records as somebody does who sets no partitioner."""
+    producer = Producer({"bootstrap.servers": settings.bootstrap})
+    for one in raw:
+        producer.produce(settings.topic("positions"), key=one.key, value=one.value)
+    assert producer.flush(30) == 0
 
 
 @pytest.mark.one_of("imports that are broken off")

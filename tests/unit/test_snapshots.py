@@ -19,11 +19,14 @@ from shardpost.delta.snapshot import (
     LONGEST_GAP,
     MOST_AHEAD,
     NEVER,
+    Cleaning,
     Counts,
     IncompleteLook,
+    Scattered,
     Snapshot,
     kept_snapshots,
 )
+from shardpost.delta.table import Table
 from shardpost.settings import Settings
 from tests.support.how_far import up_to
 
@@ -44,6 +47,8 @@ def snapshot(number: int, **more: object) -> Snapshot:
         {"topic_ids": {"it's": 'an"id'}, "generations": {"positions": 2}},
         {"folded": {"positions": 1}},
         {"erased_in": 2, "history_from": AT},
+        {"cleaning": {"positions": Cleaning(("compact",), 0, 9)}},
+        {"scattered": {"positions": Scattered(2, AT, 9, ("it's", "2"))}},
         {"incomplete": IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=AT)},
     ],
 )
@@ -53,6 +58,19 @@ def test_all_of_a_snapshot_is_read_back(settings: Settings, more: dict[str, obje
         snapshots.commit(settings, one)
     assert snapshots.list_all(settings) == both
     assert snapshots.get(settings, 1, now=AT).has_contacts is ("erased_in" not in more)
+
+
+def test_a_table_of_release_0_2_0_gets_the_columns_that_it_lacks(settings: Settings) -> None:
+    older = Table(
+        "snapshots", snapshots.SNAPSHOTS.columns[: snapshots.SCHEMA.names.index("cleaning")]
+    )
+    table_log.create(settings, older, 1)
+    row = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1)]).select(older.names)
+    write_deltalake(path_of(settings, older), row, mode="append")
+    assert snapshots.current(settings) == snapshot(1)
+    scattered = {"positions": Scattered(2, AT, 9, ("1",))}
+    snapshots.commit(settings, snapshot(2, scattered=scattered))
+    assert snapshots.list_all(settings) == [snapshot(1), snapshot(2, scattered=scattered)]
 
 
 def test_a_snapshot_says_up_to_which_one_its_tables_are_folded() -> None:

@@ -370,6 +370,14 @@ def test_tables_that_were_built_with_other_partitions_are_found() -> None:
     assert severities(2, 8) == [("risk", "share-holders")]
 
 
+def test_keys_in_several_partitions_are_a_risk() -> None:
+    built = Built(7, {}, "share-holders", 4, {"positions": "9 keys, such as 1, 2, by snapshot 7"})
+    one = only(view(RIGHT, POSITIONS, built=built))
+    assert (one.rule, one.severity, one.topic) == ("scattered-keys", "risk", "positions")
+    assert one.found == "several, of 9 keys, such as 1, 2, by snapshot 7"
+    assert "murmur2_random" in one.fix
+
+
 def test_what_was_not_answered_is_never_silence() -> None:
     found = replace(RIGHT, unknown=(Unknown(None, "settings of broker 2", "not authorized"),))
     one = only(view(found, POSITIONS))

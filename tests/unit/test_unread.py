@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shardpost.delta.snapshot import NEVER, Counts, IncompleteLook, Snapshot
+from shardpost.delta.snapshot import NEVER, Cleaning, Counts, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.compacted_topics import (
     LastLook,
+    NamedKeys,
     ReadTopic,
     TombstonesLostError,
-    UncertainKeys,
     UncertainKeysError,
     compaction_of,
     require_certain,
@@ -225,12 +225,52 @@ def test_a_look_at_an_unknown_time_is_too_old() -> None:
         require_tombstones_kept(HOLES, {"positions": COMPACTED}, read_at(NEVER), NOW)
 
 
+@pytest.mark.parametrize(
+    "raised",
+    [
+        {"delete.retention.ms": str(45 * DAY)},
+        {"min.compaction.lag.ms": str(45 * DAY)},
+        {"cleanup.policy": "delete"},
+    ],
+)
+def test_what_is_raised_after_an_outage_brings_no_tombstone_back(raised: dict[str, str]) -> None:
+    at, now = NOW - timedelta(days=3), {"positions": compaction_of(CONFIG | raised)}
+    known = replace(last(at), cleaning={"positions": COMPACTED.cleaning})
+    require_tombstones_kept(HOLES, Look(NOW, last(at), {}).strict(now), read_at(at), NOW)  # 0.2.0
+    with pytest.raises(TombstonesLostError, match="keeps tombstones for 2 d, or did at that time"):
+        require_tombstones_kept(HOLES, Look(NOW, known, {}).strict(now), read_at(at), NOW)
+
+
+def test_what_is_lowered_counts_at_once() -> None:
+    at = NOW - timedelta(days=1)
+    known = replace(last(at), cleaning={"positions": COMPACTED.cleaning})
+    lowered = compaction_of(CONFIG | {"min.compaction.lag.ms": "0", "delete.retention.ms": "0"})
+    [found] = Look(NOW, known, {}).strict({"positions": lowered}).values()
+    assert found == lowered
+
+
+def test_a_look_notes_what_is_in_force_and_with_open_transactions_the_stricter_since() -> None:
+    strict, now = {"positions": COMPACTED}, {"positions": compaction_of({"cleanup.policy": ""})}
+    found = Unread([], {}, {}, {}, strict, configured=now)
+    assert found.cleaning == {"positions": Cleaning((), 0, DAY)}
+    hidden = [OpenTransaction(Coordinates("positions", 0, 5), EARLIER)]
+    assert replace(found, open_transactions=hidden).cleaning == {
+        "positions": Cleaning(("compact",), DAY, DAY)
+    }
+
+
+def test_after_a_look_at_an_unknown_time_no_retention_is_long_enough() -> None:
+    forever = compaction_of(CONFIG | {"delete.retention.ms": str(2**63 - 1)})
+    assert forever.may_have_lost(read_at(NEVER), NOW)
+    assert not forever.may_have_lost(LastLook(NEVER, NOW), NOW)
+
+
 def test_uncertain_keys_are_refused_by_name_and_the_rest_counted() -> None:
     last = read_at(NOW - timedelta(days=3))
-    require_certain({"positions": UncertainKeys()}, last, NOW)
-    many = UncertainKeys(12, [f"k{n}" for n in range(11)])
+    require_certain({"positions": NamedKeys()}, last, NOW)
+    many = NamedKeys(12, [f"k{n}" for n in range(11)])
     with pytest.raises(UncertainKeysError) as refused:
-        require_certain({"positions": many, "clients": UncertainKeys(1, ["a\nb"])}, last, NOW)
+        require_certain({"positions": many, "clients": NamedKeys(1, ["a\nb"])}, last, NOW)
     assert refused.value.exit_code == NEEDS_ATTENTION
     said = str(refused.value)
     assert "a record: clients: a\ufffdb; positions: k0, k1, k2, k3" in said

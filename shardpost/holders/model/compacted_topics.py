@@ -7,11 +7,11 @@ open for ever. Markers of transactions, and aborted records, leave holes too.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from shardpost.delta.snapshot import NEVER
+from shardpost.delta.snapshot import NEVER, Cleaning
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.kafka.coordinates import OffsetRange, Offsets, Watermarks
 from shardpost.wording import duration_text
@@ -73,10 +73,12 @@ class Compaction:
     def may_have_lost(self, last: LastLook, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a tombstone that was not read at the last look.
 
-        Nothing behind an open transaction is deleted before that has ended.
+        Nothing behind an open transaction is deleted before that has ended. After a look at an
+        unknown time it may, however long it keeps them.
         """
         deletable = max(last.looked_at + self.lag, last.read_at)
-        return self.is_compacted and now - deletable > self.retention
+        is_over = last.read_at == NEVER or now - deletable > self.retention
+        return self.is_compacted and is_over
 
     def may_have_superseded(self, last: LastLook, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a record since the last look for a later one.
@@ -84,6 +86,27 @@ class Compaction:
         That is a matter of `lag` alone. Behind an open transaction it may be over already.
         """
         return self.is_compacted and now - last.looked_at > self.lag
+
+    def stricter(self, before: Cleaning | None) -> "Compaction":
+        """Return what Kafka did at the most since a look at which that was in force.
+
+        Whoever raises a setting afterwards brings nothing back that was deleted until then.
+        """
+        if before is None:
+            return self
+        lag, retention = (timedelta(milliseconds=n) for n in (before.lag_ms, before.retention_ms))
+        return replace(
+            self,
+            policy=self.policy | ({"compact"} & {*before.policy}),
+            lag=min(self.lag, lag),
+            retention=min(self.retention, retention),
+        )
+
+    @property
+    def cleaning(self) -> Cleaning:
+        """The form in which a snapshot has it."""
+        lag, retention = (one // timedelta(milliseconds=1) for one in (self.lag, self.retention))
+        return Cleaning(tuple(sorted(self.policy)), lag, retention)
 
     @property
     def is_compacted(self) -> bool:
@@ -156,8 +179,8 @@ MAX_NAMED_KEYS = 10
 
 
 @dataclass(frozen=True)
-class UncertainKeys:
-    """Keys whose good records may be lost: how many, and the first of them by name."""
+class NamedKeys:
+    """Keys of one input: how many, and the first of them by name."""
 
     count: int = 0
     keys: Sequence[str] = ()
@@ -169,7 +192,7 @@ class UncertainKeys:
 
 
 def require_certain(
-    uncertain: Mapping[str, UncertainKeys],
+    uncertain: Mapping[str, NamedKeys],
     last: LastLook,
     now: datetime,
 ) -> None:
@@ -192,7 +215,7 @@ def _suspicion(read: ReadTopic, compaction: Compaction) -> str:
     kept = duration_text(compaction.lag + compaction.retention)
     return (
         f"{read.topic} has records at {read.records} of the {read.offsets} offsets after the last"
-        f" snapshot, and keeps tombstones for {kept}"
+        f" snapshot, and keeps tombstones for {kept}, or did at that time"
         " (min.compaction.lag.ms + delete.retention.ms)"
     )
 

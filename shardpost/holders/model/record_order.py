@@ -1,4 +1,12 @@
-"""Which of two records of a key is the later one, where retries are among them.
+"""Which of two records of a key is the later one: `seq`, and retries among them.
+
+What a run reads was not there yet when the run before it had read all partitions to their ends: so
+all numbers of a run are above those of every run before it, whatever partition a record is in. In
+one run the offset orders the records of a partition. Of a key that has new records in several:
+
+- if added partitions explain that, the newer home of the key is above: in each number of partitions
+  n Kafka puts a key into `murmur2(key) mod n`, and partitions are only ever added;
+- else its producers do not agree on a partitioner, and the timestamps decide (`by_time`).
 
 A retry is ordered with its origin (`seq`). Of one origin, the decodable original is above all its
 retries: whoever else failed on it, it is good. Of its retries the one that was read later is above;
@@ -8,6 +16,7 @@ record by which a reconciliation closed the key there: the origin was superseded
 can read any more.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardpost.errors import ShardpostError
@@ -22,58 +31,138 @@ _RETRY, _ORIGINAL, _RECONCILED = range(3)
 # Columns of a history by which the retries of one origin are ordered that one run read.
 RETRIES_READ_TOGETHER = ("retry_offset", "retry_topic", "retry_partition")
 
+# A topic has so many partitions at most: one below what 12 bits hold.
+MAX_PARTITIONS = (1 << 12) - 1
+# So many offsets it has at most in all partitions together.
+MAX_OFFSETS = 1 << 43
+# Release 0.2.0 had other numbers (rank of the partition above the offset): those of the first
+# generation of a topic below _FIRST, of later ones from there on, in so many bits each.
+_FIRST = 5 << 60
+_GENERATION_BITS = 12 + 43
+MAX_GENERATION = ((1 << 63) - _FIRST >> _GENERATION_BITS) - 1
+
+
+def lowest_of(generation: int) -> int:
+    """Return a number that none of the records of a generation of a topic is below.
+
+    All of a generation (0, and one more each time that the topic is recreated) are above those of
+    the generations before it.
+    """
+    return _FIRST + (generation - 1 << _GENERATION_BITS) if generation else 0
+
 
 @dataclass(frozen=True)
-class SeqLayout:
-    """How `seq`, the number that orders all records of a key, is made up in one generation.
+class Numbering:
+    """How one run numbers the records of an input that it reads.
 
-    From `base` on: the rank of the partition above, the offset (of `offset_bits`) below.
-    `keyed_rank` is added to the rank of partitions that Kafka's partitioner chose for the key.
+    From `base` on, for each number of partitions that may be a reason why a key lies in a partition
+    (`level`), `size` numbers: one for each offset that it reads at most. `read` is {partition: up
+    to where it was read before}, `partitions` how many there are now. `before` is how many there
+    were then; 0 if that is not known, since nothing was read before.
     """
 
     base: int
-    keyed_rank: int
-    offset_bits: int
+    read: Mapping[int, int]
+    size: int
+    partitions: int
+    before: int
 
-    def seq(self, rank: int, offset: int) -> int:
-        """Return the number of a record."""
-        return self.base + (rank << self.offset_bits | offset)
+    @classmethod
+    def of(cls, generation: int, read: Mapping[int, int], ends: Mapping[int, int]) -> "Numbering":
+        """Return the numbering of a run that reads from one to the other {partition: offset}."""
+        before, size = sum(read.values()), sum(ends.values()) - sum(read.values())
+        base = _FIRST + (generation << _GENERATION_BITS) + before * (MAX_PARTITIONS + 1)
+        return cls(base, read, max(size, 1), len(ends), len(read))
+
+    @property
+    def earlier(self) -> tuple[int, ...]:
+        """The numbers of partitions that the topic may have had since it was read, the last first.
+
+        If partitions were added more than once since, the numbers in between are not known.
+        """
+        if not self.before:
+            return tuple(range(self.partitions - 1, 0, -1))
+        return (self.before,) if self.before < self.partitions else ()
+
+    @property
+    def of_homes(self) -> int:
+        """The lowest number of a record that lies where Kafka puts its key, now or earlier."""
+        return self.base + self.size
+
+    @property
+    def of_current(self) -> int:
+        """The lowest number of a record that lies where Kafka puts its key now."""
+        return self.base + self.partitions * self.size
+
+    @property
+    def unexplained_below(self) -> int:
+        """Keys in several partitions, with a number below that one, are ordered by time.
+
+        In a first run any number of partitions may have been there, which explains nearly half of
+        all places: so it counts only where it explains those of all records.
+        """
+        return self.of_homes if self.before else self.base + (MAX_PARTITIONS + 1) * self.size
+
+    def level(self, key: str, partition: int) -> int:
+        """Return the largest number of partitions for which Kafka puts a key there; 0 if none."""
+        hashed = murmur2(key.encode()) & 0x7FFFFFFF
+        counts = (self.partitions, *self.earlier)
+        return next((n for n in counts if hashed % n == partition), 0)
+
+    def seq(self, key: str, partition: int, offset: int) -> int:
+        """Return the number of a record, if no order by time changes it."""
+        within = offset - self.read.get(partition, 0)
+        return self.base + self.level(key, partition) * self.size + within
 
 
-# A topic has so many partitions at most: one below what 12 bits hold.
-MAX_PARTITIONS = (1 << 12) - 1
-# The first generation of a topic; its numbers are below those of all others.
-_FIRST = SeqLayout(base=0, keyed_rank=1 << 14, offset_bits=48)
-# A later one has 13 bits for the rank and 42 for the offset, so that 64 bits hold many.
-_GENERATION_BITS = 13 + 42
-_SECOND_BASE = (_FIRST.keyed_rank + MAX_PARTITIONS + 1) << _FIRST.offset_bits
-MAX_GENERATION = ((1 << 63) - _SECOND_BASE) >> _GENERATION_BITS
+_SCATTERED = """
+SELECT h.key FROM {{records}} h WHERE {condition} AND h.key IS NOT NULL
+GROUP BY h.key HAVING MIN(h.partition) <> MAX(h.partition) AND MIN(h.seq) < {below}
+"""
+_BY_TIME = """
+SELECT r.partition, r.offset, {base} - 1 + CAST(ROW_NUMBER() OVER (
+  PARTITION BY r.key ORDER BY r.reached, r.seq, r.partition
+) AS BIGINT) AS seq FROM (
+  SELECT h.key, h.partition, h.offset, h.seq, MAX(h.timestamp) OVER (
+    PARTITION BY h.key, h.partition ORDER BY h.offset
+  ) AS reached
+  FROM {{records}} h JOIN ({scattered}) k ON h.key = k.key WHERE {condition}
+) r
+"""
 
 
-def layout_of(generation: int) -> SeqLayout:
-    """Return how numbers are made up in a generation of a topic: 0, and one more each time.
+def scattered_keys(numbering: Numbering, condition: str) -> str:
+    """Return a SELECT of the keys that have records in several partitions, which nothing explains.
 
-    All of a generation are above those of the generations before it.
+    {records} in it is a history, of which the rows that meet the condition (of h) were numbered so.
     """
-    if generation == 0:
-        return _FIRST
-    base = _SECOND_BASE + (generation - 1 << _GENERATION_BITS)
-    return SeqLayout(base, keyed_rank=1 << 12, offset_bits=42)
+    return _SCATTERED.format(condition=condition, below=numbering.unexplained_below).strip()
+
+
+def by_time(numbering: Numbering, condition: str) -> str:
+    """Return a SELECT of (partition, offset, seq): the numbers of the records of such keys.
+
+    A record is as late as the latest timestamp of its key up to it in its partition, so that no
+    timestamp changes the order within one. Where these are equal, the newer home is above.
+    """
+    scattered = scattered_keys(numbering, condition)
+    text = _BY_TIME.format(base=numbering.base, condition=condition, scattered=scattered)
+    return text.strip()
 
 
 def require_orderable(topic: str, generation: int, ends: Offsets) -> None:
     """Raise ShardpostError if the topic's records cannot be numbered in that generation."""
-    own, layout = ends.get(topic, {}), layout_of(generation)
+    own = ends.get(topic, {})
     limits = (
         (generation, MAX_GENERATION, "times recreated"),
         (len(own), MAX_PARTITIONS, "partitions"),
-        (max(own.values(), default=0), 1 << layout.offset_bits, "as the highest end offset"),
+        (sum(own.values()), MAX_OFFSETS, "offsets in all partitions"),
     )
     for found, most, what in limits:
         if found > most:
             raise ShardpostError(
                 f"topic {topic}: expected at most {most} {what}, found {found}: its records cannot"
-                " be put in order (docs/decisions/0003-one-number-orders-a-key.md)"
+                " be put in order (docs/decisions/0033-what-is-read-later-is-newer.md)"
             )
 
 
@@ -101,27 +190,3 @@ def newest_first(alias: str) -> str:
     own = ("retry_offset IS NULL", "snapshot", *RETRIES_READ_TOGETHER)
     rest = (f"{alias}.{column} DESC" for column in own)
     return ", ".join((f"{alias}.seq DESC", is_reconciled, *rest))
-
-
-def partition_rank(key: str, partition: int, partitions: int, generation: int = 0) -> int:
-    """Return how new a partition is for a key; the key's current partition ranks highest.
-
-    Partitions are only ever added. A key lies in `hash % n` for each number of partitions n that
-    the topic had, so a partition's rank is `keyed_rank` + the largest such n. One to which Kafka's
-    partitioner never sends the key (its producer chose it) ranks below all others, by its number.
-    """
-    hashed, keyed = murmur2(key.encode()) & 0x7FFFFFFF, layout_of(generation).keyed_rank
-    ranks = (keyed + n for n in range(partitions, 0, -1) if hashed % n == partition)
-    return next(ranks, partition)
-
-
-def seq_of(key: str, partition: int, offset: int, partitions: int, generation: int = 0) -> int:
-    """Return the number by which the records of one key are ordered, later ones higher."""
-    rank = partition_rank(key, partition, partitions, generation)
-    return layout_of(generation).seq(rank, offset)
-
-
-def is_in_current_partition(seq: int, partitions: int, generation: int = 0) -> bool:
-    """Tell whether a record lies where Kafka puts its key now that there are so many partitions."""
-    layout = layout_of(generation)
-    return seq >= layout.seq(layout.keyed_rank + partitions, 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from shardpost.delta.snapshot import NEVER, IncompleteLook, Snapshot
+from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.compacted_topics import (
     Compaction,
@@ -164,6 +164,14 @@ class Look:
         """When the inputs were read last."""
         return LastLook(self.last.looked_at, self.last.read_at) if self.last else None
 
+    def strict(self, compactions: Mapping[str, Compaction]) -> dict[str, Compaction]:
+        """Return how Kafka may have compacted the inputs since the last look, by how it does now.
+
+        Of each setting the stricter of the two counts, then and now, where both are known.
+        """
+        then = self.last.cleaning if self.last else {}
+        return {topic: one.stricter(then.get(topic)) for topic, one in compactions.items()}
+
     def times(self, unread: "Unread") -> tuple[datetime, IncompleteLook | None]:
         """Return `looked_at` of what this look found, and what is incomplete about it.
 
@@ -208,7 +216,7 @@ class Look:
         """
         changed = {topic: changed[topic] for topic in of_inputs if topic in changed}
         changed |= self.never_read(of_inputs)
-        wrong_offsets = gaps(self._read_of_others(changed), of_inputs)
+        wrong_offsets = gaps(self.read_of_others(changed), of_inputs)
         require_all_partitions(wrong_offsets.absent, {*self.known_ids} & {*ids})
         if self.reconcile:
             require_only_compacted(compactions)
@@ -229,12 +237,12 @@ class Look:
 
     def ranges(self, restarted: Collection[str], of_inputs: Watermarks) -> list[OffsetRange]:
         """Return what is to be read of the inputs; of those that were recreated, all of it."""
-        return ranges_to_read(self._read_of_others(restarted), of_inputs)
+        return ranges_to_read(self.read_of_others(restarted), of_inputs)
 
     def retries(self, changed: Mapping[str, str], of_retries: Watermarks) -> list[OffsetRange]:
         """Return the ranges of retry topics; of one that was recreated, all of it."""
         changed = {topic: changed[topic] for topic in of_retries if topic in changed}
-        ranges, deleted = retries_to_read(self._read_of_others(changed), of_retries)
+        ranges, deleted = retries_to_read(self.read_of_others(changed), of_retries)
         for text in changed.values():
             log.warning("%s: it is read from its beginning", text)
         for lost in deleted:
@@ -274,7 +282,7 @@ class Look:
         known = min(self.at, last.looked_at if is_known else last.committed_at)
         return known if restarted else min(known, self.at - retention)
 
-    def _read_of_others(self, topics: Collection[str]) -> Offsets:
+    def read_of_others(self, topics: Collection[str]) -> Offsets:
         """Return how far the topics that are not among these were read."""
         return {topic: at for topic, at in self.read.items() if topic not in topics}
 
@@ -286,9 +294,11 @@ class Unread:
     `ends` and `topic_ids` are of all topics that are read, the ids as far as Kafka gives any.
     `generations` says how many times the topic of an input was recreated (record_order.py), by the
     input's name in the contract: the topic may have another one now. `compactions` says how Kafka
-    compacts each input. `reconciliation` is None unless one was asked for. `high` are the high
-    watermarks at the time of the look; `open_transactions` are what keeps `ends` below them, and
-    `gone` retry topics that were read and are not there any more.
+    compacts each input, or did at the last look (`Look.strict`), `configured` how it does now.
+    `reconciliation` is None unless one was asked for. `high` are the high watermarks at the time of
+    the look; `open_transactions` are what keeps `ends` below them, and `gone` retry topics that
+    were read and are not there any more. `read` says how far the topics were read before, without
+    inputs that are read anew.
     """
 
     ranges: list[OffsetRange]
@@ -300,6 +310,14 @@ class Unread:
     high: Offsets = field(default_factory=dict)
     open_transactions: Sequence[OpenTransaction] = ()
     gone: Collection[str] = ()
+    read: Offsets = field(default_factory=dict)
+    configured: Mapping[str, Compaction] = field(default_factory=dict)
+
+    @property
+    def cleaning(self) -> dict[str, Cleaning]:
+        """`Snapshot.cleaning` of a look that found this: with open transactions since the last."""
+        since = self.compactions if self.open_transactions else self.configured
+        return {topic: one.cleaning for topic, one in since.items()}
 
     def require_orderable(self, inputs: Mapping[TopicName, str]) -> None:
         """Raise ShardpostError if records of an input could not be ordered; {name: topic}."""

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import __version__
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import Counts, Scattered, Snapshot
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
@@ -134,8 +134,25 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         folders=run.tables.folders,
         rebuilt_in=run.last.rebuilt_in if run.last else None,
         decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
+        cleaning=unread.cleaning,
+        scattered=_scattered(run, updates),
     )
     return snapshot, done
+
+
+# So many keys with records in several partitions are kept by name.
+MOST_SCATTERED = 5
+
+
+def _scattered(run: CompactionRun, updates: Sequence[TopicUpdate]) -> dict[str, Scattered]:
+    """Return `Snapshot.scattered` with what this run has found."""
+    now, known = datetime.now(UTC), dict(run.last.scattered) if run.last else {}
+    for update in updates:
+        if (found := update.scattered).count:
+            names = () if update.source.tables.history.contacts else found.keys
+            some = tuple(names[:MOST_SCATTERED])
+            known[update.source.topic] = Scattered(run.number, now, found.count, some)
+    return known
 
 
 def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:

@@ -15,7 +15,7 @@ from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import is_in_current_partition
+from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
@@ -68,10 +68,10 @@ class CompactionRun(HoldersRun):
         """Return how many times the topic of an input was recreated."""
         return self.unread.generations.get(source.name, 0)
 
-    def is_in_current_partition(self, source: InputTopic, seq: int) -> bool:
-        """Tell whether a record with that seq is where Kafka now puts its key."""
-        partitions = self.partitions[source.topic]
-        return is_in_current_partition(seq, partitions, self.generation(source))
+    def numbering(self, source: InputTopic) -> Numbering:
+        """Return how the records of an input that are read are numbered."""
+        read, ends = (at.get(source.topic, {}) for at in (self.unread.read, self.unread.ends))
+        return Numbering.of(self.generation(source), read, ends)
 
     def records_of(self, ranges: Sequence[OffsetRange]) -> DataFrame:
         """Return the records in ranges of one topic, with the columns of kafka_source.py."""
@@ -85,7 +85,7 @@ class CompactionRun(HoldersRun):
 
 
 # Of the tables of latest records: by these it is judged what a new record changes.
-JUDGED_BY = ("key", "seq", "retry_offset", "is_open", "client", "exchange")
+JUDGED_BY = ("key", "partition", "seq", "retry_offset", "is_open", "client", "exchange")
 # So many clients are listed in one query, and so much of what is known of them is held in memory
 # here; of more, Spark reads it.
 MAX_LISTED = 20_000

@@ -10,7 +10,7 @@ The order of the records of a key is that of model/record_order.py, as a Spark c
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,33 +18,35 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.dead_letters.model import letters
+from shardpost.delta import query
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import layout_of
+from shardpost.holders.model.record_order import Numbering, by_time, scattered_keys
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import MAX_QUOTED, decoded
 from shardpost.kafka.coordinates import OffsetRange
+from shardpost.spark.delta_files import Written
 from shardpost.spark.kafka_source import positive_hash
 
 
 def seq_of(
-    spark: SparkSession,
-    coordinates: tuple[Column, Column, Column],
-    partitions: int,
-    generation: int,
+    spark: SparkSession, coordinates: tuple[Column, Column, Column], numbering: Numbering
 ) -> Column:
-    """Return the model's `seq_of` (BIGINT) of (key, partition, offset); null for a null key."""
+    """Return the model's `seq` (BIGINT) of (key, partition, offset); null for a null key."""
     key, partition, offset = coordinates
-    layout, hashed = layout_of(generation), positive_hash(spark, key)
-    older = F.aggregate(
-        F.sequence(F.lit(1), F.lit(partitions)),
-        partition,
-        lambda found, n: F.when(hashed % n == partition, n + layout.keyed_rank).otherwise(found),
-    )
-    newest = F.lit(layout.keyed_rank + partitions)
-    rank = F.when(hashed % partitions == partition, newest).otherwise(older)
-    number = F.shiftleft(rank.cast("bigint"), layout.offset_bits).bitwiseOR(offset)
-    return number + F.lit(layout.base).cast("bigint") if layout.base else number
+    hashed, level = positive_hash(spark, key), F.lit(0)
+    if earlier := numbering.earlier:
+        level = F.aggregate(
+            F.sequence(F.lit(earlier[-1]), F.lit(earlier[0])),
+            F.lit(0),
+            lambda found, n: F.when(hashed % n == partition, n).otherwise(found),
+        )
+    now = numbering.partitions
+    level = F.when(hashed % now == partition, now).when(hashed.isNotNull(), level)
+    read = [F.lit(numbering.read.get(n, 0)).cast("bigint") for n in range(now)]
+    first = F.get(F.array(*read), partition)
+    base, size = (F.lit(n).cast("bigint") for n in (numbering.base, numbering.size))
+    return base + level * size + offset - first
 
 
 COORDINATES = ("partition", "offset")
@@ -210,13 +212,15 @@ def _quoted(name: str) -> Column:
 class Appended:
     """Rows that were appended to a history: how many, and how many of them are rejected.
 
-    `in_current_partition`: all with a key are where Kafka now puts it (model/record_order.py).
+    `in_current_partition`: all with a key are where Kafka now puts it. `scattered` has the keys
+    with records in several partitions, which nothing explains (model/record_order.py); else None.
     """
 
     rows: DataFrame
     count: int
     rejected: int
-    in_current_partition: bool
+    in_current_partition: bool = False
+    scattered: DataFrame | None = None
 
 
 # Records that are read again come with the order that they have: a column each, null where they
@@ -229,13 +233,55 @@ def append_originals(
 ) -> Appended:
     """Append the records of ranges of an input."""
     coordinates = F.col("key"), F.col("partition"), F.col("offset")
-    partitions, generation = run.partitions[source.topic], run.generation(source)
-    raw, seq = run.records_of(ranges), seq_of(run.spark, coordinates, partitions, generation)
-    if KNOWN_SEQ in raw.columns:
+    numbering = run.numbering(source)
+    raw, seq = run.records_of(ranges), seq_of(run.spark, coordinates, numbering)
+    has_known = KNOWN_SEQ in raw.columns
+    if has_known:
         seq = F.coalesce(KNOWN_SEQ, seq)
     numbered = raw.withColumn("seq", seq)
     passed = ("seq", *_known_snapshot(raw))
-    return _append(run, source, decoded(numbered, source.tables.fields, passed))
+    written = _append(run, source, decoded(numbered, source.tables.fields, passed))
+    return _appended(run, written) if has_known else _in_order(run, source, numbering, written)
+
+
+def _in_order(
+    run: CompactionRun, source: InputTopic, numbering: Numbering, written: Written
+) -> Appended:
+    """Return rows that were just appended; those of scattered keys are numbered again."""
+    lowest = written.minimum("seq")
+    if lowest is None or lowest >= numbering.of_homes:
+        is_current = lowest is None or lowest >= numbering.of_current
+        return replace(_appended(run, written), in_current_partition=is_current)
+    if not _has_scattered(run, source, numbering):
+        return _appended(run, written)
+    rows = run.tables.rows_of(written)
+    scattered = run.spark.sql(scattered_keys(numbering, "true"), records=rows)
+    scattered = scattered.persist(StorageLevel.MEMORY_AND_DISK)
+    if not scattered.count():
+        return _appended(run, written)
+    ordered = _by_time(run, numbering, rows)
+    table, coalesce = source.tables.history, run.broadcast_keys
+    rewritten = run.tables.rewrite(table, written, ordered, coalesce=coalesce)
+    return replace(_appended(run, rewritten), scattered=scattered)
+
+
+def _has_scattered(run: CompactionRun, source: InputTopic, numbering: Numbering) -> bool:
+    """Tell whether keys may be scattered; of a few records, that is asked without Spark."""
+    if not run.broadcast_keys:
+        return True
+    history = run.tables.located(source.tables.history)
+    sql = scattered_keys(numbering, f"h.snapshot = {run.number}").format(records=history.name)
+    at = {history: run.tables.versions[history.name]}
+    return bool(query.rows(run.settings, f"{sql} LIMIT 1", at))
+
+
+def _by_time(run: CompactionRun, numbering: Numbering, rows: DataFrame) -> DataFrame:
+    """Return rows of a history, those of scattered keys with their numbers by time."""
+    numbers = run.spark.sql(by_time(numbering, "true"), records=rows)
+    numbers = numbers.select(*COORDINATES, F.col("seq").alias("by_time"))
+    numbers = F.broadcast(numbers) if run.broadcast_keys else numbers
+    both = rows.join(numbers, [*COORDINATES], "left")
+    return both.withColumn("seq", F.coalesce("by_time", "seq")).drop("by_time")
 
 
 def append_corrections(
@@ -245,22 +291,20 @@ def append_corrections(
     usable, rejected = corrections.matched(run.tables.read(source.tables.history))
     passed = ("seq", *_known_snapshot(usable), *RETRY_NAMES)
     events = decoded(usable, source.tables.fields, passed)
-    return _append(run, source, events.unionByName(rejected, allowMissingColumns=True))
+    written = _append(run, source, events.unionByName(rejected, allowMissingColumns=True))
+    return _appended(run, written)
 
 
 def _known_snapshot(records: DataFrame) -> tuple[str, ...]:
     return (KNOWN_SNAPSHOT,) if KNOWN_SNAPSHOT in records.columns else ()
 
 
-def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Appended:
+def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Written:
     own = F.lit(run.number).cast("bigint")
     known = [F.col(name) for name in _known_snapshot(events)]
     rows = events.withColumn("snapshot", F.coalesce(*known, own)).drop(KNOWN_SNAPSHOT)
-    written = run.tables.append(source.tables.history, rows, coalesce=run.broadcast_keys)
-    lowest = written.minimum("seq")
-    return Appended(
-        run.tables.rows_of(written),
-        written.rows,
-        written.non_null("reason"),
-        lowest is None or run.is_in_current_partition(source, lowest),
-    )
+    return run.tables.append(source.tables.history, rows, coalesce=run.broadcast_keys)
+
+
+def _appended(run: CompactionRun, written: Written) -> Appended:
+    return Appended(run.tables.rows_of(written), written.rows, written.non_null("reason"))

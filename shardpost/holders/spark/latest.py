@@ -21,7 +21,7 @@ from pyspark.storagelevel import StorageLevel
 from shardpost.delta.table import Table
 from shardpost.errors import one_line
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, layout_of
+from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, lowest_of
 from shardpost.holders.model.unread import ranges_to_read
 from shardpost.holders.model.view_tables import InputTables
 from shardpost.holders.spark import fold
@@ -37,6 +37,8 @@ from shardpost.spark.delta_files import read_files
 # bytes each, in the driver's memory too.
 MAX_BROADCAST_COORDINATES = 20_000_000
 _RETRIES = "cast(retry_offset is not null as int)"
+# Keys whose latest record came to another partition than Kafka now puts them into.
+MOVED = "old_partition <> partition AND seq >= {base} AND seq < {current}"
 _OPENED = "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)"
 
 
@@ -45,12 +47,14 @@ class Changes:
     """The changes of a table of latest records: the rows of `fold.changes`, which stay as they are.
 
     `opened` is how many more of the table's rows are open than before; `retries` is how many of the
-    changes are by retries.
+    changes are by retries; `moved` how many keys left the partition that Kafka puts them into, or
+    came from one other to another (`MOVED`).
     """
 
     rows: DataFrame
     opened: int
     retries: int
+    moved: int = 0
 
 
 def latest_of_originals(
@@ -82,19 +86,26 @@ def latest_with_corrections(
     return fold.latest_with_retries(rows).select(*columns)
 
 
-def changed_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> Changes:
+def changed_latest(run: CompactionRun, source: InputTopic, latest: DataFrame) -> Changes:
     """Return what `latest` changes: what is newer than the table has, or all if it is empty.
 
     Nothing is written but the first files of an empty table: the records are in the history, the
     layer over the table. `latest` are all of this run.
     """
+    tables, moved = source.tables, moved_keys(run, source)
     known = known_latest(run, tables, latest)
     if run.tables.is_empty(tables.latest):  # read back what was written rather than persist it
         written = run.tables.write_first(tables.latest, latest, coalesce=run.broadcast_keys)
         rows = run.tables.rows_of(written)
-        return _changes(fold.changes(rows, known, broadcast_keys=run.broadcast_keys))
+        return _changes(fold.changes(rows, known, broadcast_keys=run.broadcast_keys), moved)
     rows = fold.changes(latest, known, broadcast_keys=run.broadcast_keys)
-    return _changes(rows.persist(StorageLevel.MEMORY_AND_DISK))
+    return _changes(rows.persist(StorageLevel.MEMORY_AND_DISK), moved)
+
+
+def moved_keys(run: CompactionRun, source: InputTopic) -> str:
+    """Return the condition, of changes of this run, that is true of `Changes.moved`."""
+    numbering = run.numbering(source)
+    return MOVED.format(base=numbering.base, current=numbering.of_current)
 
 
 def closed_latest(
@@ -111,12 +122,12 @@ def closed_latest(
         return _changes(rows.persist(StorageLevel.MEMORY_AND_DISK))
     # What the table has (`old_…`) is in both as it was before the run.
     both = before.rows.join(rows, "key", "left_anti").unionByName(rows)
-    return replace(_changes(both.persist(StorageLevel.MEMORY_AND_DISK)), retries=before.retries)
+    closed = _changes(both.persist(StorageLevel.MEMORY_AND_DISK))
+    return replace(closed, retries=before.retries, moved=before.moved)
 
 
-def _changes(rows: DataFrame) -> Changes:
-    opened, retries = totals(rows, _OPENED, _RETRIES)
-    return Changes(rows, opened, retries)
+def _changes(rows: DataFrame, moved: str = "false") -> Changes:
+    return Changes(rows, *totals(rows, _OPENED, _RETRIES, f"cast({moved} as int)"))
 
 
 log = logging.getLogger(__name__)
@@ -148,7 +159,7 @@ def close_superseded(
     `changes` are those of the run's other records; those of all its records are returned.
     """
     step(f"{source.name} reconciliation")
-    lowest = layout_of(run.generation(source)).base
+    lowest = lowest_of(run.generation(source))
     latest, history = source.tables.latest, source.tables.history
     highest = highest_read(run.tables.read(latest), run.tables.read(history))
     gone = without(highest, _visible(run, source), lowest).persist(StorageLevel.MEMORY_AND_DISK)

@@ -117,6 +117,14 @@ class TableWriter:
             self._note_change(table)
         return written
 
+    def rewrite(
+        self, table: Table, written: delta_files.Written, rows: DataFrame, *, coalesce: bool
+    ) -> delta_files.Written:
+        """Write rows in the place of files that this run has appended; return the new files."""
+        again = self._write(table, rows, coalesce)
+        self._commit(table, again.files, [file.path for file in written.files])
+        return again
+
     def copy(self, table: Table, source: Table, paths: Collection[str]) -> None:
         """Add files that `source` has, a table of the same columns: copies, as they are."""
         folder = self._new_folder(table)

@@ -12,7 +12,7 @@ cleaner may have been there. It has not if a record stands below that is superse
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
 
@@ -22,7 +22,7 @@ from pyspark.storagelevel import StorageLevel
 
 from shardpost.errors import one_line
 from shardpost.holders.model import view_tables
-from shardpost.holders.model.compacted_topics import LastLook, UncertainKeys
+from shardpost.holders.model.compacted_topics import LastLook, NamedKeys
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
@@ -39,9 +39,11 @@ from shardpost.holders.spark.latest import (
     close_superseded,
     latest_of_originals,
     latest_with_corrections,
+    moved_keys,
 )
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, total_size
+from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.logs import step
 
 log = logging.getLogger(__name__)
@@ -86,7 +88,7 @@ def report_without_effect(topic: str, count: int, retried: DataFrame, changed: D
     log.warning("%s: %d corrections without effect: a later record counts", topic, count)
 
 
-def report_uncertain(topic: str, uncertain: UncertainKeys) -> None:
+def report_uncertain(topic: str, uncertain: NamedKeys) -> None:
     """Log up to MAX_NAMED keys whose good records may be lost, and the number of all."""
     for key in uncertain.keys:
         log.warning(
@@ -99,12 +101,24 @@ def report_uncertain(topic: str, uncertain: UncertainKeys) -> None:
     )
 
 
+def report_scattered(topic: str, scattered: NamedKeys) -> None:
+    """Log up to MAX_NAMED keys that several partitions have records of, and the number of all."""
+    for key in scattered.keys:
+        log.warning("%s: key %s has records in several partitions", topic, one_line(key))
+    log.warning(
+        "%s: %d keys have records in several partitions, which added partitions do not explain."
+        " What is read later counts; of what is read together, timestamps decide: %s",
+        *(topic, scattered.count, ONE_PARTITIONER),
+    )
+
+
 @dataclass(frozen=True)
 class TopicUpdate:
     """The new records of a topic (rows of its history) and what they changed.
 
     `new` is None if there are none; `read` is how many are originals. `without_effect` is how many
-    retries were decoded and changed nothing, `reconciled` how many keys were closed.
+    retries were decoded and changed nothing, `reconciled` how many keys were closed. `scattered`
+    are keys with records in several partitions, which added partitions do not explain.
     """
 
     source: InputTopic
@@ -114,6 +128,7 @@ class TopicUpdate:
     rejected: int = 0
     without_effect: int = 0
     reconciled: int = 0
+    scattered: NamedKeys = field(default_factory=NamedKeys)
 
 
 def update_topic(
@@ -132,7 +147,7 @@ def update_topic(
     if corrected:
         latest = latest_with_corrections(table, latest, corrected)
     assert latest is not None  # noqa: S101 - of ranges and corrections, one is there
-    changes = changed_latest(run, source.tables, latest)
+    changes = changed_latest(run, source, latest)
     appended = [rows for rows in (originals, corrected) if rows]
     return TopicUpdate(
         source,
@@ -141,7 +156,28 @@ def update_topic(
         originals.count if originals else 0,
         sum(part.rejected for part in appended),
         _without_effect(source.topic, corrections, corrected, changes),
+        scattered=_scattered(run, source, originals, changes),
     )
+
+
+def _scattered(
+    run: CompactionRun, source: InputTopic, originals: Appended | None, changes: Changes
+) -> NamedKeys:
+    """Return, and log, the keys of which this run has found records in several partitions."""
+    together = originals.scattered if originals else None
+    if together is None and not changes.moved:
+        return NamedKeys()
+    keys = changes.rows.where(moved_keys(run, source)).select("key")
+    found = named_keys(keys if together is None else keys.unionByName(together))
+    report_scattered(source.topic, found)
+    return found
+
+
+def named_keys(keys: DataFrame) -> NamedKeys:
+    """Return the keys of a frame that may have them several times."""
+    keys = keys.distinct().persist(StorageLevel.MEMORY_AND_DISK)
+    named = keys.orderBy("key").limit(MAX_NAMED).collect()
+    return NamedKeys(keys.count(), [row["key"] for row in named])
 
 
 def reconciled(run: CompactionRun, update: TopicUpdate) -> TopicUpdate:
@@ -175,24 +211,21 @@ def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
 
 def uncertain_keys(
     run: CompactionRun, update: TopicUpdate, last: LastLook, now: datetime
-) -> UncertainKeys:
+) -> NamedKeys:
     """Return the keys of an input whose good records may be lost since the last look."""
     topic = update.source.topic
     ranges, compaction = run.unread.of_topic(topic), run.unread.compactions[topic]
     has_holes = update.read < total_size(ranges)
     if update.new is None or not (update.rejected and has_holes):
-        return UncertainKeys()
+        return NamedKeys()
     if not compaction.may_have_superseded(last, now):
-        return UncertainKeys()
+        return NamedKeys()
     suspect = undecodable_only(update.new, now - compaction.lag)
     suspect = behind_holes(suspect, update.new, ranges).persist(StorageLevel.MEMORY_AND_DISK)
     if not suspect.count():
-        return UncertainKeys()
+        return NamedKeys()
     visible = run.records_of(_visible_ranges(run, topic))
-    keys = maybe_cleaned(suspect, visible).select("key").distinct()
-    keys = keys.persist(StorageLevel.MEMORY_AND_DISK)
-    named = keys.orderBy("key").limit(MAX_NAMED).collect()
-    return UncertainKeys(keys.count(), [row["key"] for row in named])
+    return named_keys(maybe_cleaned(suspect, visible).select("key"))
 
 
 def undecodable_only(new: DataFrame, at_most: datetime) -> DataFrame:

@@ -1,7 +1,10 @@
-"""What is open, how a list differs from it, the plan, and the records of the difference.
+"""What is known, how a list differs from what is open, the plan, and the records of the difference.
 
-Frames: `open_positions` (key, and the columns of the fields); `difference` (key, value, change,
-and `first` and `last`: the fields as they are open, and as the list has them).
+A record goes to the partition that the latest record of its key is in, whatever producer has put
+it there: so it supersedes that one for Kafka's cleaner and for every reader, too.
+
+Frames: `known_positions` (key, is_open, partition, and the columns of the fields); `difference`
+(key, value, change, partition: null of a new key).
 """
 
 from collections.abc import Iterator
@@ -9,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -40,39 +43,39 @@ from shardpost.spark import driver
 from shardpost.spark.delta_files import read
 from shardpost.spark.kafka_source import partition_column, read_ranges
 
+_KNOWN = ("is_open", "partition", *FIELD_COLUMNS)
 
-def open_positions(
+
+def known_positions(
     spark: SparkSession, settings: Settings, snapshot: Snapshot, unread: DataFrame | None
 ) -> DataFrame:
-    """Return what is open at a snapshot, and after records that it has not read (kafka_source)."""
+    """Return what is known at a snapshot, and after records that it has not read (kafka_source)."""
     table, version = snapshot.located(POSITIONS), version_at(snapshot, POSITIONS)
-    latest = read(spark, settings, table, version)
-    known = latest.where("is_open").select("key", *FIELD_COLUMNS)
+    known = read(spark, settings, table, version).select("key", *_KNOWN)
     if unread is None:
         return known
     records = decoded(unread, POSITION_FIELDS).where(F.col("kind") != RecordKind.REJECTED.value)
-    newest = F.max_by(F.struct("kind", *FIELD_COLUMNS), "offset").alias("newest")
+    records = records.withColumn("is_open", F.col("kind") == RecordKind.UPSERT.value)
+    newest = F.max_by(F.struct(*_KNOWN), "offset").alias("newest")
     newer = records.groupBy("key").agg(newest).select("key", "newest.*")
-    upserts = newer.where(F.col("kind") == RecordKind.UPSERT.value).drop("kind")
-    return known.join(newer.select("key"), "key", "left_anti").unionByName(upserts)
+    return known.join(newer, "key", "left_anti").unionByName(newer)
 
 
 def difference(states: DataFrame, known: DataFrame) -> DataFrame:
     """Return what a list (import_rows.states) changes of what is open, one row for each key."""
     fields = F.struct(*FIELD_COLUMNS)
     listed = states.select("key", "value", "is_good", fields.alias("now"))
-    before = known.select("key", fields.alias("before"))
+    before = known.select("key", "partition", F.when(F.col("is_open"), fields).alias("before"))
     both = listed.join(before, "key", "full_outer")
     change = (
-        F.when(F.col("is_good").isNull(), Change.CLOSED.value)
+        F.when(F.col("is_good").isNull(), F.when(F.col("before").isNotNull(), Change.CLOSED.value))
         .when(~F.col("is_good"), F.when(F.col("before").isNotNull(), Change.LEFT.value))
         .when(F.col("before").isNull(), Change.NEW.value)
         .when(F.col("before") == F.col("now"), Change.EQUAL.value)
         .otherwise(Change.CHANGED.value)
     )
-    found = both.select(
-        "key", F.when(F.col("is_good"), F.col("value")).alias("value"), change.alias("change")
-    )
+    value = F.when(F.col("is_good"), F.col("value")).alias("value")
+    found = both.select("key", value, change.alias("change"), "partition")
     return found.where("change IS NOT NULL")
 
 
@@ -128,11 +131,12 @@ def compare(
         raise not_compared(f"positions has records of another import, {unread_id}")
     step("difference")
     states = import_rows.states(rows)
-    known = open_positions(spark, settings, base.snapshot, unread)
+    known = known_positions(spark, settings, base.snapshot, unread)
     changes = difference(states, known).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         plan = _plan(counted, changes, import_rows.rejected(rows, states), source)
-        yield Comparison(plan, counted.content, unread_id, _written(spark, changes, len(base.ends)))
+        written = _written(changes, _new_place(spark, known, len(base.ends)))
+        yield Comparison(plan, counted.content, unread_id, written)
     finally:
         changes.unpersist()
         rows.unpersist()
@@ -178,8 +182,20 @@ def _lowest_ids(changes: DataFrame, change: Change) -> tuple[str, ...]:
     return tuple(row[0] for row in ids.limit(MOST_SAMPLES).collect())
 
 
-def _written(spark: SparkSession, changes: DataFrame, partitions: int) -> DataFrame:
+def _written(changes: DataFrame, new_place: Column) -> DataFrame:
     """Return (key, value, partition) of what is written."""
     is_written = F.col("change").isin(*(str(change) for change in WRITTEN))
-    partition = partition_column(spark, F.col("key"), partitions).alias("partition")
+    partition = F.coalesce("partition", new_place).alias("partition")
     return changes.where(is_written).select("key", "value", partition)
+
+
+def _new_place(spark: SparkSession, known: DataFrame, partitions: int) -> Column:
+    """Return the partition of a new key: that of Kafka's partitioner.
+
+    Or, if that explains more of the places of the known ones, that of librdkafka's default.
+    """
+    kafkas = partition_column(spark, F.col("key"), partitions)
+    other = (F.crc32(F.col("key").cast("binary")) % partitions).cast("int")
+    counts = (F.count_if(F.col("partition") == place) for place in (kafkas, other))
+    [(of_kafka, of_other)] = known.agg(*counts).collect()
+    return other if of_other > of_kafka else kafkas

@@ -19,7 +19,6 @@ from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id
@@ -137,13 +136,12 @@ class Build:
 
     def _newest(self, source: InputTopic, history: DataFrame) -> DataFrame:
         """Return the latest decodable record of each key."""
-        records, lowest, ties = self._looked_over(source)
-        partitions = len(self._pinned.end_offsets.get(source.topic, ()))
+        records, ties = self._looked_over(source)
         generation = self._pinned.generations.get(source.name, 0)
         is_plain = (
-            records <= MAX_BROADCAST_COORDINATES
-            and lowest is not None
-            and is_in_current_partition(lowest, partitions, generation)
+            0 < records <= MAX_BROADCAST_COORDINATES
+            and not generation
+            and self._is_in_current_partition(source, history)
         )
         latest = (
             fold.latest_in_current_partition(history)
@@ -152,18 +150,27 @@ class Build:
         )
         return fold.newest_of_ties(latest) if ties or generation else latest
 
-    def _looked_over(self, source: InputTopic) -> tuple[int, int | None, int]:
-        """Return of a history: its records, the lowest seq, how many may share their place."""
+    def _is_in_current_partition(self, source: InputTopic, history: DataFrame) -> bool:
+        """Tell whether all records of a history with a key are where Kafka now puts it."""
+        partitions = len(self._pinned.end_offsets.get(source.topic, ()))
+        if not partitions:
+            return False
+        home = kafka_source.partition_column(self.tables.spark, F.col("key"), partitions)
+        [row] = history.agg(F.bool_and(F.col("partition") == home).alias("is_so")).collect()
+        return bool(row["is_so"])
+
+    def _looked_over(self, source: InputTopic) -> tuple[int, int]:
+        """Return of a history how many records it has, and how many may share their place."""
         history = source.tables.history
         sql = (
-            "SELECT count(*) AS records, min(h.seq) AS lowest,"  # noqa: S608 - constants
+            "SELECT count(*) AS records,"  # noqa: S608 - constants
             " sum(CASE WHEN h.retry_offset IS NOT NULL"
             f" OR h.kind = '{RecordKind.RECONCILED}' THEN 1 ELSE 0 END) AS ties"
             f" FROM {history.name} h"
         )
         at = {self.tables.located(history): self.tables.versions[history.name]}
         [row] = rows(self._settings, sql, at)
-        return row["records"], row["lowest"], row["ties"] or 0
+        return row["records"], row["ties"] or 0
 
     def _holders(self) -> None:
         at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}

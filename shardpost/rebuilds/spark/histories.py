@@ -23,7 +23,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import layout_of
+from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
 from shardpost.holders.spark.compaction_run import MAX_BROADCAST_KEYS, CompactionRun, InputTopic
@@ -84,7 +84,7 @@ def known_originals(history: DataFrame, generation: int) -> DataFrame:
 
     Of a topic that was recreated, only of those of that generation.
     """
-    is_of_it = F.coalesce(F.col("seq") >= F.lit(layout_of(generation).base), F.lit(True))
+    is_of_it = F.coalesce(F.col("seq") >= F.lit(lowest_of(generation)), F.lit(True))
     is_record = F.col("retry_offset").isNull() & (F.col("kind") != RecordKind.RECONCILED.value)
     return _known(history.where(is_record & is_of_it), *_PLACE)
 
@@ -248,14 +248,12 @@ class KafkaHistories:
     def _or_pruned(self, source: InputTopic, history_from: datetime) -> Column:
         """Return the order that a record has in the history in use, or had before it was pruned.
 
-        That is unknown: it ranks below all that Kafka's partitioner has placed, as what superseded
-        it does not.
+        That is unknown: it is below all that is known, as what superseded it is.
         """
-        layout = layout_of(self.pinned.generations.get(source.name, 0))
-        rank = F.shiftleft(F.col("partition").cast("bigint"), layout.offset_bits)
-        lowest = rank.bitwiseOR(F.col("offset")) + F.lit(layout.base)
+        lowest = lowest_of(self.pinned.generations.get(source.name, 0))
+        below = F.lit(lowest).cast("bigint") + F.col("offset")
         is_old = F.col("key").isNotNull() & (F.col("timestamp") < F.lit(history_from))
-        return F.coalesce(KNOWN_SEQ, F.when(is_old, lowest))
+        return F.coalesce(KNOWN_SEQ, F.when(is_old, below))
 
     def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""

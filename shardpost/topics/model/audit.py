@@ -164,6 +164,7 @@ TOPIC_RULES: tuple[Rule, ...] = (
     partition_rules.under_replicated,
     partition_rules.run_topics,
     partition_rules.partitions_of_tables,
+    partition_rules.scattered_keys,
 )
 CLUSTER_RULES: tuple[Rule, ...] = (
     few_brokers,

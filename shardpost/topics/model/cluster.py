@@ -158,12 +158,16 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Built:
-    """What the tables were built with: partitions read of each input, shards of the holders."""
+    """What the tables were built with: partitions read of each input, shards of the holders.
+
+    `scattered` names, by topic, keys that were lately found in several partitions, in words.
+    """
 
     snapshot: int
     partitions: Mapping[str, int]
     holders: str
     shards: int
+    scattered: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

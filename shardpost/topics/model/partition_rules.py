@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
+from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.topics.model import finding
 from shardpost.topics.model.cluster import IN_SYNC, FoundTopic, Partition, View
 from shardpost.topics.model.finding import Finding, Severity
@@ -91,6 +92,21 @@ def partitions_of_tables(view: View) -> Iterator[Finding]:
             expected=f"{expected}, as at snapshot {view.built.snapshot}",
             why=why,
             fix=fix,
+        )
+
+
+def scattered_keys(view: View) -> Iterator[Finding]:
+    """Find inputs of which keys have records in several partitions that growth does not explain."""
+    for topic, found in sorted(view.built.scattered.items()) if view.built else ():
+        yield Finding(
+            rule="scattered-keys",
+            topic=topic,
+            setting="partition of a key",
+            found=f"several, of {found}",
+            expected="one, the same for all producers",
+            why="Kafka orders and compacts records within a partition only: of what a compaction"
+            " reads together, timestamps decide, and what a tombstone closed stays in the other",
+            fix=ONE_PARTITIONER,
         )
 
 
