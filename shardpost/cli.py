@@ -37,6 +37,7 @@ COMMANDS = {
     "holders": "holders",
     "explain": "holders",
     "snapshots": "holders",
+    "sql": "sql",
     "tables": "tables",
     "rebuild": "rebuild",
     "email": "email",

@@ -16,7 +16,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.holders.model.explain import Transition
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
-from shardpost.holders.queries import HoldersQuery, explanation, query_holders
+from shardpost.holders.queries import HoldersQuery, ask, explanation, query_holders
 from shardpost.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "rejected",
     "snapshot",
     "snapshots",
+    "sql",
 ]
 
 
@@ -103,6 +104,19 @@ def letters(
 
     found = current_letters(settings or load(), closed_since=closed_since)
     return sorted(found.values(), key=lambda step: (step.at, step.id))
+
+
+def sql(
+    statement: str, snapshot: int | None = None, settings: Settings | None = None
+) -> pa.RecordBatchReader:
+    """Return what one query in SQL finds in the tables (docs/tables.md), each as it is at once.
+
+    The dialect is DataFusion's. The reader has the rows batch by batch, or all by `read_all()`.
+    Nothing is written, and nothing but the tables of the snapshot is read. UsageError for what is
+    no query, or names what is not there; ShardpostError, while it is read, for one that fails.
+    """
+    settings = settings or load()
+    return ask(settings, _chosen(snapshot, settings), statement)
 
 
 def _chosen(number: int | None, settings: Settings) -> Snapshot:

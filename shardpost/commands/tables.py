@@ -1,4 +1,4 @@
-"""`shardpost tables list` and `maintain`, and `shardpost erase`."""
+"""`shardpost tables list`, `views` and `maintain`, and `shardpost erase`."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from shardpost.maintenance.table_sizes import TableSize
 
 
+RAW = (
+    "rows are those in the files, which are not the table's where they are folded later: ask by"
+    " `shardpost sql`, read them elsewhere by `shardpost tables views`"
+)
 HEADING = ("table", "rows", "files", "size", "log", "versions", "kept for")
 
 
 @click.group()
 def tables_command() -> None:
-    """Look after the tables: their sizes, and removing what is no longer kept."""
+    """Look after the tables: sizes, views of other engines, removing what is no longer kept."""
 
 
 @tables_command.command("list")
@@ -36,8 +40,9 @@ def tables_command() -> None:
 def list_command(as_json: bool) -> int:
     """Print the size of each table, and what keeps it.
 
-    `rows` are those of the newest snapshot, `files` and `size` all that is stored, also for older
-    ones; `versions` are those that are kept.
+    `rows` are those in the files of the newest snapshot, of which there may be several of a client
+    or none yet of a position: `shardpost sql` has the table's. `files` and `size` are all that is
+    stored, also for older ones; `versions` are those that are kept.
     """
     from shardpost.maintenance.table_sizes import table_sizes
 
@@ -58,7 +63,29 @@ def _sizes_text(found: "list[TableSize]") -> str:
         )
         for size in found
     ]
-    return text_table(HEADING, rows)
+    return f"{text_table(HEADING, rows)}\n{RAW}"
+
+
+@tables_command.command("views")
+@click.option(
+    "--engine",
+    required=True,
+    type=click.Choice(["duckdb", "spark", "trino", "polars"]),
+    help="Which engine is to read the tables.",
+)
+def views_command(engine: str) -> int:
+    """Print views by which another engine reads the tables right: SQL, or Python for Polars.
+
+    The files of a table are not its rows: `share_holders` has several of a client, and `positions`
+    is as old as its last fold. The views have the rows of the newest snapshot, also of later ones,
+    until rebuilt tables are swapped; then they raise an error, and have to be printed again.
+    """
+    from shardpost import tables
+    from shardpost.holders.engine_views import Engine, EngineViews
+
+    snapshot = tables.snapshot()
+    click.echo(EngineViews(Engine(engine), load().tables_root, snapshot).text(), nl=False)
+    return 0
 
 
 @tables_command.command("maintain")

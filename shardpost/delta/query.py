@@ -126,38 +126,46 @@ class OpenedTables:
     ) -> None:
         self._settings, self._versions = settings, versions
         self._builder = QueryBuilder(config)
-        self._layered: list[str] = []  # the common table expressions of layered versions
         for table, version in versions.items():
-            self._add(table, version)
+            if not isinstance(version, LayeredVersion):
+                self._register(table, version, table.name)
+        for table, version in versions.items():  # the keys of which may be in the others
+            if isinstance(version, LayeredVersion):
+                self._add_layered(table, version)
+
+    def define(self, name: str, select: str) -> None:
+        """Give a query over the tables a name, for those that come after it."""
+        self._builder.execute(f"CREATE VIEW {name} AS {select}")
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Run one SQL query and return its rows as the function `rows` does."""
         found = self.query(sql)
-        columns = zip(*map(_values, found.columns), strict=True)
+        columns = zip(*map(python_values, found.columns), strict=True)
         return [dict(zip(found.column_names, row, strict=True)) for row in columns]
 
     def query(self, sql: str) -> pa.Table:
         """Run one SQL query and return its rows."""
         with _reporting_missing_files(self._settings, self._versions):
             # Not pa.table(…): that imports pandas, which takes longer than the query.
-            return self._reader(sql).read_all()
+            return self._planned(sql).read_all()
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
         """Run one SQL query and yield its batches as they come."""
-        with _reporting_missing_files(self._settings, self._versions):
-            yield from self._reader(sql)
+        yield from self._read(self._planned(sql))
 
-    def _reader(self, sql: str) -> pa.RecordBatchReader:
-        sql = sql.strip()
-        if self._layered:
-            rest = sql.removeprefix("WITH ")
-            sql = f"WITH {', '.join(self._layered)}{' ' if rest == sql else ', '}{rest}"
+    def reader(self, sql: str) -> pa.RecordBatchReader:
+        """Plan one SQL query, DeltaError if it cannot be; return what runs it as it is read."""
+        planned = self._planned(sql)
+        return pa.RecordBatchReader.from_batches(planned.schema, self._read(planned))
+
+    def _planned(self, sql: str) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(self._builder.execute(sql))
 
-    def _add(self, table: Table, version: Version) -> None:
-        if not isinstance(version, LayeredVersion):
-            self._register(table, version, table.name)
-            return
+    def _read(self, planned: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with _reporting_missing_files(self._settings, self._versions):
+            yield from planned
+
+    def _add_layered(self, table: Table, version: LayeredVersion) -> None:
         layer, stored = table.layer, f"base_of_{table.name}"
         assert layer is not None  # noqa: S101 - else no version is layered
         self._register(table, version.version, stored)
@@ -171,13 +179,13 @@ class OpenedTables:
             if version.keys is None
             else layer.of_keys.format(**names, keys=f"({version.keys})")
         )
-        self._layered.append(f"{table.name} AS ({sql})")
+        self.define(table.name, sql)
 
     def _register(self, table: Table, version: int | None, name: str) -> None:
         self._builder = self._builder.register(name, _open(self._settings, table, version))
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     """Return a column's values; times without pyarrow, which imports pandas for aware ones."""
     type_ = column.type
     if not (pa.types.is_timestamp(type_) and type_.tz):

@@ -1,20 +1,25 @@
-"""What people ask of one snapshot, without a JVM: who is known, who holds, and why.
+"""What people ask of one snapshot, without a JVM: who is known, who holds, and why; and any SQL.
 
 Known are clients and positions of which a record was read. Who holds is in share_holders, or as of
 a time follows from history. `explain` replays the records of one client's positions.
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from pyarrow.lib import ArrowException
 
 from shardpost.delta.query import OpenedTables, at_snapshot, has_rows, query, rows
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import Table, text_literal
-from shardpost.errors import UsageError
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.table import Table, Version, text_literal
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.explain import ExchangeRecord, PositionRecord, Transition, explain
@@ -26,6 +31,7 @@ from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
     RETRY_NAMES,
     SHARE_HOLDERS,
+    VIEW,
 )
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
@@ -208,3 +214,57 @@ def _record(row: dict[str, Any], topic: str) -> dict[str, Any]:
         "coordinates": coordinates,
         "timestamp": row["timestamp"],
     }
+
+
+# What begins so is a query for DataFusion's parser, whatever follows, and one statement is all that
+# it takes: so nothing is written, and no file is read that is not one of the tables.
+_QUERY = re.compile(r"[\s(]*(SELECT|WITH|VALUES)\b", re.IGNORECASE | re.ASCII)
+_NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.*)' not found")
+ASKED = (*VIEW, SNAPSHOTS)
+_EVERY = replace(SNAPSHOTS, name="every_snapshot", folder=SNAPSHOTS.path)
+
+
+def ask(settings: Settings, snapshot: Snapshot, statement: str) -> pa.RecordBatchReader:
+    """Return what a query in SQL finds in the tables ASKED as a snapshot has them, as it comes.
+
+    Of `snapshots` that are the rows up to that one. UsageError for what is no query, and for one
+    that DataFusion cannot plan; while it is read, ShardpostError for one that fails.
+    """
+    if not _QUERY.match(statement):
+        begin = "SELECT, WITH or VALUES"
+        raise UsageError(f"sql: expected one query that begins with {begin}: tables are only read")
+    opened = _opened(settings, snapshot, statement)
+    try:
+        found = opened.reader(statement)
+    except DeltaError as error:
+        raise UsageError(f"sql: {_why_not(error)}") from None
+    if not found.schema.names:
+        raise UsageError("sql: expected a query that returns columns, found one without any")
+    return pa.RecordBatchReader.from_batches(found.schema, _reported(found))
+
+
+def _opened(settings: Settings, snapshot: Snapshot, statement: str) -> OpenedTables:
+    """Return the tables of which a statement has the names; the others need not be readable."""
+    named = [table for table in ASKED if re.search(rf"\b{table.name}\b", statement)]
+    versions: dict[Table, Version] = at_snapshot(snapshot, *(t for t in named if t != SNAPSHOTS))
+    if SNAPSHOTS not in named:
+        return OpenedTables(settings, versions)
+    opened = OpenedTables(settings, versions | {_EVERY: None})
+    condition = f"snapshot <= {snapshot.number}"
+    opened.define(SNAPSHOTS.name, f"SELECT * FROM {_EVERY.name} WHERE {condition}")  # noqa: S608
+    return opened
+
+
+def _why_not(error: DeltaError) -> str:
+    text = " ".join(str(error).split())
+    if not (missing := _NO_TABLE.search(text)):
+        return text
+    names = ", ".join(table.name for table in ASKED)
+    return f"no table {missing[1]}: expected one of {names}"
+
+
+def _reported(found: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from found
+    except ArrowException as error:
+        raise ShardpostError(f"sql: the query failed: {' '.join(str(error).split())}") from None

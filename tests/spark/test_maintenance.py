@@ -1,7 +1,5 @@
 """Tables over many runs: few files, pruned and maintained, and all readers read what they did."""
 
-import json
-import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from shardpost import tables
-from shardpost.checkout import CHECKOUT
 from shardpost.delta import parquet_files, row_files, snapshots, table_log
 from shardpost.delta.query import path_of, rows, version_at
 from shardpost.delta.table import Table
@@ -23,16 +20,14 @@ from shardpost.holders.model.view_tables import (
 from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
-from shardpost.spark import delta_files, driver, submit
-from shardpost.spark.jars import jars_of
+from shardpost.spark import delta_files, driver
 from tests.support.compacting import agree
+from tests.support.delta_readers import read_versions
 from tests.support.how_far import drawn, is_every, up_to
-from tests.support.interpreted_plans import plan_conf
 from tests.support.job_process import paused
 from tests.support.record_streams import Stream
 from tests.support.reference import Raw, closed, position
 
-READER = CHECKOUT / "tests" / "support" / "delta_reader.py"
 READ = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -47,7 +42,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> No
         for table in READ
     ]
     versions = drawn(versions, 3)
-    theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in versions])
+    theirs = read_versions(settings, [(path_of(settings, t), v) for t, v in versions])
     for (table, version), found in zip(versions, theirs, strict=True):
         sql = f"SELECT * FROM {table.name}"  # noqa: S608 - a name of ours
         ours = rows(settings, sql, {table: version})
@@ -55,35 +50,6 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> No
         assert sorted(map(str, ([row.get(name) for name in names] for row in found))) == sorted(
             map(str, ([row.get(name) for name in names] for row in ours))
         )
-
-
-def read_by_delta(settings: Settings, tables: list[tuple[str, int]]) -> list[list[dict[str, str]]]:
-    jars = ",".join(map(str, jars_of("tests")))
-    conf = {
-        **plan_conf(),
-        **submit.submit_conf(*submit.SHORT_RUN_JIT),
-        "spark.jars": jars,
-        "spark.driver.extraClassPath": jars.replace(",", ":"),
-        "spark.sql.shuffle.partitions": "1",
-        "spark.databricks.delta.snapshotPartitions": "1",  # by default 50 tasks read a table's log
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
-    done = subprocess.run(
-        [
-            *submit.submit_command(settings, conf),
-            str(READER),
-            *(str(part) for table in tables for part in table),
-        ],
-        env=submit.job_environment(settings),
-        cwd=settings.home,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("fold_runs", drawn([1, 100]))
@@ -129,7 +95,7 @@ def _all_readers_agree(settings: Settings, table: Table) -> None:
     versions = [snapshot.tables[table.name] for snapshot in snapshots.list_all(settings)]
     places = [(path_of(settings, table), version) for version in versions]
     # Another JVM: of a quick run one is enough.
-    theirs = read_by_delta(settings, places) if is_every() else [None for _ in versions]
+    theirs = read_versions(settings, places) if is_every() else [None for _ in versions]
     for version, found in zip(versions, theirs, strict=True):
         ours = rows(settings, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
         read = delta_files.read(spark, settings, table, version).collect()
@@ -228,6 +194,6 @@ def require_of_delta(settings: Settings) -> None:
     """Let Delta's own reader of Spark read the stored rows of all kept snapshots."""
     spark, kept = driver.start_session("tests"), snapshots.list_all(settings)
     stored = [(table, snapshot.tables[table.name]) for snapshot in kept for table in READ]
-    theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in stored])
+    theirs = read_versions(settings, [(path_of(settings, t), v) for t, v in stored])
     for (table, number), found in zip(stored, theirs, strict=True):
         assert len(found) == delta_files.read(spark, settings, table, number).count()

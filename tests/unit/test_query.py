@@ -245,7 +245,8 @@ def test_a_process_of_its_own_ends_well_and_starts_neither_spark_nor_airflow(
     story: Settings,
 ) -> None:
     as_of = ["holders", "--as-of", "2026-11-17"]
-    commands = json.dumps([["holders"], as_of, ["explain", "client1"], ["snapshots"]])
+    sql = ["sql", "SELECT * FROM positions"]
+    commands = json.dumps([["holders"], as_of, ["explain", "client1"], ["snapshots"], sql])
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS, commands],
         env=os.environ | story.environ(),
@@ -254,7 +255,7 @@ def test_a_process_of_its_own_ends_well_and_starts_neither_spark_nor_airflow(
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert all(map(json.loads, done.stdout.split("\0")[:4]))
+    assert all(map(json.loads, done.stdout.split("\0")[:5]))
 
 
 COUNTRIES = [country_of("NASDAQ", "US"), country_of("LON", "GB")]

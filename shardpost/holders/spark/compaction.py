@@ -1,10 +1,10 @@
 """One compaction: catch up with the input topics, commit one snapshot, publish the changes.
 
-Read: exactly the offsets after the last snapshot, retries too. Transform: each input, side by side:
-decode, append to its history, latest per key, what that changes; then the holders, by what changed
-of the positions; then the counts; then tables are folded whose layer has become large. Write: every
-table, then the row in `snapshots` that makes all of it visible, then the difference to
-`share-holders`, and rejected records to `dead-letters`.
+First tables are folded whose layer has become large. Read: exactly the offsets after the last
+snapshot, retries too. Transform: each input, side by side: decode, append to its history, latest
+per key, what that changes; then the holders, by what changed of the positions; then the counts.
+Write: every table, then the row in `snapshots` that makes all of it visible, then the difference
+to `share-holders`, and rejected records to `dead-letters`.
 
 A reconciliation does the same, and closes what the inputs do not hold any more: tombstones were
 lost, or a topic was recreated.
@@ -102,6 +102,7 @@ def _require_tombstones_kept(
 def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
     unread = run.unread
     run.set_shuffle_partitions()
+    fold_layers(run)  # first: a fold that is not committed has then no row that is not
     updates, retries = _update_topics(run)
     if last := look.last_look:  # compaction went on while it was read
         read = {update.source.topic: update.read for update in updates}
@@ -111,7 +112,6 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
     counts = _update_holders(run, next(changes, None), done.rejected)
-    fold_layers(run)
     looked_at, incomplete = look.times(unread)
     snapshot = Snapshot(
         number=run.number,

@@ -181,7 +181,7 @@ class TableWriter:
         self._changed.add(table.name)
         # What was written first, or folded, in this run lacks what comes after it.
         for other in LAYERED:
-            if other.layer and other.layer.source == table:
+            if other.layer_source == table:
                 self._folded[other.name] = min(self._folded[other.name], self._before)
 
 

@@ -1,0 +1,207 @@
+"""Views by which other engines read the tables right: a text to be run there.
+
+The files of a table are not its rows (model/view_tables.py). A view has of each key the newest of
+the rows that are committed: of the holders by their `snapshot`, of the latest records, and of what
+their history has since the fold, in the order of model/record_order.py. All engines run one SQL.
+
+The views read the newest versions of the tables. What a run has not committed yet has the number of
+a later snapshot; where it folds a table, it does so before it adds anything, so that no row of that
+snapshot takes the place of another. A later fold leaves them as right as they were: what the
+history has since an earlier one is only more than is needed. A swap of rebuilt tables does not: the
+folders are other ones then, and a view that finds it so raises an error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from enum import StrEnum
+from pprint import pformat
+
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.table import Table
+from shardpost.delta.typed_rows import to_row
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.record_order import newest_first
+from shardpost.holders.model.view_tables import VIEW
+
+
+class Engine(StrEnum):
+    """The engines for which there are views."""
+
+    DUCKDB = "duckdb"
+    SPARK = "spark"
+    TRINO = "trino"
+    POLARS = "polars"
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """How an engine names a table's folder, raises an error, quotes a name, and calls a text."""
+
+    scan: str
+    error: str
+    name: str = '"{}"'
+    text: str = "VARCHAR"
+
+
+_DIALECTS = {
+    Engine.DUCKDB: _Dialect("delta_scan('{path}')", "error('{}')"),
+    Engine.SPARK: _Dialect("delta.`{path}`", "raise_error('{}')", "`{}`", "STRING"),
+    Engine.TRINO: _Dialect("{raw}", "CAST('{}' AS BIGINT)"),
+    Engine.POLARS: _Dialect("{raw}", ""),
+}
+AGAIN = "print the views of Shardpost again: rebuilt tables were swapped since"
+# The view of the newest snapshot's number, which raises an error after a swap. It aggregates first:
+# an engine may compute a column of rows that a LIMIT leaves out.
+_COMMITTED = "committed_snapshot"
+_NEWEST = """SELECT CASE WHEN MAX(CASE WHEN COALESCE(folders, '') = '{folders}' THEN snapshot END)
+  = MAX(snapshot) THEN MAX(snapshot) ELSE {error} END AS snapshot FROM {snapshots}"""
+_IS_COMMITTED = f"snapshot <= (SELECT snapshot FROM {_COMMITTED})"  # noqa: S608 - ours
+_ROWS = "SELECT {columns}\n    FROM {stored} WHERE {committed}"
+_NEWEST_ROWS = """SELECT {columns} FROM (
+  SELECT u.*, ROW_NUMBER() OVER (PARTITION BY u.{key} ORDER BY {order}) AS nth FROM (
+    {rows}
+  ) u
+) v WHERE nth = 1"""
+_LATEST = """SELECT {columns}, '' AS kind,
+      CAST(NULL AS {text}) AS retry_topic, CAST(NULL AS INT) AS retry_partition
+    FROM {stored} WHERE {committed}
+    UNION ALL
+    SELECT {of_history}, kind, retry_topic, retry_partition
+    FROM {history}
+    WHERE {committed} AND snapshot > {folded} AND kind <> '{rejected}'"""
+
+_SAID = """Tables of Shardpost, as of the newest snapshot (now {number}, of {at}).
+They hold until rebuilt tables are swapped (`shardpost rebuild swap` or `rollback`). Then they raise
+an error: print them again by `shardpost tables views`. After a fold they are right, but read all
+that came since the one before: print them again to have them fast. If a snapshot is committed while
+a query over several views begins, one may lack it: `shardpost sql` reads all tables at one."""
+_TRINO = """
+CREATE SCHEMA IF NOT EXISTS delta.shardpost;
+USE delta.shardpost;
+-- The Delta Lake connector knows tables by name: once for each, if it is not registered yet.
+"""
+_REGISTER = (
+    "CALL delta.system.register_table(schema_name => 'shardpost', table_name => {raw},"
+    " table_location => '{path}');\n"
+)
+_POLARS = '''
+import polars as pl
+
+FOLDERS = {folders}
+VIEWS = {views}
+
+
+def shardpost() -> pl.SQLContext:
+    """Return the tables as of the newest snapshot; call it again to see a later one."""
+    newest = pl.scan_delta({snapshots}).select("snapshot", "folders").collect()
+    number, folders = newest.sort("snapshot").row(-1)
+    if (folders or "") != {expected}:
+        raise RuntimeError("{again}")
+    context = pl.SQLContext({{name: pl.scan_delta(path) for name, path in FOLDERS.items()}})
+    context.register("{committed}", pl.LazyFrame({{"snapshot": [number]}}))
+    for name, query in VIEWS.items():
+        context.register(name, context.execute(query))
+    return context
+'''
+
+
+class EngineViews:
+    """The views of an engine over the tables where a snapshot has them, below the folder `root`.
+
+    `root` is a path or URL; each engine has credentials for it of its own.
+    """
+
+    def __init__(self, engine: Engine, root: str, snapshot: Snapshot) -> None:
+        self._engine, self._dialect = engine, _DIALECTS[engine]
+        self._root, self._snapshot = root, snapshot
+        self._folders: str = to_row(snapshot)["folders"] or ""
+        self._tables = [snapshot.located(table) for table in (*VIEW, SNAPSHOTS)]
+
+    def text(self) -> str:
+        """Return what is to be run there: comments, what the engine needs, a view of each table."""
+        at = f"{self._snapshot.committed_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        said = _SAID.format(number=self._snapshot.number, at=at).splitlines()
+        mark = "#" if self._engine is Engine.POLARS else "--"
+        comments = "".join(f"{mark} {line}\n" for line in said)
+        return comments + (self._polars() if self._engine is Engine.POLARS else self._statements())
+
+    def _statements(self) -> str:
+        create = f"\nCREATE OR REPLACE VIEW {self._dialect.name} AS\n{{}};\n"
+        views = {table.name: self._select(table) for table in self._tables}
+        views = {_COMMITTED: self._newest()} | views
+        return self._head() + "".join(create.format(*view) for view in views.items())
+
+    def _head(self) -> str:
+        if self._engine is Engine.DUCKDB:
+            return "\nINSTALL delta;\nLOAD delta;\n"
+        if self._engine is Engine.SPARK:
+            return ""
+        names = ((self._raw(table).replace('"', "'"), self._path(table)) for table in self._tables)
+        return _TRINO + "".join(_REGISTER.format(raw=raw, path=path) for raw, path in names)
+
+    def _polars(self) -> str:
+        names = {self._raw(table).strip('"'): self._path(table) for table in self._tables}
+        views = {table.name: self._select(table) for table in self._tables}
+        return _POLARS.format(
+            folders=pformat(names, sort_dicts=False),
+            views=_texts(views),
+            snapshots=repr(self._path(SNAPSHOTS)),
+            expected=repr(self._folders),
+            again=AGAIN,
+            committed=_COMMITTED,
+        )
+
+    def _select(self, table: Table) -> str:
+        """Return the query of a view."""
+        own = {
+            "columns": self._names(table),
+            "stored": self._scan(table),
+            "committed": _IS_COMMITTED,
+            "key": self._dialect.name.format(table.names[0]),
+        }
+        if table.layer is None:
+            return _ROWS.format(**own)
+        if table.layer.source is None:
+            return _NEWEST_ROWS.format(**own, order="u.snapshot DESC", rows=_ROWS.format(**own))
+        rows = _LATEST.format(
+            **own,
+            of_history=self._names(table, is_open=f"kind = '{RecordKind.UPSERT}'"),
+            history=self._scan(table.layer.source),
+            folded=self._snapshot.folded_up_to(table.name),
+            rejected=RecordKind.REJECTED,
+            text=self._dialect.text,
+        )
+        return _NEWEST_ROWS.format(**own, order=newest_first("u"), rows=rows)
+
+    def _names(self, table: Table, **computed: str) -> str:
+        quoted = {name: self._dialect.name.format(name) for name in table.names}
+        return ", ".join(
+            f"{computed[name]} AS {column}" if name in computed else column
+            for name, column in quoted.items()
+        )
+
+    def _newest(self) -> str:
+        error = self._dialect.error.format(AGAIN)
+        return _NEWEST.format(folders=self._folders, error=error, snapshots=self._scan(SNAPSHOTS))
+
+    def _scan(self, table: Table) -> str:
+        return self._dialect.scan.format(path=self._path(table), raw=self._raw(table))
+
+    def _raw(self, table: Table) -> str:
+        return f'"raw_{table.path.replace(".", "_")}"'
+
+    def _path(self, table: Table) -> str:
+        """Return the path or URL of a table, as a literal or a name has it between its quotes."""
+        path = f"{self._root}/{table.path}"
+        if self._engine is Engine.TRINO and path.startswith("/"):
+            path = f"file://{path}"
+        quote = {Engine.SPARK: "`", Engine.POLARS: ""}.get(self._engine, "'")
+        return path.replace(quote, 2 * quote) if quote else path
+
+
+def _texts(views: Mapping[str, str]) -> str:
+    """Return {name: query} as Python has it, in several lines."""
+    items = "".join(f'    "{name}": """{query}""",\n' for name, query in views.items())
+    return f"{{\n{items}}}"

@@ -1,0 +1,172 @@
+"""`shardpost sql`: any query over all tables at one snapshot, and nothing but queries."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shardpost import tables
+from shardpost.delta import snapshots, table_log
+from shardpost.delta.query import path_of
+from shardpost.errors import ShardpostError
+from shardpost.holders.model.view_tables import CLIENTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
+from shardpost.holders.queries import ASKED
+from shardpost.settings import Settings
+from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.histories import (
+    Batch,
+    close,
+    country_of,
+    overwrite,
+    put,
+    rejected_row,
+    snapshot,
+    write,
+)
+
+ALL = frozenset(table.name for table in VIEW if table.layer)
+STORY = [
+    Batch(
+        [put("1", "client1", "NASDAQ"), put("2", "client2", "NASDAQ"), put("10", "client1", "LON")],
+        [country_of("NASDAQ", "US"), country_of("LON", "GB")],
+    ),
+    Batch([close("2", 30), put("3", 'of "two", or more', "NASDAQ", 31)], unfolded=ALL),
+    Batch([put("1", "client3", "NASDAQ", 40)], [country_of("LON", "US", 50)], unfolded=ALL),
+]
+HELD = "SELECT client, positions FROM share_holders WHERE cardinality(positions) > 0 ORDER BY 1"
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Give a home that is only read: its last snapshots are not folded."""
+    settings = Settings(home=tmp_path_factory.mktemp("story"), snapshot_days=36_500)
+    write(settings, STORY)
+    newest = tables.snapshot(settings=settings)
+    versions = dict(newest.tables)
+    rejected = [rejected_row("positions", 7, 4, value=b"\xff{")]
+    versions[REJECTED_RECORDS.name] = overwrite(settings, REJECTED_RECORDS, rejected)
+    snapshots.commit(settings, replace(snapshot(4, versions), folded=newest.folded))
+    return settings
+
+
+@pytest.fixture
+def shardpost(story: Settings) -> CommandLine:
+    return CommandLineHere(story.environ())
+
+
+def test_at_each_snapshot_it_has_the_rows_that_the_tables_have(
+    story: Settings, shardpost: CommandLine
+) -> None:
+    for number in (1, 2, 3):
+        at = "--snapshot", str(number)
+        rows = shardpost.json("sql", HELD, *at)
+        assert {row["client"]: row["positions"] for row in rows} == tables.holders(
+            snapshot=number, settings=story
+        )
+        [row] = shardpost.json("sql", "SELECT max(snapshot) AS n FROM snapshots", *at)
+        assert row == {"n": number}
+    joined = f"SELECT count(*) AS n FROM ({HELD}) h JOIN positions p ON p.client = h.client"  # noqa: S608
+    assert shardpost.json("sql", f"WITH a AS ({joined}) SELECT n FROM a;") == [{"n": 3}]  # noqa: S608
+
+
+def test_rows_are_printed_as_text_as_json_and_as_csv(shardpost: CommandLine) -> None:
+    at = "--snapshot", "2"
+    assert shardpost("sql", HELD, *at) == (
+        'client             positions\nclient1            ["1"]\nof "two", or more  ["3"]\n'
+    )
+    printed = shardpost("sql", HELD, *at, "--csv")
+    assert printed == (
+        'client,positions\r\nclient1,"[""1""]"\r\n"of ""two"", or more","[""3""]"\r\n'
+    )
+    assert [*csv.reader(io.StringIO(printed, newline=""))][2] == ['of "two", or more', '["3"]']
+    nothing = HELD.replace("> 0", "> 99")
+    assert shardpost("sql", nothing) == "client  positions\n"
+    assert shardpost("sql", nothing, "--csv") == "client,positions\r\n"
+    assert shardpost.json("sql", nothing) == []
+
+
+def test_values_of_every_kind_have_one_form(shardpost: CommandLine) -> None:
+    select = (
+        "SELECT value, headers, \"offset\", timestamp, '' AS none, NULL AS missing, true AS yes,"
+        " CAST('nan' AS DOUBLE) AS nan, CAST(1.50 AS DECIMAL(9, 2)) AS money,"
+        " DATE '2026-11-16' AS day FROM rejected_records"
+    )
+    [row] = shardpost.json("sql", select)
+    first = {"value": "/3s=", "headers": [], "offset": 7, "timestamp": "2026-11-16T00:00:00+00:00"}
+    others = {"none": "", "missing": None, "yes": True, "nan": None}
+    assert row == first | others | {"money": "1.50", "day": "2026-11-16"}
+    printed = shardpost("sql", select, "--csv").splitlines()[1]
+    assert printed == '/3s=,[],7,2026-11-16T00:00:00+00:00,"",,true,,1.50,2026-11-16'
+
+
+NOT_A_QUERY = "expected one query that begins with SELECT, WITH or VALUES: tables are only read"
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("SELECT * FROM holders", f"no table holders: expected one of {VIEW[0].name}, "),
+        ("SELECT nothing FROM positions", "No field named nothing. Valid fields are positions.key"),
+        ("SELEC 1", NOT_A_QUERY),
+        ("", NOT_A_QUERY),
+        ("COPY (SELECT 1) TO '{file}'", NOT_A_QUERY),
+        ("\n-- SELECT\rCOPY (SELECT 1) TO '{file}'", NOT_A_QUERY),
+        ("/* SELECT */ COPY (SELECT 1) TO '{file}'", NOT_A_QUERY),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO '{file}'", NOT_A_QUERY),
+        ("CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '{file}'", NOT_A_QUERY),
+        ("INSERT INTO positions SELECT * FROM positions", NOT_A_QUERY),
+        ("DROP TABLE positions", NOT_A_QUERY),
+        ("SET datafusion.execution.batch_size = 1", NOT_A_QUERY),
+        ("SELECT 1; COPY (SELECT 1) TO '{file}'", "only supports a single SQL statement"),
+        ("SELECT * INTO x FROM positions", "expected a query that returns columns"),
+        ("WITH x AS (SELECT 1) INSERT INTO positions SELECT * FROM positions", "not implemented"),
+        ("SELECT * FROM '{home}/tables/snapshots'", "no table {home}/tables/snapshots: expected"),
+        ("SELECT * FROM read_parquet('{file}')", "table function 'read_parquet' not found"),
+        ("SELECT " + "(" * 9_000 + "1" + ")" * 9_000, "RecursionLimitExceeded"),
+    ],
+)
+def test_what_is_no_query_is_refused_and_does_nothing(
+    statement: str, said: str, story: Settings, shardpost: CommandLine, tmp_path: Path
+) -> None:
+    before = [table_log.newest_version(story, table) for table in ASKED]
+    file = tmp_path / "written.csv"
+    places = {"file": str(file), "home": str(story.home)}
+    found = shardpost.refused("sql", statement.format(**places), code=2)
+    assert said.format(**places) in found
+    assert not file.exists()
+    assert before == [table_log.newest_version(story, table) for table in ASKED]
+
+
+def test_what_fails_as_it_runs_is_one_line(shardpost: CommandLine) -> None:
+    found = shardpost.refused("sql", "SELECT 1 / (snapshot - snapshot) FROM snapshots", code=1)
+    assert found.startswith("shardpost: sql: the query failed: ")
+    assert "ivide by zero" in found
+    twice = "SELECT * FROM positions a JOIN positions b ON a.key = b.key"
+    assert "name columns by AS" in shardpost.refused("sql", twice, "--json", code=2)
+    both = shardpost.refused("sql", "SELECT 1", "--json", "--csv", code=2)
+    assert both == "shardpost: --csv and --json: expected one of them"
+
+
+def test_only_tables_that_a_statement_names_have_to_be_there(settings: Settings) -> None:
+    write(settings, STORY[:2])
+    at = settings.model_copy(update={"snapshot_days": 36_500})
+    for file in Path(path_of(at, SHARE_HOLDERS)).rglob("*.parquet"):
+        file.unlink()
+    found = tables.sql("SELECT key FROM positions WHERE is_open ORDER BY seq", settings=at)
+    assert found.read_all()["key"].to_pylist() == ["1", "10", "3"]
+    with pytest.raises(ShardpostError, match=r"a file of .*share_holders@\d in .* is missing"):
+        tables.sql(HELD, settings=at).read_all()
+
+
+def test_of_contacts_that_were_erased_since_it_says_so(settings: Settings) -> None:
+    write(settings, STORY[:1])
+    versions = dict(tables.snapshot(settings=settings).tables)
+    versions["clients"] = overwrite(settings, CLIENTS, [])
+    snapshots.commit(settings, replace(snapshot(2, versions), erased_in=2))
+    at = settings.model_copy(update={"snapshot_days": 36_500})
+    assert tables.sql("SELECT * FROM clients", 2, at).read_all().num_rows == 0
+    with pytest.raises(ShardpostError, match="a client was erased in snapshot 2"):
+        tables.sql("SELECT * FROM client_events", 1, at)
+    assert tables.sql("SELECT * FROM positions", 1, at).read_all().num_rows == 3
