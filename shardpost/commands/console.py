@@ -85,6 +85,14 @@ NEEDED_WHY = click.option(
     metavar="TEXT",
     help="Reason; recorded on `decisions`.",
 )
+COUNTRY_CHANGED = click.option(
+    "--country-changed",
+    is_flag=True,
+    help="SHARDPOST_COUNTRY is meant: that of the last snapshot, or of any exchange, is another.",
+)
+ACCEPT_DROP = click.option(
+    "--accept-drop", is_flag=True, help="More are gone than SHARDPOST_MAX_DROP allows, as meant."
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

@@ -121,6 +121,14 @@ def list_all(settings: Settings) -> list[Snapshot]:
     return select(settings, SNAPSHOTS, Snapshot, "ORDER BY snapshot")
 
 
+def list_kept(settings: Settings, *, now: datetime, pinned: Collection[int]) -> list[Snapshot]:
+    """Return the snapshots that `get` returns, by number."""
+    every = list_all(settings)
+    committed = [(one.number, one.committed_at) for one in every]
+    kept = snapshot.kept_snapshots(committed, now, settings.snapshot_days) | {*pinned}
+    return [replace(one, erased_in=every[-1].erased_in) for one in every if one.number in kept]
+
+
 def commit(settings: Settings, snapshot: Snapshot) -> None:
     """Insert a snapshot; ConflictError if there is one of its number, or a newer one."""
     row = arrow_rows(SNAPSHOTS, [snapshot])

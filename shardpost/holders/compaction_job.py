@@ -8,9 +8,15 @@ from shardpost.spark.job_spec import JobResult, JobSpec
 
 @dataclass(frozen=True)
 class CompactionRequest:
-    """One run; `reconcile`: what the inputs do not hold any more is closed."""
+    """One run; `reconcile`: what the inputs do not hold any more is closed.
+
+    A person says that another country than the last one is meant (`country_changed`), or that so
+    many are gone (`accept_drop`).
+    """
 
     reconcile: bool = False
+    country_changed: bool = False
+    accept_drop: bool = False
 
 
 def _unread_records(settings: Settings) -> int:

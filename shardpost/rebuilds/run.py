@@ -13,6 +13,7 @@ from shardpost.decisions import SHARDPOST
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.holders import plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
@@ -51,6 +52,9 @@ def begun(settings: Settings, order: Order) -> Rebuild:
     country = order.country if order.country is not None else in_force
     rebuild = store.current(settings)
     if rebuild is None:
+        if country != last.country:
+            advice = "Start it with one of these"
+            plausibility.require_exchange_in(country, settings, last, advice=advice)
         return _new(settings, order, last, country)
     standing = rebuild.standing(last)
     wanted = (order.source, country, order.tables)

@@ -77,7 +77,7 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     LedgerGuard(settings, request.week).mark_start(ledger, request.now)
     if request.early or week.frozen:
         return week
-    frozen = freeze(settings, week, request.now)
+    frozen = freeze(settings, week, request.now, accept_drop=request.accept_drop)
     return replace(week, frozen=frozen, as_of=frozen.as_of)
 
 

@@ -14,7 +14,7 @@ from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import path_of, rows
 from shardpost.delta.snapshot import NEVER
 from shardpost.delta.table import Table
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model.unread import UnreadableRecordsError
 from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
@@ -273,7 +273,9 @@ def test_another_country_counts_from_the_next_run_on(
     assert set(snapshots.current(stream.settings).folded) == layered
     for country in countries:
         there = stream.settings.model_copy(update={"country": country})
-        run(there)
+        with pytest.raises(UsageError, match="is of"):
+            run(there)
+        run(there, country_changed=True)
         agree(there, stream.fold)
 
 

@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 from shardpost import __version__
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders import plausibility
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
@@ -194,27 +195,40 @@ def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int
     )
 
 
-def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
+def compact(settings: Settings, asked: CompactionRequest | None = None) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
     NEEDS_ATTENTION as `publish_results` says. An error says how far the run came: nothing was
     changed, or the snapshot is committed and what is left to do.
     """
     with after_running(settings, COMPACT_POSITIONS.name), explain_outage(settings):
-        return _compact(settings, reconcile)
+        return _compact(settings, asked or CompactionRequest())
 
 
-def _compact(settings: Settings, reconcile: bool) -> JobResult:
+def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
     inputs = Inputs(settings)
-    look, unread = inputs.look(reconcile=reconcile)
+    look, unread = inputs.look(reconcile=asked.reconcile)
+    if look.last and not asked.country_changed:
+        plausibility.require_country(settings, look.last, settings.country)
     if look.is_of(unread, settings.country):
         return keep_snapshot(settings, look, unread)
     report_look(look, unread)
     step("read")
     latest, done = build_snapshot(settings, look, unread)
+    _require_plausible(settings, look.last, latest, asked)
     inputs.require_same(unread)
     step("commit")
     snapshots.commit(settings, latest)
     counts = latest.counts.summary(), done.summary()
     log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     return publish_results(settings, latest, unread, done, changed=True)
+
+
+def _require_plausible(
+    settings: Settings, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
+) -> None:
+    """Refuse a snapshot before it is committed, unless that was asked for."""
+    if last is None and not asked.country_changed:
+        plausibility.require_exchange_in(made.country, settings, made)
+    if last is not None and not asked.accept_drop:
+        plausibility.require_no_collapse(settings, last, made)

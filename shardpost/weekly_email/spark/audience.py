@@ -19,7 +19,7 @@ from shardpost.spark.delta_files import paths, read_files, write
 from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
@@ -90,8 +90,13 @@ class WeekFrames:
         return contacts(self.spark, self._settings, self._week.snapshot)
 
 
-def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
-    """Freeze the week's audience unless another run has just done so; return what is frozen."""
+def freeze(
+    settings: Settings, week: PreparedWeek, now: datetime, *, accept_drop: bool = False
+) -> FrozenWeek:
+    """Freeze the week's audience unless another run has just done so; return what is frozen.
+
+    CollapseError for an audience that is far smaller than the last one, unless that is accepted.
+    """
     audience, weeks = WeekFrames(settings, week), FrozenWeeks(settings)
     what = f"freezing the audience of {week.iso_week}"
     with exclusive(settings, "freeze", what, wait=settings.lock_wait):
@@ -99,6 +104,9 @@ def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
         if frozen is None:
             snapshots.require_contacts(settings, week.snapshot)
             version = _write(settings, week.iso_week, audience.computed())
+            counts = weeks.counts(week.iso_week, version)
+            if not accept_drop:
+                weeks.require_no_collapse(week.iso_week, counts)
             frozen = FrozenWeek(
                 week=str(week.iso_week),
                 snapshot=week.snapshot.number,
@@ -106,7 +114,7 @@ def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
                 frozen_at=now,
                 audience_version=version,
                 shards=week.partitions,
-                recipients=weeks.recipients(week.iso_week, version),
+                recipients=counts[RECIPIENTS],
                 country=week.snapshot.country,
             )
             weeks.commit(frozen)
