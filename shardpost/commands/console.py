@@ -93,6 +93,11 @@ COUNTRY_CHANGED = click.option(
 ACCEPT_DROP = click.option(
     "--accept-drop", is_flag=True, help="More are gone than SHARDPOST_MAX_DROP allows, as meant."
 )
+TAKE_OVER = click.option(
+    "--take-over",
+    is_flag=True,
+    help="Own the topics from now on; the home that did is refused.",
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

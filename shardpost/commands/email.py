@@ -13,6 +13,7 @@ from shardpost.commands.console import (
     ACCEPT_DROP,
     AS_JSON,
     COUNTRY_CHANGED,
+    TAKE_OVER,
     WEEK,
     print_document,
     text_table,
@@ -84,19 +85,23 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
 )
 @COUNTRY_CHANGED
 @ACCEPT_DROP
+@TAKE_OVER
 @AS_JSON
-def email_command(week: str, dry_run: bool, as_json: bool, **options: Any) -> int:
+def email_command(week: str, dry_run: bool, take_over: bool, as_json: bool, **options: Any) -> int:
     """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
 
     Uses the newest snapshot and does not compact. Exit code 3: done, but some deliveries are
     unknown (`shardpost emails` lists them), or too many clients failed or are not subscribed; or
     nothing is frozen, since recipients fall by more than SHARDPOST_MAX_DROP.
     """
+    from shardpost import ownership
     from shardpost.weekly_email.checks import check
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
     mode = Mode.DRY_RUN if dry_run else Mode.SEND
     request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
+    if take_over and not dry_run:
+        ownership.take(load(), take_over=True)
     check(request, load())  # before Java starts, which takes long
     return (_dry_run if dry_run else _send)(request, as_json=as_json)
 

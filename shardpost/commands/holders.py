@@ -161,7 +161,10 @@ def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
     from shardpost import tables
 
     if not found:
-        yield "no snapshot yet: run `shardpost compact`"
+        from shardpost.embedded.stack import hint_at_other_home
+        from shardpost.settings import load
+
+        yield f"no snapshot yet: run `shardpost compact`{hint_at_other_home(load())}"
         return
     yield text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
     if (at := found[-1].history_from) is not None:

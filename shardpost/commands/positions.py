@@ -11,6 +11,7 @@ from shardpost.commands.console import (
     AS_JSON,
     BY,
     COUNTRY_CHANGED,
+    TAKE_OVER,
     Parsed,
     grouped,
     print_document,
@@ -40,6 +41,7 @@ from shardpost.spark.submit import submit
 )
 @COUNTRY_CHANGED
 @ACCEPT_DROP
+@TAKE_OVER
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @grouped(CompactionRequest)
 def compact_command(asked: CompactionRequest, as_json: bool) -> int:

@@ -17,7 +17,7 @@ from shardpost.delta.query import HIGHEST, exists, open_table, row_files, rows, 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import columns_of, from_row
-from shardpost.errors import ShardpostError
+from shardpost.errors import NoSnapshotError, ShardpostError
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def current(settings: Settings) -> Snapshot:
     """Return the newest snapshot; ShardpostError before the first."""
     found = newest(settings)
     if found is None:
-        raise ShardpostError(f"no snapshot in {settings.tables_root} yet: run `shardpost compact`")
+        raise NoSnapshotError(f"no snapshot in {settings.tables_root} yet: run `shardpost compact`")
     return found
 
 

@@ -26,13 +26,14 @@ from shardpost.lag.model.time_to_loss import assess, unknown
 from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.partition_sizes import SizeLook, with_sizes
 from shardpost.lag.partitions import partitions_now, with_unread
+from shardpost.ownership import GROUP as OWNER
 from shardpost.settings import Settings
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
 # Groups whose numbers are notes of ours, and not how far they have read (share_holders_topic.py,
 # rejected_letters.py).
-_NOTES = (PUBLISHED, f"{REJECTED}-")
+_NOTES = (PUBLISHED, f"{REJECTED}-", OWNER)
 
 
 def own_positions(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shardpost import ownership
 from shardpost.decisions import SHARDPOST
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
@@ -188,6 +189,7 @@ def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
 
 def _swap(order: Order, settings: Settings, work: SparkWork) -> JobResult:
     with after_running(settings, COMPACT_POSITIONS.name):
+        ownership.require(settings)
         last = snapshots.current(settings)
         rebuild = store.require_current(settings, order.number)
         if rebuild.standing(last) is _AFTERWARDS[order.action]:

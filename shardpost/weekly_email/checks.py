@@ -5,6 +5,7 @@ Settings, shards, the week, its snapshot and its ledger are looked at in that or
 
 from datetime import datetime, timedelta
 
+from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
@@ -48,6 +49,7 @@ def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, Stor
     partitions = ledger.partitions
     week = PreparedWeek(request.week, as_of, sender, snapshot, partitions, chosen, frozen)
     if request.is_real:
+        ownership.require(settings)
         _require_recent(snapshot, request.now, settings.mail_snapshot_age)
     return week, ledger
 

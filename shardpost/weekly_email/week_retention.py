@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from shardpost import ownership
 from shardpost.delta.query import exists, table_errors
 from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive, postponing
@@ -184,6 +185,8 @@ def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False)
     A week is closed when its audience was erased, which goes before; one that is being mailed is
     postponed.
     """
+    if not dry_run:
+        ownership.require(settings)
     result = ClosedWeeks(dry_run)
     with table_errors():
         known = _last_used(settings)

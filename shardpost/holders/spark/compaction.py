@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from shardpost import __version__
+from shardpost import __version__, ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import plausibility
@@ -206,12 +206,14 @@ def compact(settings: Settings, asked: CompactionRequest | None = None) -> JobRe
 
 
 def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
+    if not asked.take_over:
+        ownership.require_to_begin(settings)
     inputs = Inputs(settings)
     look, unread = inputs.look(reconcile=asked.reconcile)
     if look.last and not asked.country_changed:
         plausibility.require_country(settings, look.last, settings.country)
     if look.is_of(unread, settings.country):
-        return keep_snapshot(settings, look, unread)
+        return keep_snapshot(settings, look, unread, take_over=asked.take_over)
     report_look(look, unread)
     step("read")
     latest, done = build_snapshot(settings, look, unread)
@@ -221,6 +223,7 @@ def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
     snapshots.commit(settings, latest)
     counts = latest.counts.summary(), done.summary()
     log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
+    ownership.take(settings, take_over=asked.take_over)
     return publish_results(settings, latest, unread, done, changed=True)
 
 
