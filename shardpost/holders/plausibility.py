@@ -3,10 +3,15 @@
 Its country, and counts that fall (plausible.py); a person may say that both are meant.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
 from shardpost import plausible
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import EXCHANGES
+from shardpost.plausible import CollapseError
 from shardpost.settings import Settings
 
 _COUNTRIES = "SELECT DISTINCT country FROM exchanges WHERE is_open AND country IS NOT NULL"
@@ -15,7 +20,8 @@ ACCEPT = (
     "Nothing was published, and nothing is changed. Look at what closed them; if they are meant to"
     " be gone, run it once with --accept-drop"
 )
-
+# In SHARDPOST_HOME: why the last compaction was refused.
+REFUSED = "compaction-refused.txt"
 CORRECT = "Correct SHARDPOST_COUNTRY; if it is meant, go on with --country-changed"
 
 
@@ -58,6 +64,29 @@ def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> N
         most=settings.max_drop,
         advice=ACCEPT,
     )
+
+
+@contextmanager
+def noting_refusal(settings: Settings) -> Iterator[None]:
+    """Note in the home why a compaction was refused, for doctor and watch, until one is not."""
+    try:
+        yield
+    except (CollapseError, UsageError) as refusal:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        (settings.home / REFUSED).write_text(str(refusal))
+        raise
+
+
+def forget_refusal(settings: Settings) -> None:
+    """Note that the last compaction was not refused."""
+    (settings.home / REFUSED).unlink(missing_ok=True)
+
+
+def refusal(settings: Settings) -> str | None:
+    """Return why the last compaction was refused, None if it was not."""
+    with suppress(FileNotFoundError):
+        return (settings.home / REFUSED).read_text()
+    return None
 
 
 def _counts(counts: Counts) -> dict[str, int]:

@@ -15,7 +15,7 @@ from shardpost import locks, ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import publishing, rejected_letters
+from shardpost.holders import plausibility, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
@@ -171,6 +171,7 @@ def keep_snapshot(settings: Settings, look: Look, unread: Unread, *, take_over: 
     latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete)
     latest = latest.without_topics(unread.gone)
     snapshots.update_looked_at(settings, latest)
+    plausibility.forget_refusal(settings)
     log.info("snapshot %d has all that can be read", latest.number)
     ownership.take(settings, take_over=take_over)
     return publish_results(settings, latest, unread, RunCounts(), changed=False)

@@ -7,12 +7,14 @@ read, or why it would refuse.
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
+from shardpost import ownership
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
+from shardpost.ownership import NotOwnerError
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import inspect_stores
@@ -79,9 +81,20 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
         return
     yield ok("kafka", f"{settings.bootstrap} answers")
     yield check_version(settings)
+    yield from check_owner(settings)
     yield from audit.check_topics(settings, now)
     yield from check_stores(settings, cluster_metadata(settings).topics, now)
     yield check_inputs(settings, now)
+
+
+def check_owner(settings: Settings) -> Iterator[DoctorFinding]:
+    """Say that this home does not own the topics; nothing if it does, or nobody."""
+    try:
+        ownership.require_to_begin(settings)
+    except NotOwnerError as problem:
+        yield refused("owner", problem, "work in the owner's home: set SHARDPOST_HOME")
+    except ShardpostError:
+        return  # what is missing is a finding of the topics
 
 
 def _kafka_unreachable(settings: Settings) -> DoctorFinding:

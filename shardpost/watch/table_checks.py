@@ -30,7 +30,9 @@ COMPACT = "shardpost compact"
 
 
 def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
-    """Check the newest snapshot."""
+    """Check the newest snapshot, and whether the next one was refused."""
+    if why := plausibility.refusal(settings):
+        yield error("compaction", why, "a result that a person has seen", "docs/compaction.md")
     try:
         newest = snapshots.newest(settings)
     except TableFormError as problem:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from shardpost.delta import snapshots
 from shardpost.plausible import CollapseError
 from shardpost.settings import Settings
+from shardpost.watch.sources import look_at_snapshot
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
@@ -48,8 +49,11 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
         "snapshot 2: open positions fall from 12 to 0, holders fall from 12 to 0, by more" in line
     )
     assert (published(settings), snapshots.current(settings).number) == (before, 1)
+    [told] = look_at_snapshot(settings, datetime.now(UTC)).conditions
+    assert (told.rule, told.text in line) == ("compaction-refused", True)
     assert shardpost.json("compact", "--accept-drop")["published"] == 12
     agree(settings, stream.fold)
+    assert look_at_snapshot(settings, datetime.now(UTC)).conditions == []
 
     with pytest.raises(CollapseError, match="recipients fall from 12 to 0"):
         freeze(settings, week)

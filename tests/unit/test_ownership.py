@@ -21,6 +21,7 @@ from shardpost.rebuilds.order import Action, Order
 from shardpost.run_requests.dispatch import dispatch
 from shardpost.settings import Settings
 from shardpost.spark.submit import submit
+from shardpost.watch.kafka_checks import check_owner
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.ledger_decisions import accept_ledger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
@@ -71,12 +72,14 @@ def test_another_home_is_refused_until_it_takes_over_and_then_the_first_one_is(
     assert f"SHARDPOST_HOME={kafka.settings.home}). If that one is never" in line
     assert "`shardpost compact --take-over`" in line
     assert set(published(kafka)) == {"client"}
+    assert [one.check for one in check_owner(other.settings)] == ["owner"]
 
     compact(other, take_over=True)
     assert set(published(kafka)) == {"stranger"}
     with pytest.raises(NotOwnerError, match=f"belongs to the home {other.settings.home} on "):
         compact(kafka)
     compact(other)
+    assert [*check_owner(other.settings)] == []
 
 
 WRITERS: dict[str, Callable[[Settings], object]] = {

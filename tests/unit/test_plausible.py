@@ -9,14 +9,18 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, UsageError
 from shardpost.holders import plausibility
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.plausible import CollapseError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
+from shardpost.spark.submit import submit
+from shardpost.watch.sources import look_at_snapshot
 from shardpost.watch.table_checks import check_snapshot
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.committed_snapshot import commit_snapshot
 from tests.support.histories import START, Batch, country_of, put, write
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import freeze
@@ -153,3 +157,16 @@ def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka
     require(6, 0)
     with pytest.raises(CollapseError, match="recipients fall from 12 to 5"):
         require(5, 5)
+
+
+def test_why_a_compaction_was_refused_is_told_until_one_is_not(kafka: MemoryKafka) -> None:
+    settings = kafka.settings
+    why = "snapshot 2: holders fall from 12 to 0, by more than SHARDPOST_MAX_DROP=0.5 allows."
+    with pytest.raises(CollapseError), plausibility.noting_refusal(settings):
+        raise CollapseError(why)
+    [told] = look_at_snapshot(settings, START).conditions
+    assert (told.rule, told.text) == ("compaction-refused", why)
+    assert next(iter(check_snapshot(settings, START))).found == why
+    commit_snapshot(kafka)
+    assert submit(settings, COMPACT_POSITIONS)[0] == 0  # with nothing new, without Spark
+    assert plausibility.refusal(settings) is None

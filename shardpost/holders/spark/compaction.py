@@ -201,7 +201,11 @@ def compact(settings: Settings, asked: CompactionRequest | None = None) -> JobRe
     NEEDS_ATTENTION as `publish_results` says. An error says how far the run came: nothing was
     changed, or the snapshot is committed and what is left to do.
     """
-    with after_running(settings, COMPACT_POSITIONS.name), explain_outage(settings):
+    with (
+        after_running(settings, COMPACT_POSITIONS.name),
+        explain_outage(settings),
+        plausibility.noting_refusal(settings),
+    ):
         return _compact(settings, asked or CompactionRequest())
 
 
@@ -221,6 +225,7 @@ def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
     inputs.require_same(unread)
     step("commit")
     snapshots.commit(settings, latest)
+    plausibility.forget_refusal(settings)
     counts = latest.counts.summary(), done.summary()
     log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     ownership.take(settings, take_over=asked.take_over)
