@@ -114,5 +114,5 @@ def _place(settings: Settings) -> TopicPartition:
 
 
 def _has_records(settings: Settings) -> bool:
-    counts = partition_counts(settings, [settings.topic("share-holders")])
+    counts = partition_counts(settings, [], if_there=[settings.topic("share-holders")])
     return bool(offsets.partitions_with_records(settings, counts))

@@ -222,7 +222,7 @@ def test_with_added_partitions_the_newer_one_of_a_key_wins(stream: Stream) -> No
     # Read at once from nothing, with both partitions in one batch: the same holders.
     again = settings.model_copy(update={"home": settings.home / "again"})
     with planned_for(0):
-        run(again)
+        run(again, take_over=True)
     assert snapshots.current(again).counts == snapshots.current(settings).counts
     agree(again, stream.fold)
 
