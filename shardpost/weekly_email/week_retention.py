@@ -185,8 +185,6 @@ def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False)
     A week is closed when its audience was erased, which goes before; one that is being mailed is
     postponed.
     """
-    if not dry_run:
-        ownership.require(settings)
     result = ClosedWeeks(dry_run)
     with table_errors():
         known = _last_used(settings)
@@ -217,6 +215,7 @@ def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: Clos
         if result.dry_run:
             result.records += sum(len(ShardLedger(settings, week, n).keys()) for n in shards)
         else:
+            ownership.require(settings)
             with LedgerGuard(settings, week).locked(shards):
                 result.records += _close(settings, week, shards, now)
         result.weeks.append(str(week))

@@ -26,7 +26,6 @@ from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.ledger_decisions import accept_ledger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.week_retention import close_old_weeks
 from tests.support.command_line import CommandLineHere
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, held, published
 from tests.support.memory_kafka import MemoryKafka
@@ -88,7 +87,6 @@ WRITERS: dict[str, Callable[[Settings], object]] = {
     "dispatch": lambda at: dispatch(at, NOW),
     "swap": lambda at: rebuilds.run(Order(Action.SWAP, "me"), at, None),  # type: ignore[arg-type]
     "erasure": lambda at: erase(at, ErasureRequest("client", "me", "asked", NOW)),
-    "closed weeks": lambda at: close_old_weeks(at, NOW),
     "accepted ledger": lambda at: accept_ledger(at, WEEK, "me", "checked", NOW),
 }
 
