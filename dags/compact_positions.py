@@ -27,7 +27,8 @@ The task's result (XCom) is the snapshot, and the numbers of records published a
 sent, retries read, and retries applied. Rejected records stop nothing: they are kept in the table
 `rejected_records`, the log names them by topic, partition and offset, and each becomes a letter in
 `dead-letters`. `too_large` counts clients whose list of positions does not fit into a record: only
-its length was published, and the log names them (the job ends with 3, and the task with success).
+its length was published, and the log names them (the job ends with 3, the task with success, and
+`watch_kafka` tells people).
 So it does where `share_holders_compacted` is false: Kafka may delete records of that topic, by its
 `cleanup.policy`; the log has the command that corrects it.
 """

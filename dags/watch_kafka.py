@@ -3,8 +3,9 @@
 Every 15 minutes:
 
 1. **everything is measured** once: what the audit of Kafka finds, how far readers are behind and
-   when they lose data, the age of the newest snapshot, waiting and parked dead letters, unknown and
-   failed e-mails, runs that never end, the size of the tables;
+   when they lose data, the age of the newest snapshot, lists too large to be published, waiting and
+   parked dead letters, weeks that nobody was mailed of, open, unknown and failed e-mails, runs that
+   never end, the size of the tables;
 2. the values are **kept** in the table `measurements` for `SHARDPOST_WATCH_DAYS`;
 3. what needs a person is **told** through the channels of `SHARDPOST_ALERTS` and in `alerts.log`:
    when it begins or becomes worse, once a day while it lasts, and when it is over. Each alert names
@@ -42,11 +43,12 @@ def watch() -> dict[str, Any]:
     watched = watch_once(load(), datetime.now(UTC))
     for condition in watched.found.conditions:
         log.warning(condition.line())
-    for alert in watched.alerts:
-        log.info("%s: %s", "reported" if watched.is_reported else "not reported yet", alert.title())
-    for delivery in watched.deliveries:
+    telling = watched.telling
+    for alert in telling.alerts:
+        log.info("%s: %s", "reported" if telling.is_reported else "not reported yet", alert.title())
+    for delivery in telling.deliveries:
         log.info("alert channel %s", delivery)
-    return {"values": len(watched.found.measures), "alerts": len(watched.alerts)}
+    return {"values": len(watched.found.measures), "alerts": len(telling.alerts)}
 
 
 @dag(

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from airflow.plugins_manager import AirflowPlugin
 from fastapi import FastAPI, Header, HTTPException
@@ -17,7 +18,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from shardpost.settings import load
 
-# Several that ask within so many seconds are given what the first one was given.
+# Those who ask within so many seconds are given what the first one was given, also a failure.
 FRESH_SECONDS = 10.0
 # Prometheus waits no longer (docs/monitoring/prometheus.yml).
 MOST_SECONDS = 45.0
@@ -32,24 +33,49 @@ class NotMeasuredError(Exception):
 
 
 class _Measured:
-    """The last text, and when it was made; one request at a time makes it.
+    """The last answer, or why there was none, and when; one request at a time measures.
 
     In a process of its own: what a client of Kafka or of the tables does to that is not done to the
     API server.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._made = (-FRESH_SECONDS, "")
+        self._measuring = threading.Lock()
+        self._last = _Answer(-FRESH_SECONDS, "", "being measured for the first time: ask again")
 
     def text(self) -> str:
-        """Return the metrics, of some seconds ago at most; NotMeasuredError if there are none."""
-        with self._lock:
-            at, text = self._made
-            if time.monotonic() - at >= FRESH_SECONDS:
-                text = _measured()
-                self._made = (time.monotonic(), text)
-            return text
+        """Return the metrics, or raise why there are none: of some seconds ago at most.
+
+        While one request measures, others are given at once what was there before.
+        """
+        if self._measuring.acquire(blocking=False):
+            try:
+                if time.monotonic() - self._last.at >= FRESH_SECONDS:
+                    self._last = _answer()
+            finally:
+                self._measuring.release()
+        last = self._last
+        if last.problem is not None:
+            raise NotMeasuredError(last.problem)
+        return last.text
+
+
+class _Answer(NamedTuple):
+    """What was measured, or what prevented that; `at` is of the monotonic clock, in seconds."""
+
+    at: float
+    text: str
+    problem: str | None
+
+
+def _answer() -> _Answer:
+    """Measure; a failure is an answer, too, so that it is not repeated for each who asks."""
+    text, problem = "", None
+    try:
+        text = _measured()
+    except (NotMeasuredError, OSError) as error:
+        problem = str(error)
+    return _Answer(time.monotonic(), text, problem)
 
 
 def _measured() -> str:

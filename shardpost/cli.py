@@ -16,7 +16,12 @@ from click.shell_completion import CompletionItem
 from shardpost import __version__, logs
 from shardpost.errors import BAD_USAGE, COULD_NOT, NoSnapshotError, ShardpostError, harmless
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# {what keeps a file from being written: what to do}
+_FIXES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space and run the command again"),
+    errno.EACCES: "let this user write it, or set SHARDPOST_HOME to a folder of its own",
+    errno.EROFS: "mount that disk writable, or set SHARDPOST_HOME to a folder on another one",
+}
 
 # {command: its module of shardpost.commands}, in the order of `--help`. A module is imported
 # only when one of its commands is called; the command `up` is its `up_command`.
@@ -36,6 +41,7 @@ COMMANDS = {
     "rebuild": "rebuild",
     "email": "email",
     "emails": "emails",
+    "unsubscribe-token": "emails",
     "erase": "tables",
     "letters": "letters",
     "runs": "runs",
@@ -75,8 +81,20 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"shardpost.commands.{COMMANDS[cmd_name]}")
-        found: click.Command = getattr(module, f"{cmd_name}_command")
+        found: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        _keep_first_sentences(found)
         return found
+
+
+LONGEST_SENTENCE = 500
+
+
+def _keep_first_sentences(command: click.Command) -> None:
+    """Let lists of commands wrap the first sentence of each; click cuts it off otherwise."""
+    command.short_help = command.get_short_help_str(LONGEST_SENTENCE)
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            _keep_first_sentences(one)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -105,7 +123,7 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:
         return COULD_NOT
     except Exception as error:
-        return _fail(_disk_full(error) or _internal_error(error), COULD_NOT)
+        return _fail(_not_written(error) or _internal_error(error), COULD_NOT)
     return code if isinstance(code, int) else 0
 
 
@@ -124,12 +142,13 @@ def _hint(error: ShardpostError) -> str:
     return hint_at_other_home(load())
 
 
-def _disk_full(error: Exception) -> str | None:
-    """Return what to do where an error says that a disk is full."""
-    if not isinstance(error, OSError) or error.errno not in _DISK_FULL:
+def _not_written(error: Exception) -> str | None:
+    """Return what to do where an error says that a file cannot be written."""
+    fix = _FIXES.get(error.errno or 0) if isinstance(error, OSError) else None
+    if fix is None or not isinstance(error, OSError):
         return None
     where = error.filename or "standard output"
-    return f"cannot write {where}: {error.strerror}; free some space and run the command again"
+    return f"cannot write {where}: {error.strerror}; {fix}"
 
 
 def _internal_error(error: Exception) -> str:
@@ -146,9 +165,7 @@ def _internal_error(error: Exception) -> str:
 def _write_to_logs(text: str) -> Path:
     from shardpost.settings import load
 
-    folder = load().home / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"error-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
+    path = load().folder("logs") / f"error-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
     path.write_text(text)
     return path
 

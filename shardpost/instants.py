@@ -4,6 +4,7 @@ In ISO 8601, UTC where no zone is given. Ages are by times that were noted, so t
 that has jumped makes nothing old.
 """
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
@@ -26,6 +27,18 @@ def parse_instant(text: str) -> datetime:
             f"time {text!r}: expected ISO 8601, as 2026-11-23, 2026-11-23T08:00 or"
             " 2026-11-23T08:00:00+01:00"
         ) from None
+
+
+_DURATION = re.compile(r"([0-9]{1,4})(m|h|d|w)")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return a duration as `30m`, `2h`, `1d` or `4w`; UsageError for anything else."""
+    match = _DURATION.fullmatch(text)
+    if not match:
+        raise UsageError(f"duration {text!r}: expected a number and m, h, d or w, as 30m or 2h")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def instant_of(timestamp_ms: int) -> datetime:

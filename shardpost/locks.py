@@ -52,8 +52,8 @@ def exclusive(settings: Settings, name: str, what: str, *, wait: float = 0) -> I
     `what` says what is running: in the error, and in the log when a wait begins. The kernel frees
     the lock when its holder dies, however it dies.
     """
+    settings.folder("locks")
     path = path_of(settings, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         _acquire(file.fileno(), path, what, wait)
         _say_who(file.fileno())

@@ -1,4 +1,4 @@
-"""How durations and ranges of numbers are written for people, everywhere."""
+"""How durations, counts and ranges of numbers are written for people, everywhere."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -25,6 +25,11 @@ def _duration_text(left: int) -> str:
     first = next((at for at, (count, _) in enumerate(parts) if count), len(parts) - 1)
     said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
     return " ".join(said) or "0 s"
+
+
+def counted(count: int, one: str, more: str | None = None) -> str:
+    """Return a number of things: `1 record`, `2 records`; `more` where no -s makes the plural."""
+    return f"{count} {one if count == 1 else more or f'{one}s'}"
 
 
 def ranges_text(numbers: Iterable[int]) -> str:

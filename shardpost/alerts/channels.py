@@ -1,24 +1,23 @@
 """The channels of SHARDPOST_ALERTS: URLs of Apprise, whose parts may be secrets.
 
-A channel that is down stops nothing, and the others report it.
+A channel that is down, or whose URL Apprise refuses, stops nothing: the others get their messages.
 """
 
-import json
 import logging
 import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from logging.handlers import BufferingHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from shardpost.alerts.model.alert import CHANNEL_DOWN, Message
-from shardpost.errors import ShardpostError, one_line
+from shardpost.alerts.model.alert import Message
+from shardpost.errors import one_line
 from shardpost.settings import Settings
 
 # How long all channels together may take.
@@ -27,8 +26,12 @@ PATIENCE_SECONDS = 30.0
 LEAST_SECRET = 4
 HIDDEN = "****"
 REFUSED = "the service refused it"
-# In SHARDPOST_HOME: which channels did not accept the last message.
-DOWN = "alert-channels-down.json"
+REFUSED_URL = (
+    "Apprise refuses this URL (not shown: it may have secrets): expected one as"
+    " https://appriseit.com lists them"
+)
+# The file in SHARDPOST_HOME that has every alert.
+LOG = "alerts.log"
 
 log = logging.getLogger(__name__)
 
@@ -46,126 +49,97 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Channel:
-    """One URL, as a service of Apprise, and a name for it that has none of its secrets."""
+    """One URL, as a service of Apprise, and a name for it that has none of its secrets.
+
+    `service` is None if Apprise refuses the URL: then nothing can be sent.
+    """
 
     name: str
     url: str = field(repr=False)
-    service: Any = field(repr=False)
+    service: Any = field(repr=False, compare=False)
 
     def send(self, message: Message) -> Delivery:
-        """Send a message; never raises."""
-        kind = "success" if message.is_good else "failure"
+        """Send a message, in several if the service takes no longer one; never raises."""
+        if self.service is None:
+            return Delivery(self.name, REFUSED_URL)
         with _heard() as heard:
             try:
-                done = self.service.notify(body=message.body, title=message.title, notify_type=kind)
-                problem = None if done else (heard[-1].getMessage() if heard else REFUSED)
+                done = _notify(self.service, message)
+                problem = None if done else next(map(_text, reversed(heard)), REFUSED)
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
         return Delivery(self.name, problem and one_line(without_secrets(problem, self.url)))
 
 
+def _notify(service: Any, message: Message) -> bool:
+    """Have Apprise send plain text: it escapes it for services that render HTML or Markdown."""
+    from apprise import Apprise, NotifyFormat
+
+    kind = "success" if message.is_good else "failure"
+    sender = Apprise()
+    sender.add(service)
+    return bool(
+        sender.notify(
+            body=message.body, title=message.title, notify_type=kind, body_format=NotifyFormat.TEXT
+        )
+    )
+
+
+def _text(record: logging.LogRecord) -> str:
+    """Return what Apprise logged, with the error that it names by its traceback alone."""
+    error = record.exc_info[1] if record.exc_info else None
+    return record.getMessage() + (f": {type(error).__name__}: {error}" if error else "")
+
+
 def channels(settings: Settings) -> list[Channel]:
-    """Return the channels, in the order of the setting; ShardpostError for one unknown to Apprise.
+    """Return the channels, in the order of the setting; of a URL, only service and host are shown.
 
-    Of a URL, only the service and the host are shown.
+    One that Apprise refuses is among them, under its scheme.
     """
-    from apprise import Apprise
-
-    made = []
-    for number, url in enumerate(settings.alert_urls, 1):
-        with _heard():
-            service = Apprise.instantiate(url, suppress_exceptions=True)
-        if service is None:
-            raise ShardpostError(
-                f"SHARDPOST_ALERTS: URL {number} ({url.partition('://')[0]}://…): expected one that"
-                " Apprise understands, as https://appriseit.com lists them; found one that it"
-                " refuses (not shown: it may have secrets)"
-            )
-        name = f"{number}: {service.service_name}{_host(url)}"
-        made.append(Channel(name, url, service))
-    return made
+    return [_channel(number, url) for number, url in enumerate(settings.alert_urls, 1)]
 
 
-def tell(settings: Settings, message: Message) -> list[Delivery]:
-    """Append a message to alerts.log and send it through all channels; return the results.
+def _channel(number: int, url: str) -> Channel:
+    from apprise import Apprise, AppriseAsset, OverflowMode
 
-    Raises nothing for a channel that is down or a URL that is wrong: the others report that.
-    """
-    append(settings, message.in_log or message.body)
-    if not settings.alert_urls:
-        return []
-    try:
-        known = channels(settings)
-    except ShardpostError as error:
-        deliveries = [Delivery("SHARDPOST_ALERTS", str(error))]
-        known = []
-    else:
-        deliveries = send_all(known, message)
-    failed = [delivery for delivery in deliveries if delivery.problem]
-    for delivery in failed:
-        log.warning("alert channel %s", delivery)
-        append(settings, f"alert channel {delivery}")
-    _tell_others(settings, known, failed)
-    return deliveries
-
-
-def _tell_others(
-    settings: Settings, channels: Sequence[Channel], failed: Sequence[Delivery]
-) -> None:
-    """Report through the channels that work which do not, once as long as that lasts."""
-    names = {delivery.channel for delivery in failed}
-    known = known_down(settings)
-    others = [channel for channel in channels if channel.name not in names]
-    new = [delivery for delivery in failed if delivery.channel not in known]
-    if new and others:
-        down = [f"alert channel {delivery}" for delivery in new]
-        text = "\n".join([*down, f"what to do: {settings.runbook}{CHANNEL_DOWN}"])
-        send_all(others, Message("Shardpost: an alert channel is down", text))
-    if back := sorted(known & {channel.name for channel in others}):
-        text = "\n".join(f"alert channel {name}: it works again" for name in back)
-        send_all(others, Message("Shardpost: an alert channel works again", text, is_good=True))
-    if known != names:
-        with suppress(OSError):  # then it is reported again
-            (settings.home / DOWN).write_text(json.dumps(sorted(names)))
-
-
-def known_down(settings: Settings) -> set[str]:
-    """Return the names of the channels that did not accept the last message."""
-    try:
-        return set(json.loads((settings.home / DOWN).read_text()))
-    except (OSError, ValueError, TypeError):
-        return set()
+    with _heard():
+        # Without a time limit of its own: it would send in threads that outlive ours.
+        asset = AppriseAsset(service_timeout=0)
+        service = Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
+    if service is None:
+        return Channel(f"{number}: {url.partition('://')[0]}", url, None)
+    service.overflow_mode = OverflowMode.SPLIT
+    return Channel(f"{number}: {service.service_name}{_host(url)}", url, service)
 
 
 def append(settings: Settings, text: str) -> None:
     """Append to alerts.log, each line with the time; only log if that file cannot be written."""
     at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     try:
-        settings.home.mkdir(parents=True, exist_ok=True)
-        with (settings.home / "alerts.log").open("a") as file:
+        with (settings.folder() / LOG).open("a") as file:
             file.writelines(f"{at} {line}\n" for line in text.splitlines() if line)
     except OSError as error:  # the channels get the message all the same
-        log.warning("%s cannot be written: %s", error.filename or "alerts.log", error.strerror)
+        log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
 
 
 def send_all(
-    channels: Sequence[Channel], message: Message, patience: float = PATIENCE_SECONDS
+    messages: Mapping[Channel, Message], patience: float = PATIENCE_SECONDS
 ) -> list[Delivery]:
-    """Send a message through all channels in parallel; one that takes longer has failed."""
-    deliveries: dict[str, Delivery] = {}
+    """Send each channel its message, in parallel; one that takes longer has failed."""
+    deliveries: dict[Channel, Delivery] = {}
 
     def send(channel: Channel) -> None:
-        deliveries[channel.name] = channel.send(message)
+        deliveries[channel] = channel.send(messages[channel])
 
     # They end with the process at the latest.
-    threads = [threading.Thread(target=send, args=(channel,), daemon=True) for channel in channels]
+    threads = [threading.Thread(target=send, args=(channel,), daemon=True) for channel in messages]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + patience
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     late = f"no answer within {patience:g} s"
-    return [deliveries.get(channel.name) or Delivery(channel.name, late) for channel in channels]
+    return [deliveries.get(channel) or Delivery(channel.name, late) for channel in messages]
 
 
 def without_secrets(text: str, url: str) -> str:

@@ -1,7 +1,7 @@
 """The tables of firing conditions and of measurements, read and written without a JVM."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 
 from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
-from shardpost.delta import row_files
+from shardpost.delta import row_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows, select
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.table import text_literal
-from shardpost.delta.typed_rows import to_row
+from shardpost.delta.typed_rows import from_row, to_row
 from shardpost.instants import old_before
 from shardpost.settings import Settings
 
@@ -23,18 +23,26 @@ RUN = "run"
 
 
 def list_firing(settings: Settings) -> list[Firing]:
-    """Return the conditions that were firing at the last look."""
+    """Return the conditions that are known to fire, or to have ended untold; and those silenced."""
     return select(settings, ALERTS, Firing, "ORDER BY rule, subject")
 
 
-def replace_firing(settings: Settings, firing: Sequence[Firing], at: datetime) -> None:
-    """Replace the stored conditions by those that are firing now."""
+def store_firing(
+    settings: Settings, before: Iterable[Firing], after: Iterable[Firing], at: datetime
+) -> None:
+    """Store what changed from one list to the other; what others stored meanwhile stays."""
+    old, new = ({one.condition.key: one for one in firing} for firing in (before, after))
     run = {RUN: int(at.timestamp())}
-    made = pa.Table.from_pylist([run | to_row(one) for one in firing], arrow_schema(ALERTS))
 
     def change(table: RowTable) -> None:
-        table.replace(table.files, [made])
+        rows = [row for file in table.files for row in table.read(file).to_pylist()]
+        stored = {one.condition.key: one for one in (from_row(Firing, row) for row in rows)}
+        kept = {key: one for key, one in stored.items() if key not in old or key in new}
+        kept |= {key: one for key, one in new.items() if one != old.get(key)}
+        made = [run | to_row(one) for one in kept.values()]
+        table.replace(table.files, [pa.Table.from_pylist(made, arrow_schema(ALERTS))])
 
+    table_log.add_columns(settings, ALERTS)
     row_files.change(settings, ALERTS, RUN, change)
 
 

@@ -5,7 +5,8 @@ Nothing here imports the settings, so that `--help` stays fast.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from getpass import getuser
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
-from shardpost.errors import UsageError, one_line
-from shardpost.instants import parse_instant
+from shardpost.errors import ShardpostError, UsageError, harmless, one_line
+from shardpost.instants import parse_duration, parse_instant
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -48,6 +49,7 @@ def _utf8(text: str) -> str:
 
 KEY = Parsed("key", _utf8)
 INSTANT = Parsed("time", parse_instant)  # ISO 8601; UTC if it has no time zone
+DURATION = Parsed("duration", parse_duration)
 
 
 def person() -> str:
@@ -70,21 +72,72 @@ def who(by: str | None) -> str:
 BY = click.option("--by", metavar="NAME", help="Who does this; by default the user's login name.")
 
 
-def _given(_: click.Context, __: click.Parameter, reason: str) -> str:
-    if not reason.strip():
-        raise UsageError("--why: expected a reason, found none")
-    return reason
+_YES = "shardpost.yes"
+
+
+def _keep_yes(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[_YES] = value
+
+
+YES = click.option(
+    "--yes",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_keep_yes,
+    help="Do not ask. Nothing is asked without a terminal.",
+)
+
+
+def can_ask() -> bool:
+    """Tell whether a person can be asked: on a terminal, and without `--yes`."""
+    ctx = click.get_current_context(silent=True)
+    said_yes = ctx is not None and ctx.meta.get(_YES, False)
+    streams = (sys.stdin, sys.stderr)
+    return not said_yes and all(stream is not None and stream.isatty() for stream in streams)
+
+
+def confirm(question: str, plan: Callable[[], Iterable[str]] = tuple) -> None:
+    """Ask before what cannot be undone; ShardpostError if the answer is no.
+
+    The plan is printed above the question, and only made where somebody is asked.
+    """
+    if not can_ask():
+        return
+    for line in plan():
+        click.echo(harmless(line), err=True)
+    if not click.confirm(question, err=True):
+        raise ShardpostError("not confirmed: nothing was changed")
+
+
+def _is_recorded(params: Mapping[str, Any]) -> bool:
+    """Tell whether the command does something, and not only plans it."""
+    return params.get("is_applied", True) and not params.get("dry_run", False)
 
 
 WEEK = click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
-NEEDED_WHY = click.option(
-    "--why",
-    required=True,
-    type=KEY,
-    callback=_given,
-    metavar="TEXT",
-    help="Reason; recorded on `decisions`.",
-)
+
+
+def _why(*, is_needed: bool) -> Callable[[Any], Any]:
+    """Return the option of a reason; on a terminal it is asked for where it is not given."""
+
+    def given(ctx: click.Context, param: click.Parameter, reason: str | None) -> str:
+        if not _is_recorded(ctx.params):
+            return reason or ""
+        if reason is None and can_ask():
+            default = None if is_needed else ""
+            reason = click.prompt("Why", default, type=KEY, show_default=False, err=True)
+        if reason is None and is_needed:
+            raise click.MissingParameter(ctx=ctx, param=param)
+        if is_needed and not (reason or "").strip():
+            raise UsageError("--why: expected a reason, found none")
+        return reason or ""
+
+    text = "Reason, which is recorded. On a terminal it is asked for."
+    return click.option("--why", type=KEY, callback=given, metavar="TEXT", help=text)
+
+
+WHY, NEEDED_WHY = _why(is_needed=False), _why(is_needed=True)
 COUNTRY_CHANGED = click.option(
     "--country-changed",
     is_flag=True,

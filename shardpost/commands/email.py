@@ -1,6 +1,7 @@
 """`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from shardpost.weekly_email.model.week import IsoWeek
 if TYPE_CHECKING:
     from shardpost.weekly_email.model.email_request import EmailRequest
 
+log = logging.getLogger(__name__)
+
 
 def counts_text(document: Mapping[str, Any]) -> str:
     """Return the counts of a document of week_report.py: per shard, their sum, and remarks."""
@@ -38,7 +41,7 @@ def counts_text(document: Mapping[str, Any]) -> str:
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
-    from shardpost.weekly_email.model.week_report import failed_line
+    from shardpost.weekly_email.model.week_report import failed_line, late_line
 
     week = document["week"]
     if failed := failed_line(week, [document]):
@@ -48,6 +51,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
             f"open: {waiting} without a usable contact yet, which may still arrive before the"
             f" freeze: `shardpost emails --week {week} --state open` lists them"
         )
+    if (late := document.get("late")) and late["clients"]:
+        yield late_line(late)
     if closed := document.get("closed"):
         yield closed
     if erased := document.get("audience_erased"):
@@ -99,10 +104,14 @@ def email_command(week: str, dry_run: bool, take_over: bool, as_json: bool, **op
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
     mode = Mode.DRY_RUN if dry_run else Mode.SEND
-    request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
+    request, settings = (
+        EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options),
+        load(),
+    )
     if take_over and not dry_run:
-        ownership.take(load(), take_over=True)
-    check(request, load())  # before Java starts, which takes long
+        ownership.take(settings, take_over=True)
+    log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
+    check(request, settings)  # before Java starts, which takes long
     return (_dry_run if dry_run else _send)(request, as_json=as_json)
 
 

@@ -75,7 +75,7 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
 
     closed, audience = found.closed, found.status.audience
     shards = [*map(ShardStatus, closed.shards)] if closed else found.status.by_shard()
-    document = status_document(found.week, shards) | gone_document(audience)
+    document = status_document(found.week, shards) | gone_document(audience) | _late(found)
     is_begun = closed is not None or audience is not None
     document["has_run"] = is_begun or any(one.counts.clients for one in shards)
     if closed is not None:
@@ -87,6 +87,18 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
     )
     is_well = closed is not None or (not document["unknown"] and found.is_whole())
     return DONE if is_well else NEEDS_ATTENTION
+
+
+def _late(found: FoundWeek) -> dict[str, Any]:
+    """Return whom late records concern, null where that is not known; nothing before a freeze."""
+    from shardpost.weekly_email.late_records import find_late
+    from shardpost.weekly_email.model.week import FrozenWeek
+
+    audience = found.status.audience
+    if not isinstance(audience, FrozenWeek):
+        return {}
+    late = find_late(found.status.settings, audience)
+    return {"late": None if late is None else late.as_json()}
 
 
 def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:

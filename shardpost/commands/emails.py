@@ -1,12 +1,22 @@
-"""`shardpost emails`: the delivery status of a week, and a person's decisions about it."""
+"""`shardpost emails`: the delivery status of a week, a person's decisions; `unsubscribe-token`."""
 
 from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, WEEK, print_document, who
+from shardpost.commands.console import (
+    AS_JSON,
+    BY,
+    KEY,
+    NEEDED_WHY,
+    WEEK,
+    YES,
+    confirm,
+    print_document,
+    who,
+)
 from shardpost.commands.email_status import find_week, print_client, print_state, print_week
-from shardpost.errors import DONE, UsageError
+from shardpost.errors import COULD_NOT, DONE, UsageError, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
@@ -63,6 +73,7 @@ def emails_command(
     help="`sent`: it was delivered. `open`: it was not; the next run mails the client.",
 )
 @NEEDED_WHY
+@YES
 @BY
 @AS_JSON
 def resolve_command(
@@ -87,6 +98,8 @@ def resolve_command(
     decided = Resolution(
         IsoWeek.parse(week), clients, Outcome(outcome), who(by), why, datetime.now(UTC)
     )
+    what = "will be mailed again" if decided.outcome is Outcome.OPEN else "have got it for good"
+    confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")
     shards = resolve(load(), decided)
     rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]
     print_document(
@@ -100,6 +113,7 @@ def resolve_command(
 @emails_command.command("accept-ledger")
 @WEEK
 @NEEDED_WHY
+@YES
 @BY
 def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     """Accept the ledger of a week that lost records, so that the week can be mailed again.
@@ -114,6 +128,44 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     if LedgerGuard(load(), iso_week).is_whole():
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return DONE
+    confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
     accept_ledger(load(), iso_week, who(by), why, datetime.now(UTC))
     click.echo(f"{iso_week}: ledger accepted as it is now; clients it does not list will be mailed")
     return DONE
+
+
+@click.group()
+def unsubscribe_token_command() -> None:
+    """Check the tokens of links to unsubscribe, for the page that they lead to."""
+
+
+@unsubscribe_token_command.command("verify")
+@click.argument("client", type=KEY)
+@click.argument("token", type=KEY)
+@AS_JSON
+def verify_command(client: str, token: str, as_json: bool) -> int:
+    """Tell whether a token was made for that client, by a secret of SHARDPOST_UNSUBSCRIBE_SECRET.
+
+    Exit code 0: genuine; 1: not.
+    """
+    from shardpost.unsubscribe import is_genuine
+
+    settings = load()
+    if settings.unsubscribe_secret is None:
+        raise UsageError(
+            "setting SHARDPOST_UNSUBSCRIBE_SECRET: expected the secret of {token}, found none"
+        )
+    names = {"list_id": settings.mail_list_id, "secrets": settings.unsubscribe_secret}
+    genuine = is_genuine(token, client, **names)
+    print_document(
+        {"client": client, "genuine": genuine},
+        lambda: "genuine" if genuine else "",
+        as_json=as_json,
+    )
+    if not genuine:
+        click.echo(
+            f"shardpost: not genuine: that token was not made for client {one_line(client)} of list"
+            f" {settings.mail_list_id} by a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
+            err=True,
+        )
+    return DONE if genuine else COULD_NOT

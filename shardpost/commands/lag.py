@@ -1,7 +1,8 @@
-"""`shardpost lag`: how far readers are behind, and when they lose data."""
+"""`shardpost lag`: how far readers are behind, and when they lose data, by group."""
 
 import gc
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,12 @@ import click
 
 from shardpost.commands.console import AS_JSON, print_document, text_table
 from shardpost.errors import ShardpostError
-from shardpost.wording import duration_text
+from shardpost.wording import counted, duration_text
 
 if TYPE_CHECKING:
     from shardpost.lag.model.report import LagRow
 
+GROUPS = ("state", "group", "partitions", "records", "time behind", "time to loss", "why")
 HEADING = ("time to loss", "group", "partition", "records", "time behind", "reason")
 
 
@@ -24,11 +26,14 @@ HEADING = ("time to loss", "group", "partition", "records", "time behind", "reas
 @click.option(
     "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; repeatable."
 )
+@click.option("--all", "with_own", is_flag=True, help="Also the groups that are Shardpost's own.")
 @AS_JSON
-def lag_command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
-    """Print for every reader and partition what is unread, and when that is lost.
+def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as_json: bool) -> int:
+    """Print a line for each consumer group: what is unread, and when that is lost.
 
-    Readers are all consumer groups, the compaction and the table of dead letters. Exit code 3 if
+    LOSS: data is lost, or can be at any moment; WARN: it will be within SHARDPOST_LOSS_WARNING
+    seconds, or that is not known. Groups of Shardpost's own are only printed where they are not OK,
+    or with --all. With --group or --topic, their partitions follow; --json has all. Exit code 3 if
     data is lost already, or will be within SHARDPOST_LOSS_WARNING seconds; 1 if not everything
     could be asked for.
     """
@@ -49,19 +54,75 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> 
     if found.left_out:
         names = ", ".join(found.left_out)
         click.echo(f"without committed offsets (share groups, Connect workers): {names}", err=True)
-    print_document(found.rows, lambda: _lag_text(found.rows), as_json=as_json)
+    print_document(
+        found.rows,
+        lambda: lag_text(
+            found.rows,
+            settings.loss_warning,
+            with_own=with_own or bool(groups),
+            with_partitions=bool(groups or topics),
+        ),
+        as_json=as_json,
+    )
     return found.exit_code(settings.loss_warning)
 
 
-def _lag_text(rows: "Sequence[LagRow]") -> str:
-    losing = [row for row in rows if _is_reported(row)]
-    safe = [row for row in rows if not _is_reported(row)]
-    told = [text_table(HEADING, [_cells(row) for row in losing])] if losing else []
-    return "\n".join([*told, *_summary(safe)]) or "no reader has committed an offset"
+def lag_text(
+    rows: "Sequence[LagRow]", warning: float, *, with_own: bool, with_partitions: bool
+) -> str:
+    """Return a line for each group, what needs attention first; then partitions that can lose."""
+    from shardpost.lag.measure import is_own
+
+    found = groups_of(rows, warning)
+    shown = [one for one in found if with_own or one.state != "OK" or not is_own(one.name)]
+    shown.sort(key=lambda one: (is_own(one.name), STATES.index(one.state), one.name))
+    text = [text_table(GROUPS, [one.cells() for one in shown])] if shown else []
+    if not with_own and (own := [one.name for one in found if one not in shown]):
+        text.append(f"{counted(len(own), 'group')} of Shardpost's own: OK (--all lists them)")
+    losing = [row for row in rows if row.seconds_to_loss is not None or row.end is None]
+    if with_partitions and losing:
+        text.append(text_table(HEADING, [_cells(row) for row in losing]))
+    return "\n".join(text) or "no reader has committed an offset"
 
 
-def _is_reported(row: "LagRow") -> bool:
-    return row.seconds_to_loss is not None or row.end is None
+STATES = ("LOSS", "WARN", "OK")
+
+
+@dataclass(frozen=True)
+class GroupLag:
+    """The partitions of one group; `rows` are those of it, what is lost first first."""
+
+    name: str
+    state: str
+    rows: "Sequence[LagRow]"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the line of the group; why, of the partition that loses first."""
+        first, behind = self.rows[0], sum(row.records_behind or 0 for row in self.rows)
+        late = max((row.seconds_behind or 0 for row in self.rows), default=0)
+        can_lose = first.seconds_to_loss is not None
+        unknown = next((row for row in self.rows if row.end is None), None)
+        named = first if can_lose else unknown
+        return (
+            *(self.state, self.name, str(len(self.rows)), str(behind), _span(late)),
+            _span(first.seconds_to_loss) if can_lose else "?" if unknown else "",
+            f"{named.topic}[{named.partition}]: {named.reason}" if named else "",
+        )
+
+
+def groups_of(rows: "Sequence[LagRow]", warning: float) -> list[GroupLag]:
+    """Return the groups of rows that are sorted by their time to loss."""
+    found: dict[str, list[LagRow]] = {}
+    for row in rows:
+        found.setdefault(row.group, []).append(row)
+    return [GroupLag(name, _state(of_group, warning), of_group) for name, of_group in found.items()]
+
+
+def _state(rows: "Sequence[LagRow]", warning: float) -> str:
+    if any(row.loses_within(0) for row in rows):
+        return "LOSS"
+    is_unsure = any(row.loses_within(warning) or row.end is None for row in rows)
+    return "WARN" if is_unsure else "OK"
 
 
 def _cells(row: "LagRow") -> tuple[str, ...]:
@@ -73,19 +134,3 @@ def _cells(row: "LagRow") -> tuple[str, ...]:
 
 def _span(seconds: float | None) -> str:
     return "?" if seconds is None else duration_text(seconds)
-
-
-def _summary(safe: "Sequence[LagRow]") -> list[str]:
-    """Return a line for each group with partitions that are safe from loss."""
-    found: dict[str, list[LagRow]] = {}
-    for row in safe:
-        found.setdefault(row.group, []).append(row)
-    return [_line(group, rows) for group, rows in sorted(found.items())]
-
-
-def _line(group: str, rows: "Sequence[LagRow]") -> str:
-    behind = sum(row.records_behind or 0 for row in rows)
-    longest = max((row.seconds_behind or 0 for row in rows), default=0)
-    count = f"{len(rows)} partition{'s' if len(rows) > 1 else ''}"
-    late = f", {behind} records and {_span(longest)} behind" if behind else ""
-    return f"{group}: {count} safe{late}"

@@ -12,12 +12,13 @@ from shardpost.commands.console import AS_JSON, INSTANT, KEY, grouped, print_doc
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.errors import COULD_NOT, DONE, harmless, one_line
+from shardpost.errors import COULD_NOT, DONE, harmless, one_line, single_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 # Others are listed that were resolved in that time: so long `retries` has what became of them.
 RECENT = timedelta(days=7)
-HEADING = ("state", "origin", "error", "letters", "since", "such as")
+HEADING = ("state", "origin", "error", "letters", "since", "such as", "its error begins")
+LONGEST_ERROR = 100
 SEE = "docs/dead-letters-operations.md: When something is wrong"
 
 
@@ -92,7 +93,7 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     found = [step for step in every if filters.matches(step)]
     print_document(
         found,
-        lambda: _list_text(found, now) if found else _none_of(every, filters.error),
+        lambda: list_text(found, now) if found else _none_of(every, filters.error),
         as_json=as_json,
     )
     for offsets in not_visible(settings):
@@ -109,17 +110,25 @@ def _none_of(every: Sequence[Step], error: str | None) -> str:
     return f"none of {len(every)} letters matches; `shardpost letters list` has all"
 
 
-def _list_text(found: Sequence[Step], now: datetime) -> str:
+def list_text(found: Sequence[Step], now: datetime) -> str:
+    """Return a line for each state, origin and error; then how many letters are due."""
     rows = []
     for key, members in groupby(sorted(found, key=_group_of), _group_of):
         letters = list(members)
         oldest = min(letters, key=lambda step: step.at)
-        rows.append((*key, str(len(letters)), f"{oldest.at:%Y-%m-%d %H:%M:%S} UTC", oldest.id))
+        since, error = f"{oldest.at:%Y-%m-%d %H:%M:%S} UTC", _first_line(oldest.error)
+        rows.append((*key, str(len(letters)), since, oldest.id, error))
     text = text_table(HEADING, rows)
     due = sum(step.due is not None and step.due <= now for step in found)
     if not due:
         return text
     return f"{text}\n{due} waiting {'letter is' if due == 1 else 'letters are'} due"
+
+
+def _first_line(error: str | None) -> str:
+    """Return the first line of a letter's error that says something."""
+    lines = (line for line in (error or "").splitlines() if line.strip())
+    return single_line(next(lines, ""), LONGEST_ERROR)
 
 
 def _group_of(step: Step) -> tuple[str, str, str]:

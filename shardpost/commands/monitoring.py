@@ -1,13 +1,18 @@
 """`shardpost doctor`, `alerts` and `metrics`: whether all is well."""
 
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, print_document
+from shardpost.commands.console import AS_JSON, DURATION, KEY, NEEDED_WHY, print_document
 from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.settings import load
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
+
+if TYPE_CHECKING:
+    from shardpost.alerts.model.alert import Firing
 
 
 @click.command()
@@ -47,7 +52,7 @@ NO_CHANNEL = (
 
 @click.group()
 def alerts_command() -> None:
-    """Try the alert channels of SHARDPOST_ALERTS."""
+    """List what is firing and who was told, silence it, try the channels."""
 
 
 @alerts_command.command("test")
@@ -60,15 +65,81 @@ def test_command(as_json: bool) -> int:
     from shardpost.alerts.channels import channels, send_all
     from shardpost.alerts.model.alert import Message
 
-    found = channels(load())
     text = f"This is a test, sent at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC. Nothing is wrong."
-    deliveries = send_all(found, Message("Shardpost: test alert", text, is_good=True))
+    message = Message("Shardpost: test alert", text, is_good=True)
+    deliveries = send_all(dict.fromkeys(channels(load()), message))
     print_document(
         [vars(one) for one in deliveries],
         lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL,
         as_json=as_json,
     )
     return COULD_NOT if any(one.problem for one in deliveries) else DONE
+
+
+@alerts_command.command("list")
+@AS_JSON
+def list_command(as_json: bool) -> int:
+    """List what is firing: since when, which channels were told, and until when it is silenced.
+
+    By the last look of `watch_kafka`, and by failed tasks. Secrets of channels are not shown.
+    """
+    from shardpost.alerts.history import list_firing
+
+    found, now = list_firing(load()), datetime.now(UTC)
+    print_document(
+        [_firing_document(one) for one in found],
+        lambda: [line for one in found for line in _firing_lines(one, now)] or "nothing is firing",
+        as_json=as_json,
+    )
+    return DONE
+
+
+def _firing_document(one: "Firing") -> dict[str, object]:
+    condition, silenced = one.condition, one.silenced_until
+    return {
+        "key": condition.name,
+        "severity": condition.severity,
+        "text": condition.text,
+        "meaning": condition.meaning,
+        "since": one.since.isoformat(),
+        "ended_at": one.ended_at and one.ended_at.isoformat(),
+        "told": {name: told.at.isoformat() for name, told in one.told.items()},
+        "silenced_until": silenced and silenced.isoformat(),
+        "silenced_why": one.silenced_why,
+    }
+
+
+def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
+    """Yield its key, severity and age, and below it what was found, who was told, and silences."""
+    from shardpost.wording import duration_text
+
+    since = f"since {one.since:%Y-%m-%d %H:%M} UTC ({duration_text(now - one.since)})"
+    over = f"; over since {one.ended_at:%Y-%m-%d %H:%M} UTC" if one.ended_at else ""
+    yield f"{one.condition.name}  ({one.condition.severity}) {since}{over}"
+    yield f"    {one.condition.text}"
+    yield f"    told: {', '.join(one.told) or 'nobody yet'}"
+    if one.is_silenced(now):
+        yield f"    silenced until {one.silenced_until:%Y-%m-%d %H:%M} UTC: {one.silenced_why}"
+
+
+@alerts_command.command("silence")
+@click.argument("key", metavar="KEY", type=KEY)
+@click.option(
+    "--for", "duration", required=True, type=DURATION, metavar="TIME", help="30m, 2h, 1d or 4w."
+)
+@NEEDED_WHY
+def silence_command(key: str, duration: timedelta, why: str) -> int:
+    """Send nothing of what is firing under KEY for that time, but its end.
+
+    KEY as `shardpost alerts list` has it, which shows the silence too; 0m ends one.
+    """
+    from shardpost.alerts.telling import silence
+
+    now = datetime.now(UTC)
+    until = now + duration
+    silence(load(), key, until, why, now)
+    click.echo(f"{one_line(key)}: silenced until {until:%Y-%m-%d %H:%M} UTC")
+    return DONE
 
 
 @click.command()

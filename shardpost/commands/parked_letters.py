@@ -1,10 +1,11 @@
 """`shardpost letters redrive` and `discard`: print the plan, or carry it out with --apply."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate
+from typing import TYPE_CHECKING, Any, Concatenate
 
 import click
 
@@ -13,6 +14,7 @@ from shardpost.commands.console import (
     BY,
     INSTANT,
     KEY,
+    WHY,
     grouped,
     print_document,
     text_table,
@@ -38,7 +40,7 @@ class ParkedOptions:
     until: datetime | None
     canary: int | None
     rate: float | None
-    why: str | None
+    why: str
     by: str | None
     is_applied: bool
     as_json: bool
@@ -47,15 +49,14 @@ class ParkedOptions:
         self, *, is_redrive: bool, allow_repeated: bool = False, value: bytes | None = None
     ) -> RedriveRequest:
         """Return the request of whoever calls, now; UsageError for one without a reason."""
-        why = self.why or ""
-        if self.is_applied and not why.strip():
+        if self.is_applied and not self.why.strip():
             raise UsageError("--apply needs --why: it is recorded with who decided (--by)")
         ids = frozenset(self.ids)
         return RedriveRequest(
             Selection(ids, self.origin, self.error, self.since, self.until),
             is_redrive,
             who(self.by),
-            why,
+            self.why,
             datetime.now(UTC),
             allow_repeated,
             value,
@@ -84,11 +85,11 @@ PARKED_OPTIONS = (
         metavar="N",
         help="At most N letters a second.",
     ),
-    click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),
-    BY,
     click.option(
         "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
     ),
+    WHY,
+    BY,
     AS_JSON,
 )
 
@@ -183,7 +184,7 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
 
 @click.command("redrive")
 @click.option(
-    "--value", type=click.File("rb"), help="Send the content of this file; with one --id."
+    "--value", metavar="FILE|JSON", help="Send that instead, of a file (- is input); with one --id."
 )
 @click.option(
     "--again",
@@ -191,7 +192,7 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
     help="Also letters that one error has parked twice, which are refused without it.",
 )
 @parked_options
-def redrive_command(options: ParkedOptions, value: BinaryIO | None, again: bool) -> int:
+def redrive_command(options: ParkedOptions, value: str | None, again: bool) -> int:
     """Send parked letters back to their retry topic: print the plan, or do it with --apply.
 
     An exhausted letter has one more attempt; failing that, it is parked again. Exit code 3: done,
@@ -199,20 +200,43 @@ def redrive_command(options: ParkedOptions, value: BinaryIO | None, again: bool)
     """
     if value is not None and len(options.ids) != 1:
         raise UsageError("--value is for one letter: name it with --id")
-    new_value = _read_value(value) if value is not None else None
+    new_value = new_value_of(value) if value is not None else None
     request = options.request(is_redrive=True, allow_repeated=again, value=new_value)
     return redrive_or_discard(options, request)
 
 
-def _read_value(file: BinaryIO) -> bytes:
-    try:
-        value = file.read(VALUE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"--value {file.name}: cannot be read: {error.strerror}") from None
+JSON_BEGINS = ("{", "[", '"')
+
+
+def new_value_of(text: str) -> bytes:
+    """Return what `--value` stands for: JSON as it is typed, or the content of a file.
+
+    What begins as JSON does is JSON: a file with such a name is given with its folder.
+    """
+    if text.lstrip().startswith(JSON_BEGINS):
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"--value {text}: expected JSON, or the name of a file: {error}"
+            ) from None
+        value = text.encode(errors="surrogateescape")
+    else:
+        value = _content(text)
     if len(value) > VALUE_BYTES:
         size = f"expected at most {VALUE_BYTES} bytes, found more"
-        raise UsageError(f"--value {file.name}: {size}; a letter cannot be larger")
+        raise UsageError(f"--value {text}: {size}; a letter cannot be larger")
     return value
+
+
+def _content(name: str) -> bytes:
+    try:
+        with click.open_file(name, "rb") as file:
+            content: bytes = file.read(VALUE_BYTES + 1)
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}: expected a file, - for standard input, or JSON"
+        raise UsageError(f"--value {name}: {why}") from None
+    return content
 
 
 @click.command("discard")

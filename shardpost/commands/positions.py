@@ -12,6 +12,7 @@ from shardpost.commands.console import (
     BY,
     COUNTRY_CHANGED,
     TAKE_OVER,
+    WHY,
     Parsed,
     grouped,
     print_document,
@@ -122,7 +123,7 @@ def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
     metavar="20%",
     help="Share of the open positions that may close; by default SHARDPOST_IMPORT_MAX_CLOSED.",
 )
-@click.option("--why", metavar="TEXT", help="Reason; recorded on `decisions`.")
+@WHY
 @BY
 @AS_JSON
 def import_command(
@@ -133,7 +134,7 @@ def import_command(
     query: str | None,
     import_id: str | None,
     max_closed: float | None,
-    why: str | None,
+    why: str,
     by: str | None,
     as_json: bool,
 ) -> int:
@@ -150,7 +151,7 @@ def import_command(
         is_applied,
         None if import_id is None else require_usable(import_id),
         max_closed,
-        why,
+        why or None,
     )
     code, result = submit(settings, IMPORT_POSITIONS, request)
     if result is None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, KEY, print_document, who
+from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document, who
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
@@ -126,9 +126,20 @@ def diff_command(as_json: bool) -> int:
     return DONE if found.is_none else NEEDS_ATTENTION
 
 
-WHY = click.option(
-    "--why", type=KEY, default="", metavar="TEXT", help="Reason; recorded on `decisions`."
-)
+def confirm_order(question: str) -> None:
+    """Ask before an order that cannot be undone, below the rebuild that it is about."""
+    from shardpost.delta import snapshots
+    from shardpost.delta.query import table_errors
+    from shardpost.rebuilds import store
+    from shardpost.rebuilds.run import described
+
+    def plan() -> list[str]:
+        settings = load()
+        with table_errors():
+            rebuild = store.require_current(settings)
+            return [rebuild_text(described(rebuild, snapshots.current(settings)))]
+
+    confirm(question, plan)
 
 
 @rebuild_command.command("swap")
@@ -139,6 +150,7 @@ WHY = click.option(
     " differs, such as 1%.",
 )
 @WHY
+@YES
 @BY
 @AS_JSON
 def swap_command(max_changed: str | None, why: str, by: str | None, as_json: bool) -> int:
@@ -150,20 +162,24 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
     from shardpost.shares import parse_share
 
     share = None if max_changed is None else parse_share(max_changed)
+    confirm_order("Put these tables in use, and publish whose list differs?")
     return carry_out_order("swap", by, why=why, max_changed=share, as_json=as_json)
 
 
 @rebuild_command.command("rollback")
 @WHY
+@YES
 @BY
 @AS_JSON
 def rollback_command(why: str, by: str | None, as_json: bool) -> int:
     """Put the tables before the swap in use again, with all that came since, by one commit."""
+    confirm_order("Put the tables before the swap in use again, and publish whose list differs?")
     return carry_out_order("rollback", by, why=why, as_json=as_json)
 
 
 @rebuild_command.command("drop")
 @WHY
+@YES
 @BY
 @AS_JSON
 def drop_command(why: str, by: str | None, as_json: bool) -> int:
@@ -176,6 +192,7 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.drop import give_up
 
+    confirm_order("Give up the tables of this rebuild that are not in use?")
     with table_errors():
         rebuild, removed = give_up(load(), who(by), why)
     gone = ", ".join(removed) or "what snapshots name stays until they are thinned"

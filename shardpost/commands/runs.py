@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, print_document, text_table, who
+from shardpost.commands.console import (
+    AS_JSON,
+    BY,
+    KEY,
+    NEEDED_WHY,
+    YES,
+    confirm,
+    print_document,
+    text_table,
+    who,
+)
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
@@ -157,6 +167,7 @@ def dispatch_command(as_json: bool) -> int:
 @runs_command.command("release")
 @click.argument("key", type=KEY)
 @NEEDED_WHY
+@YES
 @BY
 def release_command(key: str, why: str, by: str | None) -> int:
     """Free a key whose run never ends.
@@ -165,6 +176,8 @@ def release_command(key: str, why: str, by: str | None) -> int:
     """
     from shardpost.run_requests.dispatch import release
 
-    command = release(load(), key, who(by), why, datetime.now(UTC))
+    settings = load()
+    confirm(f"Free {key}, so that another run of it may start beside one that still runs?")
+    command = release(settings, key, who(by), why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
     return DONE

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, print_document, text_table, who
+from shardpost.commands.console import (
+    AS_JSON,
+    BY,
+    KEY,
+    NEEDED_WHY,
+    YES,
+    confirm,
+    print_document,
+    text_table,
+    who,
+)
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
@@ -85,6 +95,7 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
 @click.command()
 @click.argument("client", type=KEY)
 @NEEDED_WHY
+@YES
 @BY
 @click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
 @AS_JSON
@@ -99,8 +110,10 @@ def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json:
 
     if not client:
         raise UsageError("CLIENT: expected a client id, found none")
-    request = ErasureRequest(client, who(by), why, datetime.now(UTC))
-    result = erase(load(), request, dry_run=dry_run)
+    settings, request = load(), ErasureRequest(client, who(by), why, datetime.now(UTC))
+    if not dry_run:
+        confirm(f"Erase {client}?", lambda: erase(settings, request, dry_run=True).lines())
+    result = erase(settings, request, dry_run=dry_run)
     print_document(result, result.lines, as_json=as_json)
     if result.postponed:
         parts = ", ".join(result.postponed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, print_document
+from shardpost.commands.console import AS_JSON, YES, can_ask, confirm, print_document
 from shardpost.errors import DONE, NEEDS_ATTENTION, one_line
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def topics_command() -> None:
 
 @topics_command.command("apply")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@YES
 @AS_JSON
 def apply_command(dry_run: bool, as_json: bool) -> int:
     """Create missing declared topics, and repair what can be repaired without loss.
@@ -29,7 +30,12 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
     from shardpost.settings import load
     from shardpost.topics.creation import apply_topics
 
-    applied = apply_topics(load(), dry_run=dry_run)
+    settings = load()
+    if not dry_run and can_ask():
+        planned = apply_topics(settings, dry_run=True)
+        if any(one.created or one.plan.changes for one in planned):
+            confirm("Do that?", lambda: [one.as_text() for one in planned])
+    applied = apply_topics(settings, dry_run=dry_run)
     print_document(applied, lambda: "\n".join(one.as_text() for one in applied), as_json=as_json)
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
 

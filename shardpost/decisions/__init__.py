@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from shardpost.errors import UsageError
+from shardpost.instants import parse_instant
+
 SHARDPOST = "shardpost"  # the Who of a decision that no person made
 
 
@@ -53,7 +56,8 @@ def decode(key: bytes | None, value: bytes | None) -> Decision | None:
     """Return the decision of a record; None for one that cannot be decoded."""
     try:
         form = json.loads(value or b"")
-        when = datetime.fromisoformat(form["When"])
-        return Decision(key or b"", Kind(form["Kind"]), str(form["Who"]), when, str(form["Why"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        who, why = str(form["Who"]), str(form["Why"])
+        f"{who}{why}".encode()  # halves of surrogate pairs could not be printed
+        return Decision(key or b"", Kind(form["Kind"]), who, parse_instant(form["When"]), why)
+    except (ValueError, KeyError, TypeError, RecursionError, UsageError):
         return None

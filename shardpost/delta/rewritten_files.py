@@ -137,7 +137,6 @@ def split_by_key(
         found = [*rows]
         yield from [pa.concat_tables(found)] if found else []
         return
-    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         count = min(parts, MOST_PARTS)
         files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(count)]

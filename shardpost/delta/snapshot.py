@@ -120,6 +120,10 @@ class Snapshot:
         """
         return self.country if setting == (self.set_country or self.country) else setting
 
+    def is_in_force(self, newest: "Snapshot") -> bool:
+        """Tell whether no tables were swapped, and the country is the same, since this snapshot."""
+        return (self.rebuilt_in, self.country) == (newest.rebuilt_in, newest.country)
+
     def require_history(self, at: datetime) -> None:
         """Refuse a time of which the histories do not have all any more."""
         if self.history_from is not None and at < self.history_from:

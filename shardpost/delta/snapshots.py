@@ -99,13 +99,13 @@ def _with_number(settings: Settings, number: int) -> Snapshot | None:
     return found[0] if found else None
 
 
-def require_contacts(settings: Settings, snapshot: Snapshot) -> None:
-    """Refuse a snapshot that a run has begun with, if a client was erased since."""
-    found = newest(settings)
-    if found and not replace(snapshot, erased_in=found.erased_in).has_contacts:
-        raise ShardpostError(
-            f"a client was erased since this run began with snapshot {snapshot.number}: run again"
-        )
+def require_in_force(settings: Settings, snapshot: Snapshot) -> None:
+    """Refuse what a run has begun with, if a client was erased or tables were swapped since."""
+    now, begun = current(settings), f"since this run began with snapshot {snapshot.number}"
+    if not replace(snapshot, erased_in=now.erased_in).has_contacts:
+        raise ShardpostError(f"a client was erased {begun}: run again")
+    if not snapshot.is_in_force(now):
+        raise ShardpostError(f"tables were swapped, or the country changed, {begun}: run again")
 
 
 def current(settings: Settings) -> Snapshot:

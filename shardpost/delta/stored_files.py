@@ -1,4 +1,4 @@
-"""What is in the folder of a table, and removing files from it: on a disk or an object store."""
+"""What is in the folder of a table, and removing files from it."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -40,14 +40,9 @@ def data_files(
 ) -> list[StoredFile]:
     """Return the files in the folder of a table, but its log, without those that are left out.
 
-    Of the latter, a disk is asked for nothing but the names.
+    Of the latter, the disk is asked for nothing but the names.
     """
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    if not isinstance(system, fs.LocalFileSystem):
-        log = f"{LOG_FOLDER}/"
-        data = (file for file in stored_files(settings, table) if not file.path.startswith(log))
-        return [file for file in data if not is_left_out(file.path)]
-    found = []
+    root, found = path_of(settings, table), []
     for path in _names(root):
         if not is_left_out(path):
             with suppress(FileNotFoundError):
@@ -77,17 +72,14 @@ def _time(nanoseconds: int) -> datetime:
 
 def remove(settings: Settings, table: Table, paths: Iterable[str]) -> None:
     """Remove files, and folders that this leaves empty; those that are gone are passed over."""
-    root = path_of(settings, table)
-    system, within = fs.FileSystem.from_uri(root)
+    root = Path(path_of(settings, table))
     folders: set[str] = set()
     for path in paths:
-        with suppress(FileNotFoundError):
-            system.delete_file(f"{within}/{path}")
+        (root / path).unlink(missing_ok=True)
         folders.update(str(parent) for parent in PurePosixPath(path).parents)
-    if isinstance(system, fs.LocalFileSystem):  # in object stores there are no folders
-        for folder in sorted(folders - {"."}, key=len, reverse=True):
-            with suppress(OSError):  # not empty
-                (Path(within) / folder).rmdir()
+    for folder in sorted(folders - {"."}, key=len, reverse=True):
+        with suppress(OSError):  # not empty
+            (root / folder).rmdir()
 
 
 def exists(settings: Settings, table: Table) -> bool:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -46,6 +47,9 @@ class VersionExistsError(ShardpostError):
 
 def create(settings: Settings, table: Table, keep_days: int) -> None:
     """Create a table, empty, unless it exists; its old versions are kept for that many days."""
+    settings.folder()
+    if settings.tables is not None:  # outside of the home, too, it is for this user alone at first
+        Path(settings.tables).mkdir(mode=0o700, parents=True, exist_ok=True)
     days = {"delta.logRetentionDuration": f"interval {keep_days} days"}
     try:
         DeltaTable.create(
@@ -68,6 +72,15 @@ def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
     if not exists(settings, table):
         create(settings, table, keep_days)
     return open_table(settings, table)
+
+
+def add_columns(settings: Settings, table: Table) -> None:
+    """Add the columns that a table of an earlier release lacks: null in its rows."""
+    found = opened(settings, table)
+    known = {field.name for field in found.schema().fields}
+    declared = Schema.from_arrow(arrow_schema(table)).fields
+    if missing := [field for field in declared if field.name not in known]:
+        found.alter.add_columns(missing)
 
 
 def retrying(table: Table, write: Callable[[], T], most: int = MOST_CONFLICTS) -> T:

@@ -38,6 +38,11 @@ START_SECONDS = 180.0
 SCHEDULER_STOP_SECONDS = 15.0  # for its running tasks; it would wait for them for ever
 STOP_SECONDS = 5.0  # of the others, which have nothing to finish; the triggerer may take 10
 NEVER = datetime.min.replace(tzinfo=UTC)
+# None at all, or that of another program on this port.
+_NO_ANSWER = (
+    *(OSError, http.client.HTTPException, ValueError),
+    *(LookupError, AttributeError, TypeError, RecursionError),
+)
 # Started in reverse, and the scheduler stopped first, since a task needs the API server.
 PROCESSES = {
     "scheduler": ["scheduler", "--skip-serve-logs"],
@@ -128,8 +133,7 @@ def _migrate(settings: Settings) -> None:
     file = database(settings)
     if is_known and file.exists() and file.stat().st_size:  # SQLite leaves an empty one
         return
-    log = settings.home / "logs" / "airflow-db-migrate.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log = settings.folder("logs") / "airflow-db-migrate.log"
     with log.open("wb") as out:
         done = subprocess.run(
             [str(BIN / "airflow"), "db", "migrate"],
@@ -151,7 +155,7 @@ def _unhealthy_parts(settings: Settings, since: datetime = NEVER) -> list[str]:
         connection.request("GET", "/api/v2/monitor/health")
         parts: dict[str, dict[str, str]] = json.load(connection.getresponse())
         return [name for name, part in parts.items() if not _is_healthy(part, since)]
-    except (OSError, ValueError, LookupError, http.client.HTTPException):
+    except _NO_ANSWER:
         return ["the API server does not answer"]
     finally:
         connection.close()

@@ -75,16 +75,15 @@ def environment(settings: Settings) -> dict[str, str]:
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit
         SPARK_CONNECTION: os.environ.get(SPARK_CONNECTION) or _spark_connection(settings),
         **_paths(settings),
-        **_secrets(home),
+        **_secrets(settings),
         **with_login(settings).environ(),
-        FIRST_WEEK: settings.weekly_first or _first_week(home),
+        FIRST_WEEK: settings.weekly_first or _first_week(settings),
     }
 
 
 def disable_schedules(settings: Settings) -> None:
     """Let this Airflow, before its first start, run nothing but what is triggered by hand."""
-    config = settings.home / "airflow" / "airflow.cfg"
-    config.parent.mkdir(parents=True, exist_ok=True)
+    config = settings.folder("airflow") / "airflow.cfg"
     config.write_text("[scheduler]\nuse_job_schedule = False\n")
 
 
@@ -98,8 +97,7 @@ def with_login(settings: Settings) -> Settings:
 
 def password(settings: Settings) -> str:
     """Return the password of USER; the first call chooses a random one."""
-    path = settings.home / "airflow" / "passwords.json"
-    return _kept(path, {USER: secrets.token_urlsafe(12)})[USER]
+    return _kept(settings, "passwords.json", {USER: secrets.token_urlsafe(12)})[USER]
 
 
 def _paths(settings: Settings) -> dict[str, str]:
@@ -114,25 +112,26 @@ def _paths(settings: Settings) -> dict[str, str]:
     }
 
 
-def _secrets(home: Path) -> dict[str, str]:
+def _secrets(settings: Settings) -> dict[str, str]:
     fresh = {
         "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
     }
-    return _kept(home / "secrets.json", fresh)
+    return _kept(settings, "secrets.json", fresh)
 
 
-def _first_week(home: Path) -> str:
+def _first_week(settings: Settings) -> str:
     """Return the week of the first start; scheduled runs begin with it."""
     fresh = {FIRST_WEEK: str(IsoWeek.of(datetime.now(UTC)))}
-    return _kept(home / "first-start.json", fresh)[FIRST_WEEK]
+    return _kept(settings, "first-start.json", fresh)[FIRST_WEEK]
 
 
-def _kept(path: Path, fresh: dict[str, str]) -> dict[str, str]:
+def _kept(settings: Settings, name: str, fresh: dict[str, str]) -> dict[str, str]:
     """Return what the file holds; the first call writes `fresh`, readable by its owner only."""
+    path = settings.home / "airflow" / name
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        settings.folder("airflow")
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         beside.touch(mode=0o600)
         beside.write_text(json.dumps(fresh))

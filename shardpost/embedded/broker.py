@@ -108,9 +108,8 @@ def classpath() -> str:
 
 def configure(settings: Settings, java: str) -> None:
     """Write the configuration, and format the data folder where there is none."""
-    folder = settings.home / "kafka"
-    folder.mkdir(parents=True, exist_ok=True)
-    (settings.home / "logs").mkdir(exist_ok=True)
+    folder = settings.folder("kafka")
+    settings.folder("logs")
     kept = _read_property(settings, r"^controller\.quorum\.bootstrap\.servers=.*:(\d+)$")
     controller = kept if kept and daemons.port_is_free(kept) else daemons.choose_port()
     (folder / "log4j2.properties").write_text(LOG4J2)

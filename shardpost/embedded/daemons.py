@@ -218,7 +218,10 @@ class Daemon:
         if group is not None:
             with suppress(ChildProcessError):
                 os.waitpid(group, os.WNOHANG)  # reaps it where this process is its parent
-        self.pid_file.unlink(missing_ok=True)
+        with suppress(
+            OSError
+        ):  # of a home that cannot be written; it names a process that has ended
+            self.pid_file.unlink(missing_ok=True)
 
     def _group(self) -> int | None:
         """Return the process group, also of a dead leader; None if its number may be reused."""

@@ -154,8 +154,7 @@ def _settings(settings: Settings, home: Path) -> Settings:
 
 @contextmanager
 def _home(settings: Settings, *, keep: bool) -> Iterator[Path]:
-    settings.home.mkdir(parents=True, exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="demo-", dir=settings.home))
+    home = Path(tempfile.mkdtemp(prefix="demo-", dir=settings.folder()))
     yield home
     if not keep:  # after a failure it is kept, with its logs
         shutil.rmtree(home)

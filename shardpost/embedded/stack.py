@@ -97,7 +97,11 @@ def down(settings: Settings, *, say: Say) -> None:
     if not settings.home.exists():
         say(NOTHING_UP)
         return
-    with _stack_lock(settings, say):
+    with ExitStack() as held:
+        try:
+            held.enter_context(_stack_lock(settings, say))
+        except OSError as error:  # of a home that cannot be written: nobody else can take it
+            say(f"{error.filename or settings.home}: {error.strerror}: stopping without its lock")
         states = {part: part.service.state(settings)["state"] for part in reversed(_all(settings))}
         for part, state in states.items():
             if state != DOWN:
@@ -178,8 +182,7 @@ def _create_topics(settings: Settings, say: Say) -> None:
 def _require_home(settings: Settings) -> None:
     """Create the home; ShardpostError if it cannot be written, or its disk is full."""
     try:
-        settings.home.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=settings.home).close()
+        tempfile.TemporaryFile(dir=settings.folder()).close()
     except OSError as error:
         raise ShardpostError(
             f"SHARDPOST_HOME={settings.home} cannot be written ({error.strerror}):"

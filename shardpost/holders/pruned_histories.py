@@ -31,6 +31,7 @@ from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.rewritten_files import split_by_key
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER
@@ -126,7 +127,7 @@ def superseded_records(
     going = [np.zeros(length, dtype=bool) for length in lengths]
     parts = -(-sum(lengths) // RECORDS_AT_ONCE)
     candidates = _candidates(settings, table, paths, horizon)
-    for part in split_by_key(candidates, "key", parts, settings.home):
+    for part in split_by_key(candidates, "key", parts, settings.folder()):
         gone = horizon.superseded(part)
         for number in pc.unique(gone["file"]).to_pylist():
             rows = gone.filter(pc.equal(gone["file"], number))["row"].to_numpy()
@@ -164,8 +165,9 @@ PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Pruning:
-    """What goes before a time, by table and path."""
+    """What goes before a time, by table and path; found in the snapshot `of`."""
 
+    of: Snapshot
     at: datetime
     files: Mapping[Table, Mapping[str, GoingFile]] = field(default_factory=dict)
 
@@ -208,7 +210,7 @@ def find_superseded(
             folded = snapshot.folded_up_to(tables.latest.name)
             horizon = Horizon(at, folded, origins.get(name, ()))
             files[tables.history] = superseded_records(settings, tables, snapshot, horizon)
-    return Pruning(at, files)
+    return Pruning(snapshot, at, files)
 
 
 def prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | None:
@@ -233,6 +235,11 @@ def pause() -> None:
 def _prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | None:
     with after_running(settings, COMPACT_POSITIONS.name):
         last = snapshots.current(settings)
+        if not pruning.of.is_in_force(last):  # what is folded, and so may go, is another thing
+            raise ShardpostError(
+                f"tables were swapped since snapshot {pruning.of.number}, in which it was found"
+                " what goes: the next maintenance looks again"
+            )
         rewrites = {}
         for table, files in pruning.files.items():
             there = table_log.sizes(settings, last.located(table), last.tables[table.name])

@@ -95,11 +95,17 @@ class _Sent(NamedTuple):
         return json.dumps({name: value for name, value in form.items() if value is not None})
 
 
-def committed_sent(committed: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
-    """Return how far letters were sent, and of which snapshot, as that group has it."""
-    form = json.loads(committed.metadata or "{}")
-    after = Place(*form["after"]) if "after" in form else None
-    return _Sent(committed.offset, after), SnapshotRun(form["of"], form["run"])
+def committed_sent(committed: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun] | None:
+    """Return how far letters were sent, and of which snapshot, as that group has it.
+
+    None of an offset that another program committed, with metadata of its own.
+    """
+    try:
+        form = json.loads(committed.metadata or "{}")
+        after = Place.of(*form["after"]) if "after" in form else None
+        return _Sent(committed.offset, after), SnapshotRun.of(form["of"], form["run"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 class _Sending:
@@ -174,7 +180,15 @@ class _Sending:
         offset = offsets.committed_offsets(self._settings, reader, [place]).get(place)
         if offset is None or offset.offset < sent:
             return _Sent(sent)
-        committed, of = committed_sent(offset)
+        known = committed_sent(offset)
+        if known is None:
+            log.warning(
+                "%s: what is committed for it is not ours: sending all after snapshot %d again; a"
+                " letter that was sent is the same",
+                *(place, sent),
+            )
+            return _Sent(sent)
+        committed, of = known
         if not of.is_in(runs_of(self._settings, self._snapshot)):
             log.warning(
                 "%s: letters of snapshot %d were sent, but it is not in these tables (they were"

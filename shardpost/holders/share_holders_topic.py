@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from shardpost.delta.query import at_snapshot, path_of, stream
+from shardpost.delta.query import at_snapshot, path_of, rows, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.errors import one_line
@@ -253,6 +253,42 @@ def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes
     return keys
 
 
+@dataclass(frozen=True)
+class LargeList:
+    """A list that is too large for a record of `largest` bytes: only its length is published."""
+
+    client: str
+    positions: int
+    largest: int
+
+
+def too_large_lists(settings: Settings, snapshot: Snapshot) -> list[LargeList]:
+    """Return the lists of a snapshot that are too large for the topic, the longest first.
+
+    Only partitions are looked at in which some were, by what is noted in Kafka. Ids are taken as if
+    JSON escaped nothing in them.
+    """
+    topic = settings.topic("share-holders")
+    published = _all_published(settings, topic)
+    empty = Outgoing(topic, b"", b'{"Client":"","Positions":[""]}', [])
+    limits = {
+        place.partition: noted.largest
+        for place, noted in published.items()
+        if noted.largest is not None
+    }
+    found: list[LargeList] = []
+    for shard, largest in limits.items():
+        sql = (
+            "SELECT client, array_length(positions) AS count FROM share_holders"  # noqa: S608 - numbers
+            f" WHERE shard = {shard} AND array_length(positions) > 0"
+            " AND octet_length(array_to_string(positions, '\",\"')) + 2 * octet_length(client)"
+            f" > {largest - batch_bytes(empty)}"
+        )
+        listed = rows(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS))
+        found += [LargeList(row["client"], row["count"], largest) for row in listed]
+    return sorted(found, key=lambda one: (-one.positions, one.client))
+
+
 def noted_snapshots(settings: Settings) -> set[int]:
     """Return their numbers; ShardpostError if Kafka does not answer."""
     published = _all_published(settings, settings.topic("share-holders")).values()
@@ -267,4 +303,5 @@ def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
     place = TopicPartition(settings.topic("dead-letters"), 0)
     with closing(clients.consumer(settings, group)) as reader:
         offset = offsets.committed_offsets(settings, reader, [place]).get(place)
-    return [] if offset is None else [rejected_letters.committed_sent(offset)[1]]
+    known = offset and rejected_letters.committed_sent(offset)
+    return [known[1]] if known else []

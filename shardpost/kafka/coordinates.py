@@ -85,14 +85,14 @@ def ends_of(marks: Watermarks) -> dict[str, dict[int, int]]:
 class OpenTransaction(NamedTuple):
     """Where it begins, and the timestamp of its first record: nothing behind it can be read.
 
-    `since` is None if it has ended while that was asked for.
+    `since` is None if the record has none, or it has ended while that was asked for.
     """
 
     begins: Coordinates
     since: datetime | None
 
     def __str__(self) -> str:
-        since = f"{self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since else "just now"
+        since = f"{self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since else "an unknown time"
         return f"{self.begins}, since {since}"
 
     def as_json(self) -> dict[str, object]:

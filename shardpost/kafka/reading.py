@@ -27,7 +27,13 @@ from shardpost.kafka.coordinates import (
     unreached,
 )
 from shardpost.kafka.offsets import watermarks_of
-from shardpost.kafka.records import HEADERS_LEFT_OUT, HEADERS_UNREADABLE, Headers, Record
+from shardpost.kafka.records import (
+    HEADERS_LEFT_OUT,
+    HEADERS_UNREADABLE,
+    NO_TIMESTAMP,
+    Headers,
+    Record,
+)
 from shardpost.kafka.topic_metadata import TRANSIENT_ERRORS
 from shardpost.settings import Settings
 
@@ -272,4 +278,5 @@ def open_transaction_at(settings: Settings, begins: Coordinates) -> OpenTransact
     """
     partition, offset = begins.topic_partition, begins.offset
     first = next(read_to_end(settings, partition, start=offset, uncommitted=True), None)
-    return OpenTransaction(begins, None if first is None else instant_of(first.timestamp()[1]))
+    at = NO_TIMESTAMP if first is None else first.timestamp()[1]
+    return OpenTransaction(begins, None if at < 0 else instant_of(at))

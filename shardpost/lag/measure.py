@@ -4,12 +4,14 @@ Readers are the consumer groups, and ours that keep their offsets in tables: com
 table of letters. The offsets that a compaction commits to its group are for other tools.
 """
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from shardpost.dead_letters import letter_topics
+from shardpost.dead_letters.foreign_intake import GROUP as INTAKE
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
@@ -27,13 +29,29 @@ from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.partition_sizes import SizeLook, with_sizes
 from shardpost.lag.partitions import partitions_now, with_unread
 from shardpost.ownership import GROUP as OWNER
+from shardpost.run_requests.request_topics import GROUP as DISPATCH
 from shardpost.settings import Settings
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
-# Groups whose numbers are notes of ours, and not how far they have read (share_holders_topic.py,
-# rejected_letters.py).
-_NOTES = (PUBLISHED, f"{REJECTED}-", OWNER)
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_NOTES = re.compile(rf"{PUBLISHED}|{OWNER}|{REJECTED}-{_UUID}")
+
+
+def is_note(group: str) -> bool:
+    """Tell whether a group is one of ours whose numbers are notes, and not how far it has read.
+
+    Such as share_holders_topic.py and rejected_letters.py name; others may begin like them.
+    """
+    return _NOTES.fullmatch(group) is not None
+
+
+_OWN_GROUPS = frozenset({*OWN, PUBLISHED, OWNER, INTAKE, DISPATCH})
+
+
+def is_own(group: str) -> bool:
+    """Tell whether a group is Shardpost's own, and not of a consumer of somebody's."""
+    return group in _OWN_GROUPS or group.startswith(f"{REJECTED}-")
 
 
 def own_positions(
@@ -136,8 +154,8 @@ def _selected(group: Group, wanted: Selection) -> Group:
 
 def _of_group(group: Group, expiry: Mapping[TopicPartition, int]) -> Iterator[Position]:
     for partition, offset in sorted(group.committed.items()):
-        expires, is_note = expiry.get(partition), group.name.startswith(_NOTES)
-        yield Position(group.name, partition, offset, expires, is_note=is_note)
+        expires, is_ours = expiry.get(partition), is_note(group.name)
+        yield Position(group.name, partition, offset, expires, is_note=is_ours)
     for partition in sorted(group.assigned - group.committed.keys()):
         yield Position(group.name, partition, None)
 

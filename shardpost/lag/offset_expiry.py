@@ -39,7 +39,12 @@ def offset_expiry(
     `partitions` is how many `__consumer_offsets` has. What is not known becomes a problem.
     """
     empty = [group for group in groups if not group.has_members and group.committed]
-    if not empty or not partitions:
+    if not empty:
+        return {}
+    if not partitions:
+        problems.append(
+            f"when groups' offsets expire is not known: requires permission Read on {OFFSETS_TOPIC}"
+        )
         return {}
     try:
         retention_ms = _retention_ms(settings)

@@ -164,13 +164,14 @@ def _kept_of(
 ) -> list[Snapshot]:
     """Return those of what is read of a rebuild that are kept of a table.
 
-    Of a table with contacts nobody reads those that were in use, nor those in use as they were
-    before a client was erased.
+    Of a table with contacts nobody reads those in use as they were before a client was erased. It
+    is erased from a rebuild's own that are not in use, which come first.
     """
     if not table.contacts:
         return read
-    is_own = table.name in rebuild.tables
-    return [view for view in read[:1] if is_own or view.number >= (newest.erased_in or 0)]
+    beside = read[:1] if table.name in rebuild.tables else []
+    others = (view for view in read if view not in beside)
+    return [*beside, *(view for view in others if view.number >= (newest.erased_in or 0))]
 
 
 def _versions(table: Table, views: Collection[Snapshot]) -> frozenset[int]:

@@ -126,7 +126,7 @@ class SparkJob(SparkSubmitOperator):
         if local:
             self.env_vars["SPARK_LOCAL_IP"] = LOOPBACK_IP
         else:
-            self.py_files = str(packages_zip(settings.home / "packages"))
+            self.py_files = str(packages_zip(settings.folder("packages")))
         self._driver_memory = settings.driver_memory
 
     def _require_success(self, error: AirflowException, result: Path) -> None:
@@ -152,8 +152,7 @@ def _result_path(settings: Settings, context: Context) -> Path:
     """Return the path of the result of this attempt of this task."""
     task = context["ti"]
     parts = (task.dag_id, task.run_id, task.task_id, task.map_index, task.try_number)
-    path = settings.home / "results" / (".".join(map(str, parts)) + ".json")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = settings.folder("results") / (".".join(map(str, parts)) + ".json")
     path.unlink(missing_ok=True)
     return path
 

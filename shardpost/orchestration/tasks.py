@@ -11,7 +11,7 @@ A task may ask a person: Airflow's own operator, whose questions stand under Req
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.exceptions import HITLTimeoutError
@@ -24,11 +24,11 @@ from airflow.sdk.exceptions import (
     AirflowTaskTimeout,
 )
 
-from shardpost.alerts.channels import tell
-from shardpost.alerts.model.alert import NEEDS_A_PERSON, TASK_FAILED, Message
+from shardpost.alerts.model.alert import EVENT, NEEDS_A_PERSON, REPORTED, TASK_FAILED, Condition
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
 from shardpost.orchestration.task_log import close_all_groups, open_group
 from shardpost.settings import load
+from shardpost.topics.model.finding import Severity
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def say_that_it_is_tried_again(context: Context) -> None:
 
 
 def alert(context: Context) -> None:
-    """Log, as the last line, why a task failed; tell it through the alert channels.
+    """Log, as the last line, why a task failed; tell people, unless its last run failed, too.
 
     There with the run, the task and its shards.
     """
@@ -82,19 +82,39 @@ def alert(context: Context) -> None:
     where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
     why = _why(context)
     line = f"{where}, attempt {task.try_number}: {why}"
-    _tell(f"a task failed: {task.dag_id}", line, TASK_FAILED)
+    meaning = "what that run had to do is not done; the alert is over with the task's next success"
+    _report(TASK_FAILED, _task_subject(context), line, meaning, REPORTED)
     close_all_groups(log)
     log.error("failed: %s", why)
 
 
+def end_alert(context: Context) -> None:
+    """Tell people that a task has succeeded that failed before; never fails it."""
+    from shardpost.alerts.telling import resolve
+
+    try:
+        resolve(load(), (TASK_FAILED, _task_subject(context)), datetime.now(UTC))
+    except ShardpostError as error:
+        log.warning("whether an alert about this task is over could not be told: %s", error)
+
+
+def _task_subject(context: Context) -> str:
+    """Return what tells a task from others, in all its runs: of a mapped one, its index, too."""
+    task = context["ti"]
+    index = getattr(task, "map_index", None)
+    is_mapped = index is not None and index >= 0
+    return f"{task.dag_id} {task.task_id}{f' {index}' if is_mapped else ''}"
+
+
 def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
-    """Log, and tell as one line, what a run that is done leaves to a person."""
+    """Log, and tell people once, as one line, what a run leaves to a person."""
     task = context["ti"]
     for line in lines:
         log.warning(line)
     named = [*lines[:MOST_NAMED], *(["…"] if len(lines) > MOST_NAMED else [])]
     what = f"{task.dag_id} {task.run_id} needs attention: {'; '.join(named)}"
-    _tell(f"{task.dag_id} needs attention", what, NEEDS_A_PERSON)
+    meaning = "a person has to look at what this run left"
+    _report(NEEDS_A_PERSON, f"{task.dag_id} {task.run_id} {task.task_id}", what, meaning, EVENT)
 
 
 def _why(context: Context) -> str:
@@ -110,11 +130,12 @@ def _why(context: Context) -> str:
             return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _tell(title: str, line: str, page: str) -> None:
-    """Tell it through the alert channels, with a page of the runbook; alerts.log has one line."""
-    settings = load()
-    body = f"{line}\nwhat to do: {settings.runbook}{page}"
-    tell(settings, Message(f"Shardpost: {title}", body, in_log=line))
+def _report(rule: str, subject: str, line: str, meaning: str, source: str) -> None:
+    """Tell people through the alert channels; alerts.log has the line each time."""
+    from shardpost.alerts.telling import report
+
+    condition = Condition(rule, subject, Severity.RISK, line, meaning, source)
+    report(load(), condition, datetime.now(UTC))
 
 
 # Updated by compact_positions, read by weekly_email.
@@ -130,6 +151,7 @@ DEFAULTS: dict[str, Any] = {
     "execution_timeout": timedelta(hours=1),
     "on_retry_callback": say_that_it_is_tried_again,
     "on_failure_callback": alert,
+    "on_success_callback": end_alert,
 }
 
 

@@ -6,6 +6,7 @@ What is given as a source is made absolute and looked at before anything is star
 from pathlib import Path
 
 from shardpost.errors import UsageError
+from shardpost.position_import.list_files import files_of
 from shardpost.position_import.model.source import (
     JDBC,
     FileSource,
@@ -19,26 +20,26 @@ from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import JobSpec
 
-# Spark takes these in a path as a pattern, and leaves out files whose names begin so.
-_PATTERNS = "*?[]{}\\"
-_LEFT_OUT = ("_", ".")
+FILE = "file://"
 
 
 def find_source(
     text: str, format_: str | None = None, table: str | None = None, query: str | None = None
 ) -> Source:
     """Return the source that is meant; UsageError if it is none, or no file is there."""
-    if text.startswith(JDBC):
+    if text.lower().startswith(JDBC):
         return _with_driver(jdbc_source(text, table, query))
     if table or query:
         raise UsageError("--table and --query are for a JDBC URL")
     if not text.strip():
         raise UsageError("expected a file, a folder or a JDBC URL, found nothing")
-    if "://" in text and not text.startswith("file://"):
-        return FileSource(text, _format(text, [text], format_))
-    path = Path(text.removeprefix("file://")).expanduser().absolute()
-    _require_readable(path)
-    return FileSource(str(path), _format(str(path), _names(path), format_))
+    if "://" in text.removeprefix(FILE):
+        raise UsageError(
+            f"{text.partition(':')[0]}://…: expected a file or a folder of this machine, or a JDBC"
+            " URL: nothing else is tested; copy the list here"
+        )
+    path = Path(text.removeprefix(FILE)).expanduser().absolute()
+    return FileSource(str(path), _format(path, files_of(path), format_))
 
 
 def _with_driver(source: JdbcSource) -> JdbcSource:
@@ -52,29 +53,10 @@ def _with_driver(source: JdbcSource) -> JdbcSource:
     return source
 
 
-def _require_readable(path: Path) -> None:
-    if not path.exists():
-        raise UsageError(f"{path}: no such file or folder")
-    if wrong := set(_PATTERNS) & set(str(path)):
-        raise UsageError(f"{path}: Spark takes {min(wrong)!r} as a pattern: rename it")
-    if path.name.startswith(_LEFT_OUT):
-        raise UsageError(f"{path}: Spark leaves out names that begin with _ or a dot: rename it")
-
-
-def _names(path: Path) -> list[str]:
-    """Return the names of the files that Spark will read."""
-    if not path.is_dir():
-        return [path.name]
-    found = [one.name for one in sorted(path.iterdir()) if not one.name.startswith(_LEFT_OUT)]
-    if not found:
-        raise UsageError(f"{path}: expected files in this folder, found none")
-    return found
-
-
-def _format(where: str, names: list[str], given: str | None) -> Format:
+def _format(where: Path, files: list[Path], given: str | None) -> Format:
     if given:
         return Format(given)
-    found = {format_of(name) for name in names}
+    found = {format_of(path.name) for path in files}
     if len(found) == 1 and (only := found.pop()):
         return only
     raise UsageError(

@@ -111,29 +111,35 @@ _COMPARED_OTHERS = {
     "rejected": Compared(REJECTED_RECORDS, _PLACED, ()),
 }
 
-Others = dict[str, Differences | None]
+Others = dict[str, Differences | str]
 
 
 def compare_others(
     settings: Settings, old: Snapshot, new: Snapshot
 ) -> tuple[Others, list[dict[str, Any]]]:
-    """Return how two views differ in each of OTHERS, and some of it.
-
-    None of a table that one of them does not have, or that may not be read any more.
-    """
+    """Return how two views differ in each of OTHERS, or why one is not compared; and some of it."""
     differences_of: Others = {}
     samples: list[dict[str, Any]] = []
     for name, one in _COMPARED_OTHERS.items():
-        differences_of[name] = None
-        if _is_readable(one.table, old) and _is_readable(one.table, new):
+        if why := _why_not(one.table, old) or _why_not(one.table, new):
+            differences_of[name] = why
+        else:
             differences, some = _compared(settings, one, old, new)
             differences_of[name] = differences
             samples += [_sample(name, one, row) for row in some]
     return differences_of, samples
 
 
-def _is_readable(table: Table, view: Snapshot) -> bool:
-    return table.name in view.tables and (view.has_contacts or not table.contacts)
+def _why_not(table: Table, view: Snapshot) -> str | None:
+    """Return why a table of a view is not read; None if it may be."""
+    if table.name not in view.tables:
+        return f"snapshot {view.number} has no table {table.name}"
+    if table.contacts and not view.has_contacts:
+        return (
+            f"a client was erased in snapshot {view.erased_in}: contacts of before, as of snapshot"
+            f" {view.number}, are not read any more"
+        )
+    return None
 
 
 def _compared(

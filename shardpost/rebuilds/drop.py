@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from shardpost.decisions import Decision, Kind, decisions_topic
+from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
@@ -24,7 +24,7 @@ from shardpost.kafka.transactions import Transactions
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
-from shardpost.rebuilds.order import Order
+from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 
@@ -41,6 +41,15 @@ def record(
     headers = {"action": str(order.action).encode(), "snapshot": str(snapshot).encode()}
     decision = _decision(rebuild, Kind.SWAPPED, order.by, order.why)
     _record(settings, rebuild, decision, headers, again=again)
+
+
+def record_killed(settings: Settings, rebuild: Rebuild, last: Snapshot) -> None:
+    """Record the last swap of a rebuild, either way, if its run was killed before it could."""
+    if last.rebuilt_in is None or not rebuild.was_swapped(last):
+        return
+    action = Action.SWAP if rebuild.is_in_use(last) else Action.ROLLBACK
+    why = "committed by a run that was killed before it could record this"
+    record(settings, Order(action, SHARDPOST, why), rebuild, last.rebuilt_in, again=True)
 
 
 def _decision(rebuild: Rebuild, kind: Kind, by: str, why: str) -> Decision:
@@ -103,10 +112,13 @@ def give_up(
 ) -> tuple[Rebuild, list[str]]:
     """Drop a rebuild as `drop` does, and record by whom and why; return what `drop` returns.
 
-    A drop that is killed in between is recorded and not done; a repeated one is recorded once.
+    A drop that is killed in between is recorded and not done; a repeated one is recorded once. A
+    swap that was killed before it was on record is recorded first: nobody would do it later.
     """
 
     def decide(rebuild: Rebuild) -> None:
+        if rebuild.is_open:
+            record_killed(settings, rebuild, snapshots.current(settings))
         decision = _decision(rebuild, Kind.DISCARDED, by, why)
         _record(settings, rebuild, decision, {"action": b"drop"}, again=True)
 

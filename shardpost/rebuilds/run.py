@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardpost import ownership
-from shardpost.decisions import SHARDPOST
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
@@ -21,7 +20,7 @@ from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.locks import after_running
 from shardpost.logs import step
 from shardpost.rebuilds import store
-from shardpost.rebuilds.drop import record
+from shardpost.rebuilds.drop import record, record_killed
 from shardpost.rebuilds.model.rebuild import (
     HISTORIES,
     Rebuild,
@@ -206,7 +205,7 @@ def _swap(order: Order, settings: Settings, work: SparkWork) -> JobResult:
                 said = {**_result(settings, rebuild), "difference": difference.as_json()}
                 too_many = f"{difference.share:.2%} differ, more than {order.max_changed:.2%}"
                 return NEEDS_ATTENTION, said | {"refused": f"{too_many}: nothing was swapped"}
-        _record_former(order, settings, rebuild, last)
+        record_killed(settings, rebuild, last)
         step("publish what is left")
         # Rows of the tables beside may have any number up to that of `last`: none is news.
         publish_and_send(settings, last, mark=True)
@@ -227,17 +226,6 @@ def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -
     step("publish the difference")
     code, passed_on = publish_and_send(settings, last)
     return code, _result(settings, rebuild) | passed_on
-
-
-def _record_former(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> None:
-    """Record the swap before this one, if the run that did it was killed before it could."""
-    if rebuild.was_swapped(last):
-        assert last.rebuilt_in is not None  # noqa: S101 - it was swapped
-        other = Action.SWAP if order.action is Action.ROLLBACK else Action.ROLLBACK
-        former = Order(
-            other, SHARDPOST, "committed by a run that was killed before it could record this"
-        )
-        record(settings, former, rebuild, last.rebuilt_in, again=True)
 
 
 def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:

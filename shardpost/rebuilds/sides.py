@@ -4,6 +4,7 @@ Both are committed views, whose files never change: so it does not matter what c
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -186,7 +187,9 @@ def compared(settings: Settings, number: int | None = None) -> Difference:
         if former is None:
             raise unknown_former(rebuild)
         is_same = candidate.number == former.number
-        new = candidate if is_same else _in_use_at(settings, newest, former.number)
+        # Its tables with contacts are not read as they were before a client was erased.
+        as_swapped = replace(candidate, erased_in=newest.erased_in)
+        new = as_swapped if is_same else _in_use_at(settings, newest, former.number)
         return compare(settings, former, new)
     return compare(settings, _in_use_at(settings, newest, candidate.number), candidate)
 

@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, UsageError, single_line
+from shardpost.instants import parse_instant
 from shardpost.run_requests.model.commands import AirflowRun, Command
 from shardpost.settings import Settings
 
@@ -43,8 +43,10 @@ class AirflowApi:
     def trigger(self, dag: str, params: dict[str, Any]) -> str:
         """Start a run and return its id."""
         form = {"logical_date": None, "conf": params}
-        run_id: str = self._json("POST", f"{_dag_path(dag)}/dagRuns", form)["dag_run_id"]
-        return run_id
+        path = f"{_dag_path(dag)}/dagRuns"
+        with _understood("POST", path):
+            run_id: str = self._json("POST", path, form)["dag_run_id"]
+            return run_id
 
     def run(self, dag: str, run_id: str) -> AirflowRun | None:
         """Return a run; None if Airflow has none of that id."""
@@ -52,11 +54,12 @@ class AirflowApi:
         response = self._retried("GET", path)
         if response.status_code == NOT_FOUND:
             return None
-        run = _json_of("GET", path, response)
-        if run["state"] not in ENDED:
-            return AirflowRun(run["state"])
-        ended_at = run["end_date"] or run["start_date"] or run["run_after"]
-        return AirflowRun(run["state"], datetime.fromisoformat(ended_at))
+        with _understood("GET", path):
+            run = _json_of("GET", path, response)
+            if run["state"] not in ENDED:
+                return AirflowRun(run["state"])
+            ended_at = run["end_date"] or run["start_date"] or run["run_after"]
+            return AirflowRun(run["state"], parse_instant(ended_at))
 
     def start(self, dag: str, run_id: str, conf: dict[str, Any], note: str) -> str | None:
         """Start a run under that id, once however often this is called.
@@ -79,10 +82,11 @@ class AirflowApi:
         response = self._retried("GET", path)
         if response.status_code == NOT_FOUND:
             return f"Airflow has no DAG {dag}"
-        state = _json_of("GET", path, response)
-        if state["is_stale"]:
-            return f"DAG {dag} is stale in Airflow: no file defines it any more"
-        return f"DAG {dag} is paused in Airflow" if state["is_paused"] else None
+        with _understood("GET", path):
+            state = _json_of("GET", path, response)
+            if state["is_stale"]:
+                return f"DAG {dag} is stale in Airflow: no file defines it any more"
+            return f"DAG {dag} is paused in Airflow" if state["is_paused"] else None
 
     def wait(self, dag: str, run_id: str, seconds: float, say: Callable[[str], None]) -> None:
         """Wait for a run's success, reporting its tasks; AirflowRunError if it fails or is late."""
@@ -129,6 +133,10 @@ class AirflowApi:
     ) -> httpx.Response:
         try:
             return self._client.request(method, path, json=form)
+        except httpx.InvalidURL as error:  # of an id that is too long
+            raise ShardpostError(
+                f"Airflow: {method} {path[:MAX_REASON_CHARACTERS]}: {error}"
+            ) from None
         except httpx.HTTPError as error:
             raise _unreachable(str(self._client.base_url), error) from None
 
@@ -148,7 +156,8 @@ def log_in(
             raise ShardpostError(
                 f"Airflow at {address} rejects the login of user {user}: {response.status_code}"
             )
-        client.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
+        with _understood("POST", "/auth/token"):
+            client.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
         yield AirflowApi(client)
 
 
@@ -163,14 +172,27 @@ def _run_path(dag: str, run_id: str) -> str:
 def _json_of(method: str, path: str, response: httpx.Response) -> Any:
     if response.is_error:
         raise ShardpostError(f"Airflow: {method} {path}: {response.status_code} {response.text}")
-    return response.json()
+    with _understood(method, path):
+        return response.json()
+
+
+@contextmanager
+def _understood(method: str, path: str) -> Iterator[None]:
+    """Turn what is wrong with an answer into an error that says whose answer it was."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ShardpostError(
+            f"Airflow: {method} {path}: expected an answer of its REST API, found another one"
+            f" ({type(error).__name__}: {error}): see SHARDPOST_AIRFLOW_URL"
+        ) from None
 
 
 def _detail(response: httpx.Response) -> str:
     """Return the reason in an error response, on one line."""
     try:
         detail = response.json()["detail"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         detail = response.text
     text = " ".join(str(detail).split())
     return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[:MAX_REASON_CHARACTERS]}…"
@@ -215,7 +237,7 @@ class AirflowRuns:
         if it is unknown whether the run was started; to try again does not start it twice.
         """
         note = f"run request {command.key!r}, requested by {command.requested_by}"
-        short = note[:MAX_NOTE_CHARACTERS]
+        short = single_line(note, MAX_NOTE_CHARACTERS)
         with self._lock:
             if self.unreachable is None:
                 before()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 
+from shardpost.alerts.model.alert import EVENT, REQUESTS_LOST, Condition
 from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
@@ -34,6 +35,7 @@ from shardpost.run_requests.model.deduplication import (
 from shardpost.run_requests.model.requests import Refused, RequestRules
 from shardpost.run_requests.request_topics import GROUP, CommandWriter
 from shardpost.settings import Settings
+from shardpost.topics.model.finding import Severity
 
 log = logging.getLogger(__name__)
 
@@ -112,8 +114,18 @@ class PartitionDispatch:
                 f" {GROUP} for it"
             )
         if committed < low:
-            self._counts.lost.append(f"{self._requests.at(committed)} to {low - 1}")
+            self._report_lost(f"{self._requests.at(committed)} to {low - 1}")
         return max(low, committed)
+
+    def _report_lost(self, lost: str) -> None:
+        """Tell people, before an offset is committed behind what nobody will read."""
+        from shardpost.alerts import telling  # with the tables, which no other dispatch needs
+
+        self._counts.lost.append(lost)
+        text = f"Kafka deleted run requests before they were read: {lost}"
+        meaning = "what these asked for did not run, and who asked was told nothing"
+        loss = Condition(REQUESTS_LOST, lost, Severity.LOSS, text, meaning, EVENT)
+        telling.report(self._settings, loss, self._rules.now)
 
     def _decide(self, record: Record) -> Iterator[Outgoing]:
         """Decide on one request; yield the records to be written for it."""

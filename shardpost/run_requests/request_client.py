@@ -18,7 +18,7 @@ from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import produce
 from shardpost.run_requests import request_topics
-from shardpost.run_requests.model.commands import Command, CommandEntry, fold
+from shardpost.run_requests.model.commands import Command, CommandEntry, fold, parse_json
 from shardpost.run_requests.model.requests import RequestStatus, status_of
 from shardpost.run_requests.request_topics import GROUP
 from shardpost.settings import Settings
@@ -64,7 +64,8 @@ def _encoded(settings: Settings, key: str, value: dict[str, Any]) -> bytes:
     """Return the value in JSON; UsageError if it or the key cannot be sent."""
     try:
         raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:
+        parse_json(raw)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"request {key!r}: expected JSON, in UTF-8: {error}") from None
     if not key:
         raise UsageError("run key: expected at least one character")
@@ -113,7 +114,7 @@ def list_runs(settings: Settings, now: datetime) -> list[RunRow]:
     """
     oldest = now - timedelta(days=settings.request_days)
     conflicts = [
-        _conflict_row(decision, headers["request"])
+        conflict_row(decision, headers["request"])
         for decision, headers in decisions_topic.list_since(settings, oldest)
         if decision.kind is Kind.CONFLICT and "request" in headers
     ]
@@ -146,13 +147,22 @@ def _command_row(entry: CommandEntry, command: Command) -> RunRow:
     }
 
 
-def _conflict_row(decision: Decision, request: bytes) -> RunRow:
-    form = json.loads(request)  # only a request that can be decoded is a conflict
+def conflict_row(decision: Decision, request: bytes) -> RunRow:
+    """Return the row of a conflict; of a request that cannot be decoded it has the key alone."""
+    try:
+        form = parse_json(request)
+    except ValueError:  # it is not of a dispatch
+        form = None
+    named = form if isinstance(form, dict) else {}
+    dag, by = (
+        text if isinstance(text := named.get(name), str) else None
+        for name in ("Dag", "RequestedBy")
+    )
     return {
-        "key": decision.about.decode(),
-        "dag": form["Dag"],
+        "key": decision.about.decode(errors="replace"),
+        "dag": dag,
         "run_id": None,
         "state": str(decision.kind),
-        "requested_by": form.get("RequestedBy"),
+        "requested_by": by,
         "since": decision.when.isoformat(),
     }

@@ -51,6 +51,16 @@ def require_what_it_needs(value: object, field: ValidationInfo) -> object:
     return value
 
 
+def require_secret_of_token(url: str, field: ValidationInfo) -> str:
+    """Return the URL to unsubscribe; refuse one with {token} where there is no secret."""
+    if "{token}" in url and field.data.get("unsubscribe_secret", "") is None:
+        raise ValueError(
+            f"requires {_variable('unsubscribe_secret')}, by which {{token}} is made:"
+            " `openssl rand -hex 32` makes one"
+        )
+    return url
+
+
 def require_longer_cap(cap: float, field: ValidationInfo) -> float:
     """Return a longest delay; refuse one that is shorter than the first one."""
     first = field.data.get("retry_first_delay", 0)

@@ -4,6 +4,7 @@ What is wrong is said of all settings at once, each with its line where it is in
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -95,6 +96,7 @@ def _blank_lines(text: str) -> int:
 
 _FIELDS = frozenset(Settings.model_fields) - {"kafka"}
 _VARIABLES = sorted(PREFIX + field.upper() for field in _FIELDS)
+_LOGIN = re.compile(r"[^\s'\"/,]+:[^\s'\",]*@")  # of a URL: it is not shown
 _MESSAGE_BEGINS = "Value error, "
 # {type of Pydantic's error: what was expected}, where its own text speaks of Python.
 _EXPECTED = {
@@ -159,4 +161,4 @@ def _problem(error: ErrorDetails, file: DotEnv) -> str:
     is_shown = Settings.model_fields[field].repr and error["input"] is not None
     value = f"={error['input']!r}" if is_shown else ""
     message = _EXPECTED.get(error["type"]) or error["msg"].removeprefix(_MESSAGE_BEGINS)
-    return f"setting {name}{value}{file.where(name)}: {message}"
+    return _LOGIN.sub("****@", f"setting {name}{value}{file.where(name)}: {message}")

@@ -4,6 +4,9 @@ Each is read from the environment variable `SHARDPOST_<NAME>`; no other module r
 the environment. What each means, and its unit, is in `.env.example`.
 """
 
+import os
+from pathlib import Path
+from stat import S_ISVTX
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -44,6 +47,8 @@ from shardpost.settings.variables import PREFIX, client_variable
 from shardpost.shares import share
 from shardpost.topic_names import TopicName
 
+# What everybody may do who is neither the owner of a file nor of its group.
+OTHERS = 0o007
 # Whether a week that ended less than so many days ago was closed need not be looked for.
 LEAST_LEDGER_DAYS = 180
 
@@ -59,7 +64,8 @@ class Settings(BaseModel):
     tables: Located | None = None
 
     bootstrap_servers: Servers | None = None
-    kafka: dict[str, str] = {}  # settings of its clients, by librdkafka's names
+    # Settings of its clients, by librdkafka's names.
+    kafka: dict[str, str] = Field({}, repr=False)
     kafka_port: Port = 9092
     # Half of it is the timeout of transactions, of which brokers allow 15 minutes.
     kafka_timeout: Annotated[float, Field(gt=0, le=1800)] = 60
@@ -125,6 +131,9 @@ class Settings(BaseModel):
     smtp_block_timeout: Seconds = 180
     smtp_end_timeout: Seconds = 600
     mail_from: Annotated[str, AfterValidator(forms.sender)] = DEFAULT_SENDER
+    unsubscribe_secret: Annotated[str, AfterValidator(forms.unsubscribe_secrets)] | None = Field(
+        None, repr=False
+    )
     unsubscribe_url: Annotated[str, AfterValidator(forms.unsubscribe_url)] = (
         "https://shardpost.example/unsubscribe?client={client}"
     )
@@ -160,6 +169,7 @@ class Settings(BaseModel):
     watch_snapshot_age: Seconds = 3600
     watch_letter_age: Seconds = 3600
     watch_run_age: Seconds = 86_400
+    watch_email_hours: Annotated[float, Field(gt=0, le=10_000)] = 24
     watch_days: Days = 90
     metrics_token: str | None = Field(None, repr=False)
     runbook: str = "docs/runbook.md#"
@@ -173,8 +183,23 @@ class Settings(BaseModel):
 
     @property
     def tables_root(self) -> str:
-        """Path or URL that holds a folder for each Delta table."""
+        """Path that holds a folder for each Delta table."""
         return (self.tables or str(self.home / "tables")).rstrip("/")
+
+    def folder(self, *names: str) -> Path:
+        """Make a folder of the home, if it is not there, and return its path.
+
+        Nobody else gets into the home: it is made with mode 0700, and an own one that all can read
+        is closed to them. A mode without access for others, such as 0750, stays what it is.
+        """
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self.home.stat()
+        is_own = found.st_uid == os.geteuid() and not found.st_mode & S_ISVTX
+        if is_own and found.st_mode & OTHERS and self.home != self.home.parent:
+            self.home.chmod(0o700)
+        path = self.home.joinpath(*names)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
     @property
     def mail_server(self) -> str:
@@ -184,6 +209,7 @@ class Settings(BaseModel):
     _check_needs = field_validator("*")(combinations.require_what_it_needs)
     _check_topics = field_validator(*combinations.TOPIC_FIELDS)(combinations.require_own_topic)
     _check_ports = field_validator(*combinations.PORTS)(combinations.require_other_port)
+    _check_token = field_validator("unsubscribe_url")(combinations.require_secret_of_token)
     _check_retry_cap = field_validator("retry_cap")(combinations.require_longer_cap)
 
     @field_validator("retry_origins")

@@ -42,7 +42,7 @@ _OWN = frozenset(
     }
 )
 _ADDRESS = frozenset({"bootstrap.servers", "metadata.broker.list"})
-_SECRET = re.compile(r"password|secret|pem|jaas|token|oauthbearer\.config")
+_SECRET = re.compile(r"password|passphrase|secret|pem|jaas|token|oauthbearer\.config")
 _NAMED = re.compile(r'property:? "([\w.]+)"')
 _UNKNOWN = "No such configuration property"
 
@@ -99,6 +99,6 @@ def _name_in(error: str, given: Mapping[str, str]) -> str | None:
 
 def _problem(name: str, value: str, error: str) -> str:
     shown = "" if _SECRET.search(name) else f"={value!r}"
-    if error.startswith(_UNKNOWN):
-        error = f"Kafka's client (librdkafka) has no setting {name}"
+    if error.startswith(_UNKNOWN):  # it may be a secret's name, mistyped
+        shown, error = "", f"Kafka's client (librdkafka) has no setting {name}"
     return f"setting {client_variable(name)}{shown}: {error}"

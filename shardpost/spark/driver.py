@@ -117,7 +117,6 @@ def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> N
     except (PySparkException, Py4JError) as error:
         _fail(f"Spark failed: {first_line(error)}", COULD_NOT)
     if result:
-        result.parent.mkdir(parents=True, exist_ok=True)
         temporary = result.with_suffix(".tmp")
         temporary.write_text(json.dumps(document))
         temporary.replace(result)

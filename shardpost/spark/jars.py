@@ -28,7 +28,6 @@ def jars_of(purpose: str) -> list[Path]:
 
 def packages_zip(folder: Path) -> Path:
     """Write the package as `shardpost.zip` into the folder, atomically; return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "shardpost.zip"
     temporary = folder / f".shardpost.{os.getpid()}.zip"
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:

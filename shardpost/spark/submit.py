@@ -1,6 +1,7 @@
 """Submit a file of spark_jobs/ through spark-submit, the same way from a command as from a DAG."""
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip
 from shardpost.spark.job_process import job_folder, run_job, terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
+
+log = logging.getLogger(__name__)
 
 EXIT_CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
 
@@ -64,6 +67,7 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     document = BY_DEFAULT if request is None else document_of(request)
     if done := job.result_without_spark(settings, document):
         return done
+    log.info("%s: starting Spark, which takes a few seconds", job.name)
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / "result.json"
         code = run_job(
@@ -122,7 +126,7 @@ def submit_command(settings: Settings, conf: dict[str, str]) -> list[str]:
     if is_local(settings.spark_master):
         conf = conf | LOOPBACK_CONF
     else:
-        packages = ["--py-files", str(packages_zip(settings.home / "packages"))]
+        packages = ["--py-files", str(packages_zip(settings.folder("packages")))]
     return [
         str(Path(sys.executable).parent / "spark-submit"),
         *("--master", settings.spark_master, "--driver-memory", settings.driver_memory),

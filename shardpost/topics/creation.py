@@ -147,7 +147,7 @@ def _carried_out(settings: Settings, plans: Sequence[TopicPlan]) -> list[Applied
 
 def plan_topics(settings: Settings) -> list[TopicPlan]:
     """Return what there is to do for each declared topic; ShardpostError for another cluster."""
-    file = read_topics_file(settings.topics_file)
+    file = read_topics_file(settings)
     expected = expected_topics(settings, file)
     names = {one.name for one in expected} | {
         name for one in expected for name in one.partitions_as

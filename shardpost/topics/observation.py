@@ -136,9 +136,14 @@ def _behind(settings: Settings, cluster: Cluster) -> tuple[tuple[Behind, ...], l
     readable = {one: end.offset for one, end in stable.found.items()}
     suspects = [one for one, at in readable.items() if at < ends[one]]
     suspects = _still_open(settings, suspects, readable)
+    since = {one: _since(settings, one, readable[one]) for one in suspects}
+    # Whose age cannot be read may have ended meanwhile.
+    ageless = [one for one, at in since.items() if at is None]
+    still = {*_still_open(settings, ageless, readable)} if ageless else set()
     behind = tuple(
-        Behind(*one, readable[one], ends[one], _since(settings, one, readable[one]))
-        for one in suspects
+        Behind(*one, readable[one], ends[one], at)
+        for one, at in since.items()
+        if at is not None or one in still
     )
     unknown = {one.topic: why for one, why in {**high.failed, **stable.failed}.items()}
     return behind, [Unknown(topic, "offsets", why) for topic, why in unknown.items()]

@@ -96,6 +96,7 @@ def require_stores(settings: Settings, *names: TopicName) -> None:
     ShardpostError says what was found, and the way out. What is there now is written down.
     """
     for store, before in inspect_stores(settings, *names):
+        settings.folder("stores")
         _remember(store, before, _path(settings, store.name))
 
 
@@ -158,7 +159,6 @@ def _write(path: Path, known: KnownStore) -> None:
     text = json.dumps(asdict(known))
     if path.exists() and path.read_text() == text:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_text(text)
     temporary.replace(path)

@@ -5,9 +5,10 @@ tags mean nothing, and each error has its line.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import yaml
 from pydantic import (
@@ -38,45 +39,43 @@ from shardpost.topics.model.plan import AT_LEAST, POLICY, TIMESTAMPS, policies
 Place = tuple[int | str, ...]
 
 
+class Problem(NamedTuple):
+    """What is wrong in a file, and in which line; problems are in the order of their lines."""
+
+    line: int
+    text: str
+
+
 class Yaml(NamedTuple):
-    """Maps, lists and texts; and the line of each place."""
+    """Maps, lists and texts; the line of each place; and what is wrong, without which they are."""
 
     values: Any
     lines: dict[Place, int]
+    problems: list[Problem]
 
 
 def read_yaml(path: Path, advice: str) -> Yaml:
-    """Return what a file has, an empty one a map; UsageError says what is wrong with it, and where.
+    """Return what a file has, an empty one a map; UsageError for what is no YAML, with its line.
 
     `advice` is what to do if it cannot be read.
     """
-    found = Yaml({}, {})
+    found = Yaml({}, {}, [])
     try:
         root = yaml.compose(_text(path, advice), Loader=yaml.BaseLoader)
         if root is None:
             return found
-        return found._replace(values=_plain(root, (), found.lines, set()))
+        return found._replace(values=_plain(root, (), found, set()))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}" if mark else ""
         raise UsageError(f"{path}{where}: expected YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: expected YAML: {' '.join(str(error).split())}") from None
-    except _WrongYamlError as error:
-        raise UsageError(f"{path}, line {error.line}: {error}") from None
 
 
 def dotted(place: Place) -> str:
     """Return a place as people name it."""
     return ".".join(map(str, place)) or "the file"
-
-
-class _WrongYamlError(Exception):
-    """YAML of a kind that is not taken."""
-
-    def __init__(self, line: int, problem: str) -> None:
-        super().__init__(problem)
-        self.line = line
 
 
 def _text(path: Path, advice: str) -> str:
@@ -90,26 +89,30 @@ def _text(path: Path, advice: str) -> str:
         raise UsageError(f"{path}: cannot be read: {error.strerror}: {advice}") from None
 
 
-def _plain(node: yaml.Node, place: Place, lines: dict[Place, int], seen: set[int]) -> Any:
-    """Return the node's values; notes the line of each, and refuses what would be misread."""
+def _plain(node: yaml.Node, place: Place, into: Yaml, seen: set[int]) -> Any:
+    """Return the node's values; notes the line of each, and as a problem what would be misread."""
     line = node.start_mark.line + 1
-    lines[place] = line
+    into.lines[place] = line
     if id(node) in seen:
-        raise _WrongYamlError(line, f"{dotted(place)}: expected no alias (`*`)")
+        into.problems.append(Problem(line, f"{dotted(place)}: expected no alias (`*`)"))
+        return {}
     seen.add(id(node))
     if isinstance(node, yaml.ScalarNode):
         return node.value
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(one, (*place, n), lines, seen) for n, one in enumerate(node.value)]
+        return [_plain(one, (*place, n), into, seen) for n, one in enumerate(node.value)]
     found: dict[str, Any] = {}
     for key, value in node.value:
         at = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            raise _WrongYamlError(at, f"{dotted(place)}: expected a name, found a list or a map")
-        if key.value in found:
-            raise _WrongYamlError(at, f"{dotted((*place, key.value))}: expected once, found twice")
-        found[key.value] = _plain(value, (*place, key.value), lines, seen)
-        lines[*place, key.value] = at
+            wrong = f"{dotted(place)}: expected a name, found a list or a map"
+        elif key.value in found:
+            wrong = f"{dotted((*place, key.value))}: expected once, found twice"
+        else:
+            found[key.value] = _plain(value, (*place, key.value), into, seen)
+            into.lines[*place, key.value] = at
+            continue
+        into.problems.append(Problem(at, wrong))
     return found
 
 
@@ -141,14 +144,24 @@ def _true_or_false(text: object) -> object:
 
 def _known_values(config: dict[str, str]) -> dict[str, str]:
     """Check the values of those settings that are compared by more than their text."""
-    for name, value in config.items():
-        if name in AT_LEAST and not _WHOLE.fullmatch(value):
-            raise ValueError(f"expected a whole number for {name}, found {value!r}")
-        known = _VALUES.get(name, ())
-        for one in value.split(",") if known else ():
-            if one.strip() not in known:
-                raise ValueError(f"expected {' or '.join(known)} for {name}, found {one!r}")
+    if wrong := [problem for item in config.items() for problem in _wrong_values(*item)]:
+        raise ValueError("; ".join(wrong))
     return config
+
+
+def _wrong_values(name: str, value: str) -> Iterator[str]:
+    if name in AT_LEAST and not _WHOLE.fullmatch(value):
+        yield f"expected a whole number for {name}, found {value!r}"
+    known = _VALUES.get(name, ())
+    for one in value.split(",") if known else ():
+        if one.strip() not in known:
+            yield f"expected {' or '.join(known)} for {name}, found {one!r}{_meant(one, known)}"
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """Return which of the known words may have been meant, as an addition to what was found."""
+    nearest = get_close_matches(word, known, n=1)
+    return f": did you mean {nearest[0]}?" if nearest else ""
 
 
 def _value(text: str) -> str:
@@ -196,31 +209,39 @@ class TopicsFile(BaseModel):
 NOTHING_DECLARED = TopicsFile()
 
 
-def read_topics_file(path: Path | None) -> TopicsFile:
+def read_topics_file(settings: Settings) -> TopicsFile:
     """Return what the file declares; UsageError says all that is wrong with it, and where."""
+    path = settings.topics_file
     if path is None:
         return NOTHING_DECLARED
     found = read_yaml(path, "correct SHARDPOST_TOPICS_FILE")
+    problems, file = list(found.problems), NOTHING_DECLARED
     try:
-        return TopicsFile.model_validate(found.values)
+        file = TopicsFile.model_validate(found.values)
     except ValidationError as error:
-        raise UsageError("; ".join(_problems(path, error, found.lines))) from None
+        problems += [_problem(one, found.lines) for one in error.errors()]
+    problems += _contradictions(settings, found)
+    if problems:
+        ordered = sorted(dict.fromkeys(problems), key=lambda one: one.line)
+        raise UsageError("; ".join(f"{path}, line {line}: {text}" for line, text in ordered))
+    return file
 
 
-def _problems(path: Path, error: ValidationError, lines: dict[Place, int]) -> Iterator[str]:
-    for one in error.errors():
-        place = tuple(part for part in one["loc"] if part != "[key]")
-        line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), 1)
-        yield f"{path}, line {line}: {dotted(place)}: {_expected(one)}"
+def _problem(error: ErrorDetails, lines: dict[Place, int]) -> Problem:
+    place = tuple(part for part in error["loc"] if part != "[key]")
+    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), 1)
+    return Problem(line, f"{dotted(place)}: {_expected(error, place)}")
 
 
-def _expected(error: ErrorDetails) -> str:
+def _expected(error: ErrorDetails, place: Place) -> str:
     found = "" if isinstance(error["input"], dict) else f", found {error['input']!r}"
     match error["type"]:
         case "extra_forbidden":
-            return "expected no such name here"
+            model = {"topics": Overrides, "own_topics": OwnTopic}.get(str(place[0]), TopicsFile)
+            return f"expected no such name here{_meant(str(place[-1]), model.model_fields)}"
         case "literal_error":
-            return f"expected one of {error['ctx']['expected']}{found}"
+            meant = _meant(str(error["input"]), get_args(TopicName))
+            return f"expected one of {error['ctx']['expected']}{found}{meant}"
         case "dict_type" | "model_type":
             return f"expected a map of names{found}"
         case "string_type":
@@ -229,22 +250,46 @@ def _expected(error: ErrorDetails) -> str:
             return error["msg"].removeprefix("Value error, ") + found
 
 
-def expected_topics(settings: Settings, file: TopicsFile) -> list[Expected]:
-    """Return the product's topics and those of the user's own; UsageError if they contradict."""
-    ours = [_of_product(settings, file, spec) for spec in DECLARED]
-    names = {one.name: one.product for one in ours}
-    for name in file.own_topics:
-        if name in names:
-            raise UsageError(
-                f"{settings.topics_file}: own_topics.{name}: expected a topic of your own, found"
-                f" that of `topics.{names[name]}`: declare it there"
+def _contradictions(settings: Settings, found: Yaml) -> Iterator[Problem]:
+    """Yield where the file contradicts what Shardpost needs of its own topics.
+
+    Another cleanup.policy than the one that a topic is used by; a topic of the user's own that is
+    one of Shardpost's.
+    """
+    ours = {settings.topic(spec.name): spec.name for spec in DECLARED}
+    for name in sorted(_map(found.values, "own_topics").keys() & ours.keys()):
+        place = ("own_topics", name)
+        yield Problem(
+            found.lines[place],
+            f"{dotted(place)}: expected a topic of your own, found that of"
+            f" `topics.{ours[name]}`: declare it there",
+        )
+    for spec in DECLARED:
+        config = ("topics", spec.name, "config")
+        wanted, given = spec.config[POLICY], _map(found.values, *config).get(POLICY)
+        if isinstance(given, str) and policies(given) != policies(wanted):
+            yield Problem(
+                found.lines[*config, POLICY],
+                f"{dotted((*config, POLICY))}: expected {wanted}, as Kafka would remove"
+                f" records that are needed, found {given!r}",
             )
+
+
+def _map(values: Any, *place: str) -> dict[str, Any]:
+    """Return the map at a place, an empty one where there is none."""
+    for part in place:
+        values = values.get(part) if isinstance(values, dict) else None
+    return values if isinstance(values, dict) else {}
+
+
+def expected_topics(settings: Settings, file: TopicsFile) -> list[Expected]:
+    """Return the product's topics and those of the user's own."""
+    ours = [_of_product(settings, file, spec) for spec in DECLARED]
     return [*ours, *(_own(settings, file, name) for name in file.own_topics)]
 
 
 def _of_product(settings: Settings, file: TopicsFile, spec: TopicSpec) -> Expected:
     given = file.topics.get(spec.name, Overrides())
-    _require_policy(settings, spec, given)
     replicas = _replicas(settings, file, given)
     return Expected(
         settings.topic(spec.name),
@@ -275,13 +320,3 @@ def _partitions_as(settings: Settings, spec: TopicSpec) -> frozenset[str]:
         return frozenset(inputs | settings.retry_rules.of_origin.keys())
     other = PARTITIONS_AS.get(spec.name)
     return frozenset({settings.topic(other)} if other else ())
-
-
-def _require_policy(settings: Settings, spec: TopicSpec, given: Overrides) -> None:
-    """Refuse another policy than the one that a topic is used by."""
-    wanted, found = spec.config[POLICY], given.config.get(POLICY, spec.config[POLICY])
-    if policies(found) != policies(wanted):
-        raise UsageError(
-            f"{settings.topics_file}: topics.{spec.name}.config.{POLICY}: expected {wanted}, as"
-            f" Kafka would remove records that are needed, found {found!r}"
-        )

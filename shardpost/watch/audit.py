@@ -35,7 +35,7 @@ def _view(
     settings: Settings, now: datetime, look: Callable[[Settings, Sequence[Expected]], Cluster]
 ) -> View:
     """Return the cluster as `look` sees it, beside what is declared."""
-    file = read_topics_file(settings.topics_file)
+    file = read_topics_file(settings)
     expected = expected_topics(settings, file)
     cluster = look(settings, expected)
     require_cluster(settings, file, cluster)

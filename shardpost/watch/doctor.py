@@ -21,10 +21,12 @@ Check = Callable[[Settings, datetime], Iterable[DoctorFinding]]
 # In the order of the report.
 CHECKS: dict[str, Check] = {
     "disk": machine_checks.check_disks,
+    "access": machine_checks.check_access,
     "ports": stack_checks.check_ports,
     "locks": machine_checks.check_locks,
     "kafka": kafka_checks.check_kafka,
     "clock": machine_checks.check_clock,
+    "alerts": table_checks.check_alerts,
     "snapshot": table_checks.check_snapshot,
     "rebuild": table_checks.check_rebuild,
     "mail server": stack_checks.check_mail_server,

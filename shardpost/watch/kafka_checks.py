@@ -4,10 +4,13 @@ Stores are topics that nothing can replace (docs/stores.md). Inputs: what the ne
 read, or why it would refuse.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
-from shardpost import ownership
+from shardpost import ownership, tables
+from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.kafka.broker_version import broker_version
@@ -70,7 +73,21 @@ def _check_store(settings: Settings, name: TopicName, week: IsoWeek) -> DoctorFi
     return ok(check_name, "compacted, no known losses")
 
 
-DEPENDENT = ("kafka version", "topics", "stores", "inputs")
+def check_letters(settings: Settings, now: datetime) -> DoctorFinding:
+    """Count the dead letters that are waiting for a retry, and those parked for a person."""
+    try:
+        letters = tables.letters(settings, closed_since=now)
+        states = Counter(step.state for step in letters if step.is_in_topic)
+    except ShardpostError as problem:
+        return unknown("letters", f"not counted: {problem}")
+    waiting, parked = states[LetterState.WAITING], states[LetterState.PARKED]
+    found = f"{waiting} waiting for a retry, {parked} parked"
+    if parked:
+        return warning("letters", found, "none parked", "shardpost letters list --state parked")
+    return ok("letters", found)
+
+
+DEPENDENT = ("kafka version", "topics", "stores", "letters", "inputs")
 
 
 def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
@@ -84,6 +101,7 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     yield from check_owner(settings)
     yield from audit.check_topics(settings, now)
     yield from check_stores(settings, cluster_metadata(settings).topics, now)
+    yield check_letters(settings, now)
     yield check_inputs(settings, now)
 
 
@@ -98,7 +116,8 @@ def check_owner(settings: Settings) -> Iterator[DoctorFinding]:
 
 
 def _kafka_unreachable(settings: Settings) -> DoctorFinding:
-    cure = "shardpost up"
+    is_free = port_is_free(settings.kafka_port)
+    cure = "shardpost up" if is_free else "that of `port of kafka`"
     if settings.bootstrap_servers:
         cure = "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
     found = f"no answer from {settings.bootstrap} within {settings.kafka_timeout:g} s"

@@ -7,6 +7,7 @@ one that is behind while nothing is written. A lock of a dead process is free.
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from shardpost.kafka.offsets import newest_time
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import holder_in, holders
 from shardpost.settings import Settings
+from shardpost.settings.values import OTHERS
 from shardpost.spark.jars import jars_of
 from shardpost.watch.model.conditions import GIB, LEAST_FREE
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
@@ -105,13 +107,26 @@ def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
     """
     home = _existing_folder(settings.home)
     yield check_folder("home", settings.home, shutil.disk_usage(home).free)
-    root = settings.tables_root
-    if "://" in root:
-        yield unknown("tables", f"{root}: the space of an object store is not known")
-        return
-    tables = Path(root)
+    tables = Path(settings.tables_root)
     if settings.tables is not None:
         yield check_folder("tables", tables, shutil.disk_usage(_existing_folder(tables)).free)
+
+
+def check_access(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Check that other users of this machine get at nothing that has names, addresses or secrets.
+
+    A group may: whoever lets one in does so on purpose.
+    """
+    places = [settings.home, CHECKOUT / ".env"]
+    if not Path(settings.tables_root).is_relative_to(settings.home):
+        places.append(Path(settings.tables_root))
+    modes = {place: place.stat().st_mode for place in places if place.exists()}
+    if opened := [place for place, mode in modes.items() if mode & OTHERS]:
+        found = ", ".join(f"{stat.filemode(modes[place])} {place}" for place in opened)
+        cure = f"chmod o-rwx {' '.join(map(str, opened))}"
+        yield warning("access", found, "nothing for other users of this machine", cure)
+    else:
+        yield ok("access", f"other users of this machine cannot read {settings.home}")
 
 
 def check_folder(name: str, folder: Path, free: int) -> DoctorFinding:
@@ -202,4 +217,4 @@ def check_lock(path: Path, pid: int, now: datetime) -> DoctorFinding:
     if since and now - since > HELD_FOR_LONG:
         cure = f"see what it does (ps -p {pid} -o args), and if it is stuck: kill {pid}"
         return warning(name, found, f"at most {duration_text(HELD_FOR_LONG)}", cure)
-    return ok(name, found)
+    return ok(name, found) if since else unknown(name, f"{found}, it is not known since when")

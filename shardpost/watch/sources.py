@@ -1,7 +1,7 @@
 """What the watch looks at, and what it finds there; nothing is changed.
 
-Kafka as the audit finds it; how far readers are behind; the newest snapshot; dead letters; the
-weekly e-mail of the weeks that were frozen last; run commands; tables and their disk.
+Kafka as the audit finds it; how far readers are behind; the newest snapshot, and lists too large to
+be published; dead letters; the weekly e-mail; run commands; tables and their disk.
 """
 
 import shutil
@@ -18,6 +18,7 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
 from shardpost.holders import plausibility
+from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.lag.measure import measure
@@ -32,8 +33,9 @@ from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Found
 from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.limits import too_many, totals
+from shardpost.weekly_email.limits import too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 
@@ -189,39 +191,114 @@ def _parked_letters(found: Found, parked: list[Step]) -> None:
         found.conditions.append(conditions.LETTERS_PARKED.broken(origin, text))
 
 
-WEEKS_LOOKED_AT = 2
 MOST_NAMED = 5
 
 
-def look_at_emails(settings: Settings, _now: datetime) -> Found:
-    """Measure the weeks that were frozen last and have their audience."""
+def look_at_share_holders(settings: Settings, _now: datetime) -> Found:
+    """Look for lists that are too large to be published."""
     found = Found()
-    frozen = FrozenWeeks(settings).with_audience()
-    if not frozen:
-        return found
-    topic = settings.topic("weekly-emails")
-    partitions = partition_counts(settings, [topic])[topic]
-    for week in frozen[:WEEKS_LOOKED_AT]:
-        _look_at_week(found, settings, week, partitions)
+    newest = snapshots.newest(settings)
+    lists = [] if newest is None else too_large_lists(settings, newest)
+    if lists:
+        named = _named([f"{one.client} ({one.positions} positions)" for one in lists])
+        text = (
+            f"{len(lists)} clients have lists that are too large for a record of {lists[0].largest}"
+            f" bytes (max.message.bytes): {named}"
+        )
+        topic = settings.topic("share-holders")
+        found.conditions.append(conditions.LISTS_TOO_LARGE.broken(topic, text))
     return found
 
 
-def _look_at_week(found: Found, settings: Settings, frozen: FrozenWeek, partitions: int) -> None:
-    week = IsoWeek.parse(frozen.week)
+def _named(names: list[str]) -> str:
+    return ", ".join([*names[:MOST_NAMED], *(["…"] if len(names) > MOST_NAMED else [])])
+
+
+WEEKS_LOOKED_AT = 2
+# A week that was not mailed is told for so many weeks: after that nobody would mail it.
+MISSING_FOR = 4
+
+
+def look_at_emails(settings: Settings, now: datetime) -> Found:
+    """Measure the weeks that were frozen last and have their audience.
+
+    And look at older ones that were in need of a person at the last look, and at weeks that ended
+    and were not frozen, once any was.
+    """
+    found = Found()
+    frozen = FrozenWeeks(settings).list_all()
+    if not frozen:
+        return found
+    _missing_weeks(found, settings, frozen, now)
+    with_audience = [week for week in frozen if week.audience_erased_at is None]
+    topic = settings.topic("weekly-emails")
+    partitions = partition_counts(settings, [topic])[topic]
+    firing = {one.condition.subject for one in history.list_firing(settings)}
+    for number, week in enumerate(with_audience):
+        if number < WEEKS_LOOKED_AT or week.week in firing:
+            status = WeekStatus(settings, IsoWeek.parse(week.week), week, partitions)
+            of_week = _look_at_week(settings, week, status, now)
+            if number >= WEEKS_LOOKED_AT:
+                of_week.measures = []
+            found.add(of_week)
+    return found
+
+
+def _missing_weeks(
+    found: Found, settings: Settings, frozen: list[FrozenWeek], now: datetime
+) -> None:
+    known = {IsoWeek.parse(one.week) for one in frozen}
+    hours = settings.watch_email_hours
+    week = IsoWeek.last_ended(now - timedelta(hours=hours))
+    for _ in range(MISSING_FOR):
+        if week > min(known) and week not in known:
+            text = (
+                f"the week ended {week.end:%Y-%m-%d} 00:00 UTC, and its audience is not frozen:"
+                f" expected within {hours:g} h (SHARDPOST_WATCH_EMAIL_HOURS);"
+                f" `shardpost email --week {week}` mails it"
+            )
+            found.conditions.append(conditions.EMAILS_MISSING.broken(str(week), text))
+        week = week.previous
+
+
+def _look_at_week(
+    settings: Settings, frozen: FrozenWeek, status: WeekStatus, now: datetime
+) -> Found:
+    found, week = Found(), status.week
     # Asked first: who is `sending` then is not unknown.
     is_sent = LedgerGuard(settings, week).is_being_sent()
-    document = status_document(week, WeekStatus(settings, week, frozen, partitions).by_shard())
-    for state, clients in totals(document["shards"]).items():
+    document = status_document(week, status.by_shard())
+    counts = totals(document["shards"])
+    for state, clients in counts.items():
         found.measure("emails", clients, week=str(week), state=state)
     if is_sent:
         found.unmeasured.add("emails")
-        return
+        return found
     if unknown := document["unknown"]:
-        named = ", ".join([*unknown[:MOST_NAMED], *(["…"] if len(unknown) > MOST_NAMED else [])])
-        text = f"it is not known whether {len(unknown)} clients got the e-mail: {named}"
+        text = f"it is not known whether {len(unknown)} clients got the e-mail: {_named(unknown)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), text))
+    _look_at_late(found, settings, frozen)
     for reason in too_many(settings, week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason))
+    hours = settings.watch_email_hours
+    if counts["open"] and now - frozen.frozen_at > timedelta(hours=hours):
+        text = (
+            f"{counts['open']} of {sum(counts.values())} clients are open since"
+            f" {frozen.frozen_at:%Y-%m-%d %H:%M} UTC, and no run is sending: expected none after"
+            f" {hours:g} h (SHARDPOST_WATCH_EMAIL_HOURS); `shardpost email --week {week}` goes on"
+        )
+        found.conditions.append(conditions.EMAILS_OPEN.broken(str(week), text))
+    return found
+
+
+def _look_at_late(found: Found, settings: Settings, frozen: FrozenWeek) -> None:
+    """Measure whom records concern that came after the freeze, where that is known."""
+    late = find_late(settings, frozen)
+    if late is None:
+        return
+    found.measure("emails_late", late.count, week=frozen.week)
+    if reason := why_too_late(settings, frozen, late):
+        found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason))
 
 
 def look_at_runs(settings: Settings, now: datetime) -> Found:
@@ -250,12 +327,12 @@ def _run_text(entry: CommandEntry, settings: Settings) -> str:
 
 
 def look_at_sizes(settings: Settings, _now: datetime) -> Found:
-    """Measure the tables, and the disk unless they are in an object store."""
+    """Measure the tables, and their disk."""
     found = Found()
     for size in table_sizes(settings):
         found.measure("table_rows", size.rows, table=size.table)
         found.measure("table_files", size.files, table=size.table)
         found.measure("table_bytes", size.bytes + size.log_bytes, table=size.table)
-    if "://" not in settings.tables_root and Path(settings.tables_root).exists():
+    if Path(settings.tables_root).exists():
         found.measure("disk_free_bytes", shutil.disk_usage(settings.tables_root).free)
     return found

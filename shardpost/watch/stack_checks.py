@@ -13,14 +13,17 @@ from shardpost.errors import ShardpostError
 from shardpost.run_requests.airflow_api import AirflowApi, log_in
 from shardpost.settings import Settings
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
-from shardpost.weekly_email.smtp_server import connect, error_text, sender_of
+from shardpost.weekly_email.smtp_server import can_be_forged, connect, error_text, sender_of
 from shardpost.wording import duration_text
 
 RESTART = "shardpost down && shardpost up"
 
 
 def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check the port of each part that Shardpost runs itself."""
+    """Check the port of each part that Shardpost runs itself.
+
+    Whether Airflow is healthy is said by `check_airflow`, once and with one cure.
+    """
     for part in stack.parts(settings):
         name = f"port of {part.name}"
         if daemons.port_is_free(part.port):
@@ -31,7 +34,7 @@ def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
             found = f"{part.port} is in use by {daemons.port_owner(part.port)}"
             cure = f"stop that process, or set {part.setting} to a free port"
             yield error(name, found, "free, or held by the stack of this SHARDPOST_HOME", cure)
-        elif state["state"] == stack.UP:
+        elif state["state"] == stack.UP or part.name == stack.AIRFLOW:
             yield ok(name, f"{part.port} is held by {part.title} of this SHARDPOST_HOME")
         else:
             found = state.get("detail", state["state"])
@@ -44,7 +47,20 @@ def check_mail_server(settings: Settings, _now: datetime) -> Iterator[DoctorFind
         yield ok("mail settings", f"from {sender_of(settings).address}")
     except ShardpostError as problem:
         yield refused("mail settings", problem)
+    yield from check_unsubscribe_link(settings)
     yield _greeting(settings)
+
+
+def check_unsubscribe_link(settings: Settings) -> Iterator[DoctorFinding]:
+    """Warn of a link to unsubscribe that anybody can make."""
+    if can_be_forged(settings):
+        yield warning(
+            "unsubscribe link",
+            "SHARDPOST_UNSUBSCRIBE_URL names the client, and has no {token}: whoever knows or"
+            " guesses the id of a client unsubscribes it",
+            "a link with {token}, which nobody can make for another client",
+            "set SHARDPOST_UNSUBSCRIBE_SECRET, and put {token} into the URL: docs/weekly-email.md",
+        )
 
 
 def _greeting(settings: Settings) -> DoctorFinding:
@@ -53,7 +69,10 @@ def _greeting(settings: Settings) -> DoctorFinding:
         # Without the login: passwords that are tried again and again lock accounts.
         smtp = connect(settings.model_copy(update={"smtp_user": None}))
     except (OSError, smtplib.SMTPException) as problem:
-        cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS" if settings.smtp_host else "shardpost up"
+        cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS"
+        if settings.smtp_host is None:
+            is_free = daemons.port_is_free(settings.smtp_port)
+            cure = "shardpost up" if is_free else "that of `port of smtp`"
         found = f"no greeting from {address}: {error_text(problem)}"
         return error("mail server", found, f"a greeting (TLS: {settings.smtp_tls})", cure)
     with suppress(OSError, smtplib.SMTPException):
@@ -77,7 +96,9 @@ def check_airflow(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
         yield warning("airflow", "down: no scheduled runs", "up", "shardpost up")
         return
     if state["state"] != stack.UP:
-        yield error("airflow", state["state"], "up", "shardpost up")
+        # `up` starts processes that are not running, and leaves alone those that are.
+        cure = "shardpost up" if state["state"].startswith("broken") else RESTART
+        yield error("airflow", state["state"], "up", cure)
         return
     yield ok("airflow", f"up at {state['address']}")
     with log_in(state["address"], state["user"], state["password"], API_SECONDS) as api:

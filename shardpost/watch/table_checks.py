@@ -1,9 +1,10 @@
 """The doctor's checks of the tables: whether the newest snapshot is fresh and readable; rebuilds.
 
-A rebuild is never an alarm: its tables may wait for a person.
+And what is firing, and the channels that tell it. A rebuild is never an alarm: its tables may wait
+for a person.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,9 @@ from urllib.parse import unquote, urlsplit
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from shardpost.alerts import history
+from shardpost.alerts.channels import LOG, REFUSED_URL, channels
+from shardpost.alerts.model.alert import EVENT, Firing
 from shardpost.delta import snapshots
 from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
@@ -27,6 +31,35 @@ from shardpost.wording import duration_text
 # `clients` and `exchanges` keep a tombstone for a day: of what is gone then, nobody knows.
 TOMBSTONES_KEPT = timedelta(days=1)
 COMPACT = "shardpost compact"
+LIST_ALERTS = "shardpost alerts list"
+# The source of alerts that the doctor finds by itself (audit.check_topics).
+KAFKA = "kafka"
+
+
+def check_alerts(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+    """Check the URLs of the alert channels, and count what is firing."""
+    known = channels(settings)
+    refused_urls = [channel.name for channel in known if channel.service is None]
+    if refused_urls:
+        found = f"SHARDPOST_ALERTS: {', '.join(refused_urls)}: {REFUSED_URL}"
+        yield error("alerts", found, "channels that work", "correct it; shardpost alerts test")
+    else:
+        names = ", ".join(channel.name for channel in known)
+        yield ok("alerts", names or f"no channel (SHARDPOST_ALERTS): {LOG} alone has them")
+    with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
+        yield _count_firing(history.list_firing(settings), now)
+
+
+def _count_firing(known: Iterable[Firing], now: datetime) -> DoctorFinding:
+    """Count what is firing; what the audit found alone needs no attention: other checks have it."""
+    firing = [one for one in known if one.ended_at is None and one.condition.source != EVENT]
+    silenced = [one for one in firing if one.is_silenced(now)]
+    names = ", ".join(one.condition.name for one in firing)
+    found = f"{len(firing)} firing{f', {len(silenced)} of them silenced' if silenced else ''}"
+    found = f"{found}: {names}" if firing else found
+    if any(one.condition.source != KAFKA and not one.is_silenced(now) for one in firing):
+        return warning("firing", found, "nothing, or silenced", LIST_ALERTS)
+    return ok("firing", found)
 
 
 def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
@@ -109,8 +142,6 @@ def table_problem(path: str, version: int) -> str | None:
         table = DeltaTable(path, version=version)
     except (DeltaError, OSError) as problem:
         return _first_line(problem)
-    if "://" in path:
-        return None
     files = (Path(unquote(urlsplit(uri).path)) for uri in table.file_uris())
     missing = next((file for file in files if not file.exists()), None)
     return f"{missing} is missing" if missing else None

@@ -1,7 +1,6 @@
 """One look at everything: stored, and sent as alerts; or printed as OpenMetrics text.
 
-All sources are looked at in parallel, and none can stop the others. That an alert was sent is
-recorded afterwards: a run that is killed in between sends it once more, and none is lost.
+All sources are looked at in parallel, and none can stop the others.
 """
 
 import logging
@@ -16,9 +15,9 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from shardpost.alerts import history
-from shardpost.alerts.channels import Delivery, tell
-from shardpost.alerts.model.alert import Alert, advance, message_of
+from shardpost.alerts.model.alert import Firing, advance
 from shardpost.alerts.model.metrics import METRICS, PREFIX, Measure
+from shardpost.alerts.telling import Telling, tell
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive
@@ -34,6 +33,7 @@ SOURCES: Sources = {
     "kafka": sources.look_at_kafka,
     sources.LAG: sources.look_at_lag,
     "snapshot": sources.look_at_snapshot,
+    "share-holders": sources.look_at_share_holders,
     "letters": sources.look_at_letters,
     "emails": sources.look_at_emails,
     "runs": sources.look_at_runs,
@@ -100,16 +100,10 @@ RATE_OVER = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Watched:
-    """What one watch found and told, and what became of the message in each channel."""
+    """What one watch found, and what was told."""
 
     found: Found
-    alerts: list[Alert]
-    deliveries: list[Delivery]
-
-    @property
-    def is_reported(self) -> bool:
-        """Whether a channel took the message; without any, alerts.log is enough."""
-        return not self.deliveries or any(one.problem is None for one in self.deliveries)
+    telling: Telling
 
 
 def watch_once(settings: Settings, now: datetime, sources: Sources = SOURCES) -> Watched:
@@ -123,7 +117,12 @@ def watch_once(settings: Settings, now: datetime, sources: Sources = SOURCES) ->
         step("look")
         history.add_measures(settings, found.measures, now)
         step("history")
-        return _told(settings, found, now)
+        told = tell(settings, now, lambda known: _after(known, found, now))
+    return Watched(found, told)
+
+
+def _after(known: list[Firing], found: Found, now: datetime) -> list[Firing]:
+    return advance(known, found.conditions, now, found.unmeasured)
 
 
 def _add_growth(found: Found, settings: Settings, now: datetime) -> None:
@@ -133,17 +132,3 @@ def _add_growth(found: Found, settings: Settings, now: datetime) -> None:
     before = history.past_values(settings, "disk_free_bytes", now - RATE_OVER, now)
     if condition := disk_full(before, now, free[0]):
         found.conditions.append(replace(condition, source="sizes"))
-
-
-def _told(settings: Settings, found: Found, now: datetime) -> Watched:
-    known = history.list_firing(settings)
-    result = advance(known, found.conditions, now, found.unmeasured)
-    deliveries: list[Delivery] = []
-    if result.alerts:
-        deliveries = tell(settings, message_of(result.alerts, settings.runbook))
-        step("told")
-    watched = Watched(found, result.alerts, deliveries)
-    after = result.if_told if watched.is_reported else result.if_not
-    if after != known:
-        history.replace_firing(settings, after, now)
-    return watched

@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction
 
 from shardpost.delta import file_statistics, parquet_files
 from shardpost.delta.query import exists
+from shardpost.errors import UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
 from shardpost.kafka.partitioning import partition_of
@@ -227,7 +228,10 @@ def _entries(
         match = _KEY.match(key)
         if not match or key[match.end() :] not in own:
             continue
-        week = IsoWeek.parse(match[1].decode())
+        try:
+            week = IsoWeek.parse(match[1].decode())
+        except UsageError:  # there is no such week: another program wrote it, and nobody reads it
+            continue
         entry = decode(key, message.value(), week)
         assert entry is not None  # noqa: S101 - its key has the week
         yield own[key[match.end() :]], week, entry

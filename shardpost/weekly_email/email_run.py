@@ -21,7 +21,7 @@ from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import too_many
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek, shard_label
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions
@@ -44,6 +44,7 @@ def run(request: EmailRequest, settings: Settings) -> JobResult:
         resend = request.resend_policy(settings.on_unknown)
         options = SendOptions(settings, week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
+            log.info("%s: listing what a run would do to each client", request.week)
             return DONE, dry_run(week, options, request.recipients)
         return send(week, options, request.groups)
 
@@ -77,8 +78,8 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     LedgerGuard(settings, request.week).mark_start(ledger, request.now)
     if request.early or week.frozen:
         return week
-    frozen = freeze(settings, week, request.now, accept_drop=request.accept_drop)
-    return replace(week, frozen=frozen, as_of=frozen.as_of)
+    log.info("%s: freezing the audience, as of %s", week.iso_week, week.as_of.isoformat())
+    return freeze(settings, request, week)
 
 
 def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
@@ -90,8 +91,9 @@ def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
     guard = LedgerGuard(settings, week.iso_week)
     with guard.locked(week.shards):
         FrozenWeeks(settings).require_audience(week.iso_week, week.frozen)
-        if week.frozen is None:  # its contacts are the snapshot's
-            snapshots.require_contacts(settings, week.snapshot)
+        if week.frozen is None:  # its audience and contacts are the snapshot's
+            snapshots.require_in_force(settings, week.snapshot)
+        log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
         reports = send_shards(week, options, rate)
         guard.mark_end(options.clock())
         shards = _counted(settings, week, reports)

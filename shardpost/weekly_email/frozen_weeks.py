@@ -4,6 +4,7 @@ The row of a week is its commit point. It stays when the audience is erased, and
 is not frozen again.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from deltalake.exceptions import CommitFailedError
 
 from shardpost import plausible
 from shardpost.delta.arrow_schema import arrow_rows
-from shardpost.delta.query import query, rows, select
+from shardpost.delta.query import query, rows, select, stream
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -137,6 +138,11 @@ class FrozenWeeks:
         """Return a client's row of the audience, or None if it is not in it."""
         members = self._audience(frozen, "*", f"client = {text_literal(client)}").to_pylist()
         return members[0] if members else None
+
+    def positions(self, frozen: FrozenWeek) -> Iterator[pa.RecordBatch]:
+        """Yield (client, positions) of the audience; positions are as in the table."""
+        sql = f"SELECT client, positions FROM audiences WHERE week = '{frozen.week}'"  # noqa: S608
+        return stream(self._settings, sql, {AUDIENCES: frozen.audience_version})
 
     def _audience(self, frozen: FrozenWeek, columns: str, condition: str) -> pa.Table:
         sql = f"SELECT {columns} FROM audiences WHERE week = '{frozen.week}' AND {condition}"  # noqa: S608

@@ -1,4 +1,4 @@
-"""How many clients of a week may be failed or suppressed before a run needs attention.
+"""How many clients of a week may be failed, suppressed or late before that needs attention.
 
 A faulty producer that deletes the records of `clients`, or marks everybody as not subscribed, looks
 for each single client as if that one had unsubscribed.
@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.week_report import STATES, Cause, causes_in, causes_text
+from shardpost.weekly_email.model.week import FrozenWeek
+from shardpost.weekly_email.model.week_report import (
+    STATES,
+    Cause,
+    LateClients,
+    causes_in,
+    causes_text,
+    late_line,
+)
 
 
 def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -74,6 +82,21 @@ def limits_of(settings: Settings) -> tuple[StateLimit, StateLimit]:
         " by then.",
     )
     return failed, suppressed
+
+
+def why_too_late(settings: Settings, frozen: FrozenWeek, late: LateClients) -> str | None:
+    """Return what to know about records that came after a freeze, or None if they concern few.
+
+    They got no e-mail, or a wrong one, so what is allowed is what is allowed to fail.
+    """
+    allowed, share = settings.mail_failed_allowed, settings.mail_failed_share
+    if late.count <= max(allowed, share * frozen.recipients):
+        return None
+    return (
+        f"{frozen.week}: {late_line(late.as_json())}. That is more than"
+        f" SHARDPOST_MAIL_FAILED_ALLOWED and _SHARE allow of {frozen.recipients} clients: find the"
+        " producer whose records are late (`shardpost explain CLIENT`)"
+    )
 
 
 def too_many(settings: Settings, week: object, documents: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -140,11 +140,18 @@ def sender_of(settings: Settings) -> Sender:
         mail_from=settings.mail_from,
         unsubscribe_url=settings.unsubscribe_url,
         list_id=settings.mail_list_id,
+        secrets=settings.unsubscribe_secret,
     )
     if not is_local(settings.mail_server):
         _require_real_sender(sender, settings.mail_server)
         _require_private_login(settings)
     return sender
+
+
+def can_be_forged(settings: Settings) -> bool:
+    """Tell whether who knows a client's id can make its link to unsubscribe."""
+    url = settings.unsubscribe_url
+    return "{token}" not in url and not _is_example(urlsplit(url).hostname or "")
 
 
 def refusal_limits_of(settings: Settings) -> RefusalLimits:

@@ -209,24 +209,22 @@ def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
 
 def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks) -> None:
     with postponing(week, result.postponed):
-        _require_no_audience(settings, week, now, result)
         # Also if the ledger lost records: a closed week is never mailed again.
         shards = range(compacted_ledger(settings).partitions)
-        if result.dry_run:
+        if result.dry_run:  # its audience goes before
             result.records += sum(len(ShardLedger(settings, week, n).keys()) for n in shards)
         else:
             ownership.require(settings)
             with LedgerGuard(settings, week).locked(shards):
+                _require_no_audience(settings, week, now)  # it may have been frozen meanwhile
                 result.records += _close(settings, week, shards, now)
         result.weeks.append(str(week))
 
 
-def _require_no_audience(
-    settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks
-) -> None:
-    """Refuse a week whose audience is there; a dry run knows that it goes before."""
+def _require_no_audience(settings: Settings, week: IsoWeek, now: datetime) -> None:
+    """Refuse a week whose audience is there."""
     frozen = FrozenWeeks(settings).find(week)
-    if frozen and frozen.audience_erased_at is None and not result.dry_run:
+    if frozen and frozen.audience_erased_at is None:
         raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
 
 

@@ -6,30 +6,50 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email import message_from_bytes
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from shardpost.alerts.channels import channels, send_all, tell, without_secrets
-from shardpost.alerts.model.alert import Message
-from shardpost.errors import ShardpostError
+from shardpost.alerts.channels import channels, send_all, without_secrets
+from shardpost.alerts.model.alert import REPORTED, Condition, Message
+from shardpost.alerts.telling import Telling, report, tell
 from shardpost.settings import Settings
+from shardpost.topics.model.finding import Severity
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.mail_server import mail_server
 
+NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 MESSAGE = Message("Shardpost: something", "first line\nsecond line")
 NEVER_SHOWN = "hush-hush-4711"
 
 
+def condition(subject: str, text: str = "found") -> Condition:
+    return Condition("r", subject, Severity.RISK, text, "what it means", REPORTED)
+
+
+def told(settings: Settings, *subjects: str) -> Telling:
+    """Report conditions at once, and tell people."""
+    for subject in subjects[:-1]:
+        report(settings.model_copy(update={"alerts": None}), condition(subject), NOW)
+    report(settings, condition(subjects[-1]), NOW)
+    return tell(settings, NOW, list)
+
+
 class Hooks(ThreadingHTTPServer):
-    """A web server that keeps what it is sent, and answers what it is told to."""
+    """A web server that keeps what it takes, and answers what it is told to.
+
+    It takes no text of more than `longest` characters.
+    """
 
     daemon_threads = True
 
     def __init__(self, status: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status = status
+        self.longest = 1_000_000
         self.received: list[dict[str, str]] = []
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -43,10 +63,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: Hooks
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.received.append(json.loads(body))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        is_too_long = len(body.get("text", "")) > self.server.longest
+        if not is_too_long:
+            self.server.received.append(body)
         self.server.may_answer.wait()
-        self.send_response(self.server.status)
+        self.send_response(413 if is_too_long else self.server.status)
         self.end_headers()
 
     def log_message(self, *_arguments: object) -> None:
@@ -81,10 +103,18 @@ def command_line(home: Path, *urls: str) -> CommandLine:
     return CommandLineHere({"SHARDPOST_HOME": str(home), "SHARDPOST_ALERTS": " ".join(urls)})
 
 
+TITLE = "Shardpost: firing (risk) r of x"
+DOWN = "Shardpost: firing (risk) alert-channel-down of 1: JSON at 127.0.0.1"
+
+
+def to_mailbox(port: int) -> str:
+    return f"mailto://127.0.0.1:{port}?from=shardpost@example.com&to=ops@example.com"
+
+
 def test_a_webhook_and_a_mailbox_are_told(tmp_path: Path) -> None:
     with hooks() as web, mail_server() as mail:
-        to_mail = f"mailto://127.0.0.1:{mail.port}?from=shardpost@example.com&to=ops@example.com"
-        deliveries = tell(settings_of(tmp_path, web.url, to_mail), MESSAGE)
+        found = channels(settings_of(tmp_path, web.url, to_mailbox(mail.port)))
+        deliveries = send_all(dict.fromkeys(found, MESSAGE))
     assert [one.problem for one in deliveries] == [None, None]
     [received] = web.received
     assert (received["title"], received["message"]) == (MESSAGE.title, MESSAGE.body)
@@ -93,52 +123,91 @@ def test_a_webhook_and_a_mailbox_are_told(tmp_path: Path) -> None:
     assert b"Shardpost: something" in mail.contents["ops@example.com"]
 
 
+def test_text_from_outside_is_no_link_where_html_is_rendered(tmp_path: Path) -> None:
+    message = Message("Shardpost: x", 'group <a href="http://evil.example">us</a> & more\nline 2')
+    with mail_server() as mail:
+        [channel] = channels(settings_of(tmp_path, f"{to_mailbox(mail.port)}&format=html"))
+        assert send_all({channel: message})[0].problem is None
+    parts = message_from_bytes(mail.contents["ops@example.com"]).walk()
+    [html] = [part for part in parts if part.get_content_type() == "text/html"]
+    text = html.get_payload(decode=True)
+    assert isinstance(text, bytes)
+    assert b"&lt;a" in text
+    assert b"<a " not in text
+
+
+def test_an_alert_that_is_too_long_for_a_service_is_sent_in_parts(tmp_path: Path) -> None:
+    body = "\n".join(f"line {number} of many" for number in range(500))
+    with hooks() as web:
+        web.longest = 4000
+        url = f"mmost://127.0.0.1:{web.server_port}/{NEVER_SHOWN.replace('-', '')}"
+        [channel] = channels(settings_of(tmp_path, url))
+        [delivery] = send_all({channel: Message("Shardpost: x", body)})
+    assert delivery.problem is None
+    assert len(web.received) > 1
+    parts = "\n".join(one["text"] for one in web.received)
+    assert all(f"line {number} of many" in parts for number in range(500))
+
+
+def test_a_url_that_apprise_refuses_silences_no_other_and_is_told_by_it(tmp_path: Path) -> None:
+    with hooks() as web:
+        settings = settings_of(tmp_path, f"nonsense://{NEVER_SHOWN}", web.url)
+        told(settings, "x")
+        done = command_line(tmp_path, f"nonsense://{NEVER_SHOWN}", web.url).run("alerts", "test")
+    assert [one["title"] for one in web.received] == [
+        TITLE,
+        "Shardpost: firing (risk) alert-channel-down of 1: nonsense",
+        "Shardpost: test alert",
+    ]
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0].startswith("1: nonsense: failed: Apprise refuses this URL")
+    said = (tmp_path / "alerts.log").read_text() + done.stdout + done.stderr + str(web.received)
+    assert NEVER_SHOWN not in said.replace(web.url, "")
+
+
 def test_a_channel_that_is_down_is_told_by_another(tmp_path: Path, silent_port: int) -> None:
     down = f"json://user:{NEVER_SHOWN}@127.0.0.1:{silent_port}/{NEVER_SHOWN}"
     with hooks() as web:
-        deliveries = tell(settings_of(tmp_path, down, web.url), MESSAGE)
-    assert [one.problem is None for one in deliveries] == [False, True]
-    assert [one["title"] for one in web.received] == [
-        MESSAGE.title,
-        "Shardpost: an alert channel is down",
-    ]
+        told(settings_of(tmp_path, down, web.url), "x")
+    assert [one["title"] for one in web.received] == [TITLE, DOWN]
     assert "alert channel 1: JSON at 127.0.0.1: failed" in web.received[1]["message"]
     assert NEVER_SHOWN not in str(web.received)
     said = (tmp_path / "alerts.log").read_text()
-    assert "second line" in said
+    assert "Z found" in said
     assert "alert channel 1: JSON at 127.0.0.1: failed" in said
     assert NEVER_SHOWN not in said
 
 
-def test_a_channel_that_is_down_is_told_once_and_when_it_is_back(tmp_path: Path) -> None:
+def test_a_channel_that_is_down_is_told_once_and_gets_what_it_missed_once_it_is_back(
+    tmp_path: Path,
+) -> None:
     with hooks(status=500) as flaky, hooks() as web:
         settings = settings_of(tmp_path, flaky.url, web.url)
-        tell(settings, MESSAGE)
-        tell(settings, MESSAGE)
-        flaky.status = 200
-        tell(settings, MESSAGE)
-        tell(settings, MESSAGE)
+        told(settings, "x")
+        told(settings, "y")
+        flaky.status, flaky.received = 200, []
+        told(settings, "z")
     assert [one["title"] for one in web.received] == [
-        MESSAGE.title,
-        "Shardpost: an alert channel is down",
-        MESSAGE.title,
-        MESSAGE.title,
-        "Shardpost: an alert channel works again",
-        MESSAGE.title,
+        TITLE,
+        DOWN,
+        "Shardpost: firing (risk) r of y",
+        "Shardpost: firing (risk) r of z",
+        DOWN.replace("firing", "resolved"),
     ]
+    assert [one["title"] for one in flaky.received] == ["Shardpost: 3 firing"]
 
 
 def test_a_file_that_cannot_be_written_keeps_no_channel_from_being_told(tmp_path: Path) -> None:
     (tmp_path / "alerts.log").mkdir()
     with hooks() as web:
-        [delivery] = tell(settings_of(tmp_path, web.url), MESSAGE)
-    assert delivery.problem is None
-    assert len(web.received) == 1
+        told(settings_of(tmp_path, web.url), "x")
+    assert [one["title"] for one in web.received] == [TITLE]
 
 
 def test_a_channel_that_refuses_has_failed(tmp_path: Path) -> None:
     with hooks(status=500) as web:
-        [delivery] = tell(settings_of(tmp_path, web.url), MESSAGE)
+        [channel] = channels(settings_of(tmp_path, web.url))
+        [delivery] = send_all({channel: MESSAGE})
     assert delivery.problem is not None
     assert "500" in delivery.problem
 
@@ -147,24 +216,15 @@ def test_a_channel_that_never_answers_keeps_nobody_waiting(tmp_path: Path) -> No
     with hooks() as slow, hooks() as web:
         slow.may_answer.clear()
         found = channels(settings_of(tmp_path, slow.url, web.url))
-        deliveries = send_all(found, MESSAGE, patience=0.5)
+        deliveries = send_all(dict.fromkeys(found, MESSAGE), patience=0.5)
         assert [one.problem for one in deliveries] == ["no answer within 0.5 s", None]
         assert len(web.received) == 1
 
 
 def test_without_channels_the_file_has_it(tmp_path: Path) -> None:
-    assert tell(Settings(home=tmp_path), MESSAGE) == []
+    assert told(Settings(home=tmp_path), "x") == Telling()
     lines = (tmp_path / "alerts.log").read_text().splitlines()
-    assert [line.partition("Z ")[2] for line in lines] == ["first line", "second line"]
-
-
-def test_a_url_that_is_wrong_fails_nothing_and_is_not_shown(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, f"nonsense://{NEVER_SHOWN}")
-    [delivery] = tell(settings, MESSAGE)
-    assert NEVER_SHOWN not in str(delivery)
-    with pytest.raises(ShardpostError, match="URL 1 \\(nonsense://…\\)") as error:
-        channels(settings)
-    assert NEVER_SHOWN not in str(error.value)
+    assert [line.partition("Z ")[2] for line in lines] == ["found"]
 
 
 def test_no_log_has_a_secret(
@@ -173,7 +233,7 @@ def test_no_log_has_a_secret(
     caplog.set_level(logging.DEBUG)
     down = f"json://user:{NEVER_SHOWN}@127.0.0.1:{silent_port}/{NEVER_SHOWN}?+X-Token={NEVER_SHOWN}"
     with hooks() as web:
-        tell(settings_of(tmp_path, down, web.url), MESSAGE)
+        told(settings_of(tmp_path, down, web.url), "x")
     assert "alert channel 1" in caplog.text
     assert NEVER_SHOWN not in caplog.text
 

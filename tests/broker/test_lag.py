@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
@@ -111,7 +112,7 @@ def test_records_that_were_deleted_unread_are_lost(quick: Settings) -> None:
 def test_notes_of_our_writers_are_no_positions(quick: Settings) -> None:
     create(quick, {"lag-notes": KEPT})
     put(quick, ("lag-notes", "k", "x"))
-    names = (share_holders_topic.PUBLISH_GROUP, rejected_letters.group_of("an-id"))
+    names = (share_holders_topic.PUBLISH_GROUP, rejected_letters.group_of(str(uuid4())))
     commit(quick, *((name, at("lag-notes"), 5) for name in names))
     for name in names:
         found = row(quick, name)

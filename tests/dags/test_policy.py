@@ -13,7 +13,7 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
-from shardpost.orchestration.tasks import alert, say_that_it_is_tried_again
+from shardpost.orchestration.tasks import alert, end_alert, say_that_it_is_tried_again
 
 DAGS = CHECKOUT / "dags"
 HEAVY = {"pyspark", "delta", "deltalake", "confluent_kafka", "pandas", "pyarrow"}
@@ -55,6 +55,7 @@ def test_a_task_has_an_owner_docs_and_a_timeout_is_tried_again_and_says_why_it_f
         assert (task.retries or 0) >= 2 or task.task_id == "report", task.task_id
         assert task.retry_exponential_backoff > 1, task.task_id
         assert task.on_failure_callback == [alert], task.task_id
+        assert task.on_success_callback == [end_alert], task.task_id
         assert task.on_retry_callback == [say_that_it_is_tried_again], task.task_id
 
 

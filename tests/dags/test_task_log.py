@@ -10,7 +10,10 @@ import pytest
 import structlog
 from airflow.dag_processing.dagbag import DagBag
 
+from shardpost.alerts.history import list_firing
+from shardpost.alerts.model.alert import TASK_FAILED
 from shardpost.orchestration.task_log import JobLog
+from shardpost.settings import load
 from tests.dags.conftest import StandIn
 from tests.support.task_log import visible
 
@@ -111,6 +114,24 @@ def test_a_python_task_ends_as_a_command_does() -> None:
     assert seen("needs_a_person") == [
         ["▶ Pre Execute", TRACEBACK, failed("2 deliveries are unknown")]
     ]
+
+
+def test_people_are_told_once_of_a_task_that_fails_again_and_again_and_when_it_succeeds(
+    stand_in: StandIn, alerts: Path
+) -> None:
+    for attempt in ("no broker", "no broker still"):
+        stand_in({"bad_job": [2, attempt]})
+        seen("bad_job")
+    key = (TASK_FAILED, "failures bad_job")
+    [firing] = [one for one in list_firing(load()) if one.condition.key == key]
+    assert "no broker still" in firing.condition.text
+    said = alerts.read_text()
+    assert said.count("bad_job, attempt 1: stand_in ended with 2: no broker") == 2
+    assert "resolved" not in said
+    stand_in({"bad_job": [0, {}]})
+    seen("bad_job")
+    assert "resolved (risk) task-failed of failures bad_job" in alerts.read_text()
+    assert key not in [one.condition.key for one in list_firing(load())]
 
 
 def test_why_a_task_is_skipped_is_visible() -> None:

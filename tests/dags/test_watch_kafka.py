@@ -1,5 +1,7 @@
 """watch_kafka: when it runs, and what its task does; the metrics of the API server."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from fastapi.testclient import TestClient
 
 from shardpost.alerts.channels import Delivery
 from shardpost.alerts.model.alert import Alert, AlertState
+from shardpost.alerts.telling import Telling
+from shardpost.embedded.daemons import wait_until
 from shardpost.settings import Settings, loading
 from shardpost.watch import watch as module
 from shardpost.watch.model.conditions import SNAPSHOT_AGE, Found
@@ -30,7 +34,7 @@ def test_a_run_that_finds_something_is_a_success(dag: Any, monkeypatch: pytest.M
         found.measure("snapshot_number", 7)
         found.conditions.append(SNAPSHOT_AGE.broken("", "too old"))
         alert = Alert(AlertState.FIRING, found.conditions[0], now)
-        return module.Watched(found, [alert], [Delivery("1: JSON", "it is down")])
+        return module.Watched(found, Telling([alert], [Delivery("1: JSON", "it is down")]))
 
     monkeypatch.setattr(module, "watch_once", watch)
     run = dag.test()
@@ -107,3 +111,25 @@ def test_what_cannot_be_measured_ends_no_server(
         answer = get(client, "Bearer a-token")
         assert answer.status_code == 503
         assert answer.json()["detail"] == f"`shardpost metrics`: {why}"
+
+
+def test_a_failure_is_not_measured_again_for_each_who_asks_and_nobody_waits_for_another(
+    client: TestClient, names: dict[str, Any], looks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDPOST_METRICS_TOKEN", "a-token")
+    loading._of_this_process.cache_clear()
+    gate = looks.with_name("gate")
+    os.mkfifo(gate)
+    command = looks.with_name("shardpost")
+    command.write_text(f"#!/bin/sh\necho $* >> {looks}\nread x < {gate}\necho no >&2; exit 1\n")
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(get, client, "Bearer a-token")
+        wait_until(lambda: bool(looks.read_text()), "a measurement", 10.0)
+        others = [get(client, "Bearer a-token") for _ in range(40)]  # each at once
+        gate.write_text("go\n")
+        failed = first.result()
+    assert {one.status_code for one in [failed, *others]} == {503}
+    assert {one.json()["detail"].rpartition(": ")[2] for one in others} == {"ask again"}
+    assert failed.json()["detail"] == "`shardpost metrics`: no"
+    assert get(client, "Bearer a-token").json() == failed.json()
+    assert looks.read_text() == "metrics\n"

@@ -17,6 +17,7 @@ from shardpost.decisions import decisions_topic
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders import pruned_histories
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import decoder_id
@@ -33,6 +34,7 @@ from shardpost.rebuilds.run import topped_up
 from shardpost.rebuilds.sides import compared
 from shardpost.rebuilds.spark import build, histories, top_up
 from shardpost.settings import Settings
+from tests.support.at_step import at_step
 from tests.support.compacting import agree, held
 from tests.support.compacting import run as run_compaction
 from tests.support.how_far import drawn, up_to
@@ -41,6 +43,7 @@ from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
 from tests.support.rebuilding import WORK, compacted, order, rollback, start, swap
 from tests.support.record_streams import RECORDS, Again, Growth, Stream
+from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import Fold, Raw, closed, exchange, position, published
 
 Holders = dict[str, list[str]]
@@ -269,7 +272,7 @@ def sizes(settings: Settings) -> list[int]:
 
 def history(settings: Settings) -> list[dict[str, Any]]:
     """Return the history of positions in use."""
-    sql = 'SELECT * FROM position_events ORDER BY "partition", offset'
+    sql = 'SELECT * FROM position_events ORDER BY "partition", offset, retry_offset'
     return rows(settings, sql, at_snapshot(snapshots.current(settings), POSITION_EVENTS))
 
 
@@ -389,6 +392,51 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     assert letters(settings) == {"0": 1}
     newest = snapshots.current(settings)
     assert {at: query_holders(settings, newest, at) for at in AS_OF} == before
+
+
+@pytest.mark.one_of("stories of a rebuild")
+def test_from_kafka_what_was_read_keeps_its_order_and_a_topic_that_is_replaced_is_refused(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The homes of 2 and 4 among 4, 5 and 8 partitions are one, another one, and the first again.
+
+    The first record of 4 was pruned, and that of 2 was not.
+    """
+    settings, topic = stream.settings, stream.settings.topic("positions")
+    [place] = [place for place, key in places(settings) if key == "2"]
+    stream.grow(5)
+    stream.send([position("2", "client8", "NASDAQ"), position("4", "client9", "NASDAQ")])
+    stream.send([Again(3, position("0", "client7", "NASDAQ").value)])  # which was rejected
+    compacted(settings)
+    stream.grow(8)
+    stream.send([position("9", "client6", "NASDAQ")])
+    compacted(settings)
+    at, newest = datetime(2026, 12, 1, tzinfo=UTC), snapshots.current(settings)
+    old = pruned_histories.find_superseded(settings, newest, at, {"positions": {place}})
+    pruned_histories.prune(settings, old, at)
+    agree(settings, stream.fold)
+    before = history(settings)
+    start(settings, source=Source.KAFKA)
+    assert diff(settings).is_none
+    swap(settings)
+    agree(settings, stream.fold)
+    after = history(settings)
+    assert [row for row in after if row in before] == before
+    assert sorted(row["key"] for row in after if row not in before) == ["0", "4"]
+    dropping.drop(settings)
+    hook = at_step(monkeypatch, build)
+    hook("rebuilt share_holders", lambda: recreate_topic(settings, topic, 8))
+    for often in ("while the tables were built of it: drop them", "Rebuild from the history"):
+        with pytest.raises(ShardpostError, match=f"{topic}: expected the id .*{often}"):
+            start(settings, source=Source.KAFKA)
+    newest = snapshots.current(settings)
+    assert store.require_current(settings).standing(newest) is Standing.BUILDING
+    dropping.drop(settings)
+
+
+def places(settings: Settings) -> list[tuple[tuple[int, int], str]]:
+    """Return ((partition, offset), key) of all records in the history of positions."""
+    return [((row["partition"], row["offset"]), row["key"]) for row in history(settings)]
 
 
 AS_OF = [HoldersQuery(as_of=datetime(2026, month, 1, tzinfo=UTC)) for month in (9, 10)]

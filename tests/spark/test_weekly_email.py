@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,16 +16,20 @@ from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of
+from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardCounts, counts_document
+from shardpost.weekly_email.model.week_report import LateClients, ShardCounts, counts_document
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS
+from shardpost.weekly_email.spark import audience
 from shardpost.weekly_email.spark.audience import freeze
+from tests.support.at_step import at_step
 from tests.support.email_requests import email_request
 from tests.support.mail_server import MailServer
 from tests.support.recreated_topic import recreate_topic
@@ -139,6 +145,9 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     assert (code, result["snapshot"]) == (0, 1)
     assert (total(result, "sent"), total(result, "suppressed")) == (1, 2)
     assert server.taken == {"client1@x.example": 1}
+    week = FrozenWeeks(world.settings).find(WEEK)
+    assert week is not None
+    assert find_late(world.settings, week) == LateClients(("client4",), ("client1",))
 
 
 def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> None:
@@ -159,7 +168,36 @@ def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) ->
     one_client(world)
     first = prepare(request("--freeze-only"), world.settings)
     waited = replace(first, frozen=None)  # as it was prepared before the first one ended
-    assert freeze(world.settings, waited, NOW + timedelta(hours=1)) == first.frozen
+    later = request("--freeze-only", now=NOW + timedelta(hours=1))
+    assert freeze(world.settings, later, waited).frozen == first.frozen
+
+
+def test_a_week_is_frozen_of_the_tables_that_are_in_use_when_it_is_frozen(
+    world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.position("1", "client1")
+    world.position("2", "client2", exchange="LON")
+    world.position("3", "client3", exchange="PAR")
+    for name in ("client1", "client2", "client3"):
+        world.client(name)
+    world.commit(looked_at=NOW)
+
+    @contextmanager
+    def after_a_swap(*names: Any, wait: float) -> Iterator[None]:
+        world.swap("FR")  # while the freeze waits for the lock
+        with exclusive(*names, wait=wait):
+            yield
+
+    monkeypatch.setattr(audience, "exclusive", after_a_swap)
+    at_step(monkeypatch, audience)("audience written", lambda: world.swap("GB"))
+    code, frozen = run(world, "--freeze-only")
+    assert (code, frozen["snapshot"], frozen["recipients"]) == (0, 3, 1)
+    week = FrozenWeeks(world.settings).find(WEEK)
+    assert week is not None
+    assert (week.country, week.snapshot) == ("GB", 3)
+    run(world)
+    assert server.taken == {"client2@x.example": 1}
+    assert b"LON" in server.contents["client2@x.example"]
 
 
 def test_positions_stand_in_the_contracts_order(world: World) -> None:

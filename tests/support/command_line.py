@@ -62,15 +62,35 @@ class CommandLine:
         return json.loads(self(*arguments, "--json", code=code))
 
 
+class Terminal(io.StringIO):
+    """What a person types, or reads, on a terminal."""
+
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
 class CommandLineHere(CommandLine):
     """The same in this process: for what a command does, where its process is not what is tested.
 
     What it logs is not in its standard error.
     """
 
+    def typed(self, answers: str, *arguments: str) -> tuple[int, str, str]:
+        """Run one command on a terminal, where a person types these lines."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdin", Terminal(answers))
+            done = self._run(arguments, Terminal())
+        return done.returncode, done.stdout, done.stderr
+
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one command to its end, with these variables."""
-        said, told = io.StringIO(), io.StringIO()
+        return self._run(arguments, io.StringIO())
+
+    def _run(
+        self, arguments: tuple[str, ...], told: io.StringIO
+    ) -> subprocess.CompletedProcess[str]:
+        said = io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
             for name in [name for name in os.environ if name not in self._environ]:
                 patch.delenv(name)

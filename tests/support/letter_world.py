@@ -20,12 +20,14 @@ from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_red
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import clients, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import CLIENTS, LETTER_TOPICS, POSITIONS
+from tests.support.job_process import wait_for
 from tests.support.transactions import begun_transaction
 
 GIVEN_TIMES = """\
@@ -137,7 +139,18 @@ def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionRepor
     routes = routes_of(settings)
     job = Sweep(settings, routes, now, **more)
     partitions = range(routes.partitions[routes.store])
-    return [sweep_partition(job, TopicPartition(routes.store, number)) for number in partitions]
+    strangers = _open_transactions(settings)
+    done = [sweep_partition(job, TopicPartition(routes.store, number)) for number in partitions]
+    # The broker writes markers after it has answered a commit.
+    wait_for(lambda: _open_transactions(settings) <= strangers, "the markers of the sweep")
+    return done
+
+
+def _open_transactions(settings: Settings) -> set[tuple[str, int]]:
+    """Return the partitions of letters with more records than readers of committed ones see."""
+    counts = letter_topics.partitions(settings)
+    stable, high = (watermarks(settings, counts, committed=level) for level in (True, False))
+    return {(topic, n) for topic, ends in high.items() for n in ends if ends[n] > stable[topic][n]}
 
 
 def append(settings: Settings) -> int:
@@ -149,7 +162,8 @@ def states(settings: Settings) -> dict[str, str]:
     """Return the state of each letter; the same from the topics alone, and from the table."""
     before = {name: str(step.state) for name, step in current_letters(settings).items()}
     append(settings)
-    assert {name: str(step.state) for name, step in current_letters(settings).items()} == before
+    after = {name: str(step.state) for name, step in current_letters(settings).items()}
+    assert after == before, (after, before)
     return before
 
 

@@ -99,13 +99,23 @@ class Stream:
             if again := [one for one in together if isinstance(one, Again)]:
                 self.fold.add(_retried(self.settings, again, self._sent, self._places))
             elif isinstance(together[0], Growth):
-                self._partitions = _grown(self.settings, self._partitions, most)
+                self.grow(min(2 * self._partitions, most, MAX_PARTITIONS))
             else:
                 raw = [one for one in together if isinstance(one, Raw)]
                 new = [placed(one, self._partitions) for one in raw]
                 self._places |= produce(self.settings, new)
                 self._sent += new
                 self.fold.add(new)
+
+    def grow(self, partitions: int) -> None:
+        """Let `positions` have so many partitions, unless it has."""
+        if partitions <= self._partitions:
+            return
+        topic = self.settings.topic("positions")
+        admin = clients.admin(self.settings)  # it has to outlive what it does
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        offsets.watermarks(self.settings, {topic: partitions}, committed=True)  # they have leaders
+        self._partitions = partitions
 
     def compact(
         self,
@@ -121,18 +131,6 @@ class Stream:
         result = run(settings, reconcile=reconcile, code=code, **asked or {})
         agree(settings, self.fold)
         return result
-
-
-def _grown(settings: Settings, partitions: int, most: int) -> int:
-    """Double the partitions of `positions`, up to a bound; return how many there are."""
-    if partitions >= min(most, MAX_PARTITIONS):
-        return partitions
-    topic = settings.topic("positions")
-    admin = clients.admin(settings)  # it has to outlive what it does
-    more = admin.create_partitions([NewPartitions(topic, 2 * partitions)])
-    more[topic].result(30)
-    offsets.watermarks(settings, {topic: 2 * partitions}, committed=True)  # they have leaders
-    return 2 * partitions
 
 
 def placed(record: Raw, partitions: int) -> Raw:

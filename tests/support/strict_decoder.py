@@ -51,7 +51,7 @@ def _parsed(text: str) -> Any:
         return json.loads(
             text, parse_int=Number, parse_float=Number, parse_constant=_refuse, strict=True
         )
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -1,6 +1,6 @@
 """Delta tables and snapshots written by hand, as the weekly e-mail reads them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -57,7 +57,7 @@ class World:
         self.number += 1
         exchanges = [
             {**_record(key, LONG_AGO, 1), "country": country}
-            for key, country in (("NASDAQ", "US"), ("NYSE", "US"), ("LON", "GB"))
+            for key, country in (("NASDAQ", "US"), ("NYSE", "US"), ("LON", "GB"), ("PAR", "FR"))
         ]
         tables = {
             POSITIONS: list(self.positions.values()),
@@ -77,6 +77,13 @@ class World:
         )
         snapshots.commit(self.settings, made)
         return made
+
+    def swap(self, country: str) -> None:
+        """Put tables in use by which that country's stock counts, as the swap of a rebuild does."""
+        last = snapshots.current(self.settings)
+        self.number = number = last.number + 1
+        changed = replace(last, number=number, country=country, rebuilt_in=number)
+        snapshots.commit(self.settings, changed)
 
     def _change(self, key: str, at: datetime, columns: dict[str, Any]) -> None:
         row = {**_record(key, at, len(self.events) + 1), **columns}

@@ -62,16 +62,27 @@ def hold(
     snapshots.commit(settings, replace(seen, number=number, tables=tables, looked_at=looked_at))
 
 
-def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: datetime) -> FrozenWeek:
-    """Freeze a week's audience."""
-    held = [dict.fromkeys(("position", "ticker", "amount", "exchange"), "1")]
+ONE = [dict.fromkeys(("position", "ticker", "amount", "exchange"), "1")]
+Held = Sequence[Mapping[str, str | None]]
+
+
+def freeze(
+    settings: Settings,
+    week: IsoWeek,
+    clients: Iterable[str],
+    at: datetime,
+    *,
+    positions: Mapping[str, Held] | None = None,
+    **changed: Any,
+) -> FrozenWeek:
+    """Freeze a week's audience; `changed` are other columns of its row than usual."""
     rows = [
         {
             "client": client,
             "name": client,
             "email": f"{client}@x.example",
             "has_contact": True,
-            "positions": held,
+            "positions": ONE if positions is None else positions[client],
             "week": str(week),
             "shard": partition_of(client, settings.partitions),
         }
@@ -81,6 +92,7 @@ def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: dateti
     frozen = FrozenWeek(
         *(str(week), 1, week.end, at, version, settings.partitions, len(rows), "US")
     )
+    frozen = replace(frozen, **changed)
     FrozenWeeks(settings).commit(frozen)
     return frozen
 

@@ -1,4 +1,5 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -6,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.alerts.model.alert import (
+    EVENT,
+    EVENTS_KEPT,
+    MOST_IN_FULL,
+    REPORTED,
     TOLD_AGAIN_AFTER,
-    Advance,
     Alert,
     AlertState,
     Condition,
@@ -26,18 +30,52 @@ def condition(subject: str = "t", severity: Severity = Severity.RISK, rule: str 
     return Condition(rule, subject, severity, text, "a record may be lost", source=f"of {rule}")
 
 
-def states(found: Advance) -> list[str]:
-    return [str(one.state) for one in found.alerts]
+CHANNELS = ("a", "b")
 
 
-def test_a_condition_is_told_once_then_daily_and_when_it_is_resolved() -> None:
+@dataclass
+class People:
+    """Those who read two channels, and what is known of what they were told."""
+
+    known: list[Firing] = field(default_factory=list)
+
+    def look(
+        self,
+        found: Sequence[Condition],
+        now: datetime,
+        unmeasured: Collection[str] = (),
+        down: Collection[str] = (),
+    ) -> dict[str, list[Alert]]:
+        """Look once; return what each channel took."""
+        self.known = advance(self.known, found, now, unmeasured)
+        took: dict[str, list[Alert]] = {}
+        for channel in CHANNELS:
+            due = [(one, one.due(channel, now)) for one in self.known]
+            if channel not in down:
+                took[channel] = [one.alert(state) for one, state in due if state]
+                self.known = [one.taken(channel, now) if state else one for one, state in due]
+        self.known = [one for one in self.known if not one.is_over(CHANNELS, now)]
+        return took
+
+    def told(
+        self, found: Sequence[Condition], now: datetime, unmeasured: Collection[str] = ()
+    ) -> list[str]:
+        """Look once while all channels are up; return the states that each was told."""
+        took = self.look(found, now, unmeasured)
+        assert took["a"] == took["b"]
+        return [str(one.state) for one in took["a"]]
+
+
+@pytest.fixture
+def people() -> People:
+    return People()
+
+
+def test_a_condition_is_told_once_then_daily_and_when_it_is_resolved(people: People) -> None:
     told = []
-    known: list[Firing] = []
     for number in range(4 * 24 * 3):
         found = [condition()] if number < 4 * 24 * 2 + 8 else []
-        step = advance(known, found, T0 + number * QUARTER)
-        told += [(number, str(one.state)) for one in step.alerts]
-        known = step.if_told
+        told += [(number, state) for state in people.told(found, T0 + number * QUARTER)]
     day = 4 * 24
     assert told == [
         (0, "firing"),
@@ -45,78 +83,126 @@ def test_a_condition_is_told_once_then_daily_and_when_it_is_resolved() -> None:
         (2 * day, "still firing"),
         (2 * day + 8, "resolved"),
     ]
-    assert not known
+    assert not people.known
 
 
-def test_since_when_it_is_there_stays_as_it_was() -> None:
-    known = advance([], [condition()], T0).if_told
-    later = advance(known, [condition()], T0 + TOLD_AGAIN_AFTER)
-    assert [one.since for one in later.alerts] == [T0]
+def test_since_when_it_is_there_stays_as_it_was(people: People) -> None:
+    people.told([condition()], T0)
+    later = people.look([condition()], T0 + TOLD_AGAIN_AFTER)
+    assert [one.since for one in later["a"]] == [T0]
 
 
-def test_what_became_worse_is_told_at_once_and_what_became_better_is_not() -> None:
-    known = advance([], [condition()], T0).if_told
-    worse = advance(known, [condition(severity=Severity.LOSS)], T0 + QUARTER)
-    assert states(worse) == ["firing"]
-    better = advance(worse.if_told, [condition()], T0 + 2 * QUARTER)
-    assert states(better) == []
+def test_what_became_worse_is_told_at_once_and_what_became_better_is_not(people: People) -> None:
+    people.told([condition()], T0)
+    assert people.told([condition(severity=Severity.LOSS)], T0 + QUARTER) == ["firing"]
+    assert people.told([condition()], T0 + 2 * QUARTER) == []
 
 
-def test_what_nobody_could_be_told_of_is_told_the_next_time() -> None:
-    first = advance([], [condition()], T0)
-    again = advance(first.if_not, [condition()], T0 + QUARTER)
-    assert states(again) == ["firing"]
-    assert again.alerts[0].since == T0
-    ended = advance(again.if_told, [], T0 + 2 * QUARTER)
-    assert states(ended) == ["resolved"]
-    assert states(advance(ended.if_not, [], T0 + 3 * QUARTER)) == ["resolved"]
-    assert states(advance(ended.if_told, [], T0 + 3 * QUARTER)) == []
+def test_a_channel_that_took_an_alert_is_not_told_again_while_another_fails(
+    people: People,
+) -> None:
+    assert list(people.look([condition()], T0, down="b")) == ["a"]
+    assert people.look([condition()], T0 + QUARTER, down="b") == {"a": []}
+    back = people.look([condition()], T0 + 2 * QUARTER)
+    assert back["a"] == []
+    assert [(one.state, one.since) for one in back["b"]] == [(AlertState.FIRING, T0)]
+    ended = people.look([], T0 + 3 * QUARTER, down="a")
+    assert [one.state for one in ended["b"]] == [AlertState.RESOLVED]
+    later = people.look([], T0 + 4 * QUARTER)
+    assert [one.state for one in later["a"]] == [AlertState.RESOLVED]
+    assert later["b"] == []
+    assert not people.known
 
 
-def test_what_ended_untold_and_is_there_again_was_there_all_the_time() -> None:
-    known = advance([], [condition()], T0).if_told
-    ended = advance(known, [], T0 + QUARTER)
-    back = advance(ended.if_not, [condition()], T0 + 2 * QUARTER)
-    assert states(back) == []
-    assert back.if_told == known
+def test_what_nobody_could_be_told_of_is_told_the_next_time(people: People) -> None:
+    people.look([condition()], T0, down=CHANNELS)
+    again = people.look([condition()], T0 + QUARTER)
+    assert [(str(one.state), one.since) for one in again["a"]] == [("firing", T0)]
+    people.look([], T0 + 2 * QUARTER, down=CHANNELS)
+    assert people.told([], T0 + 3 * QUARTER) == ["resolved"]
+    assert people.told([], T0 + 4 * QUARTER) == []
 
 
-def test_what_was_never_told_and_is_gone_is_told_to_nobody() -> None:
-    first = advance([], [condition()], T0)
-    assert advance(first.if_not, [], T0 + QUARTER) == Advance()
+def test_what_ended_untold_and_is_there_again_was_there_all_the_time(people: People) -> None:
+    people.told([condition()], T0)
+    before = people.known
+    people.look([], T0 + QUARTER, down=CHANNELS)
+    assert people.told([condition()], T0 + 2 * QUARTER) == []
+    assert people.known == before
 
 
-def test_a_source_that_was_not_measured_resolves_nothing() -> None:
-    known = advance([], [condition(), condition(rule="other")], T0).if_told
-    step = advance(known, [], T0 + QUARTER, unmeasured={"of r"})
-    assert [(one.condition.rule, str(one.state)) for one in step.alerts] == [("other", "resolved")]
-    assert [one.condition.rule for one in step.if_told] == ["r"]
+def test_what_was_never_told_and_is_gone_is_told_to_nobody(people: People) -> None:
+    people.look([condition()], T0, down=CHANNELS)
+    assert people.told([], T0 + QUARTER) == []
+    assert people.known == []
 
 
-def test_a_clock_that_was_ahead_keeps_nothing_from_being_told() -> None:
-    known = advance([], [condition()], T0 + 365 * TOLD_AGAIN_AFTER).if_told
-    assert states(advance(known, [condition()], T0)) == ["still firing"]
+def test_a_source_that_was_not_measured_resolves_nothing(people: People) -> None:
+    people.told([condition(), condition(rule="other")], T0)
+    took = people.look([], T0 + QUARTER, unmeasured={"of r"})
+    assert [(one.condition.rule, str(one.state)) for one in took["a"]] == [("other", "resolved")]
+    assert [one.condition.rule for one in people.known] == ["r"]
+
+
+def test_a_clock_that_was_ahead_keeps_nothing_from_being_told(people: People) -> None:
+    people.told([condition()], T0 + 365 * TOLD_AGAIN_AFTER)
+    assert people.told([condition()], T0) == ["still firing"]
+
+
+def test_what_others_reported_is_ended_by_no_look_and_told_daily(people: People) -> None:
+    people.known = [Firing(replace(condition(), source=REPORTED), T0)]
+    assert people.told([], T0) == ["firing"]
+    assert people.told([], T0 + QUARTER) == []
+    assert people.told([], T0 + TOLD_AGAIN_AFTER) == ["still firing"]
+
+
+def test_an_event_is_told_once_to_each_channel_and_forgotten_when_all_took_it(
+    people: People,
+) -> None:
+    people.known = [Firing(replace(condition(), source=EVENT), T0)]
+    took = people.look([], T0, down="b")
+    assert [str(one.state) for one in took["a"]] == ["happened"]
+    took = people.look([], T0 + 2 * TOLD_AGAIN_AFTER)
+    assert took["a"] == []
+    assert "2026-11-23 08:00:00 UTC" in took["b"][0].body("#").splitlines()
+    assert people.known == []
+    people.known = [Firing(replace(condition(), source=EVENT), T0)]
+    people.look([], T0 + EVENTS_KEPT + QUARTER, down="b")
+    assert people.known == []
+
+
+def test_a_silenced_condition_is_not_told_until_then_but_its_end_is(people: People) -> None:
+    people.told([condition()], T0)
+    until = T0 + 2 * TOLD_AGAIN_AFTER
+    people.known = [replace(one, silenced_until=until) for one in people.known]
+    assert people.told([condition(severity=Severity.LOSS)], until - QUARTER) == []
+    assert people.told([], until - QUARTER) == ["resolved"]
+    assert people.told([condition()], until - QUARTER) == []  # silenced though it ended between
+    assert [one.since for one in people.look([condition()], until)["a"]] == [until - QUARTER]
+    assert people.told([], until) == ["resolved"]
+    assert people.known == []
 
 
 KEYS = st.sampled_from(["a", "b", "c"])
 FOUND = st.dictionaries(KEYS, st.sampled_from(list(Severity)), max_size=3)
-RUNS = st.lists(st.tuples(FOUND, st.booleans(), st.integers(1, 40)), max_size=30)
+RUNS = st.lists(
+    st.tuples(FOUND, st.sets(st.sampled_from(CHANNELS)), st.integers(1, 40)), max_size=30
+)
 
 
 @given(RUNS)
-def test_whoever_reads_the_messages_knows_what_is_there(
-    runs: Sequence[tuple[dict[str, Severity], bool, int]],
+def test_whoever_reads_one_channel_knows_what_is_there(
+    runs: Sequence[tuple[dict[str, Severity], set[str], int]],
 ) -> None:
-    """Of a reader of what was delivered: the picture is right after each run that delivered."""
-    known: list[Firing] = []
-    picture: dict[str, Severity] = {}
-    now = T0
-    for found, is_delivered, hours in runs:
+    """Of a reader of each channel: the picture is right after each run that it took."""
+    people, now = People(), T0
+    pictures: dict[str, dict[str, Severity]] = {channel: {} for channel in CHANNELS}
+    for found, down, hours in runs:
         now += timedelta(hours=hours)
-        step = advance(known, [condition(key, worst) for key, worst in found.items()], now)
-        known = step.if_told if is_delivered else step.if_not
-        if is_delivered:
-            picture = read(picture, step.alerts)
+        conditions = [condition(key, worst) for key, worst in found.items()]
+        for channel, alerts in people.look(conditions, now, down=down).items():
+            assert len({one.condition.key for one in alerts}) == len(alerts)
+            picture = pictures[channel] = read(pictures[channel], alerts)
             assert picture.keys() == found.keys()
             assert all(picture[key].rank <= found[key].rank for key in found)
 
@@ -129,6 +215,13 @@ def read(picture: dict[str, Severity], alerts: Iterable[Alert]) -> dict[str, Sev
         else:
             after[one.condition.subject] = one.condition.severity
     return after
+
+
+def test_a_message_of_very_many_alerts_has_the_worst_and_counts_the_others() -> None:
+    many = [Firing(condition(str(number)), T0) for number in range(MOST_IN_FULL + 5)]
+    found = message_of([one.alert(AlertState.FIRING) for one in many], "#")
+    assert found.body.count("what to do") == MOST_IN_FULL
+    assert found.body.endswith("and 5 more: `shardpost alerts list` has all that is firing")
 
 
 def test_a_message_has_the_worst_first_and_links_to_the_runbook() -> None:

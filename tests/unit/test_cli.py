@@ -36,6 +36,14 @@ def fail(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseE
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "cannot write standard output: No sp"),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), "cannot write /x/y: No space"),
+        (
+            OSError(errno.EROFS, os.strerror(errno.EROFS), "/x"),
+            "cannot write /x: Read-only file sys",
+        ),
+        (
+            OSError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
+            "cannot write /x: Permission denied; let",
+        ),
         (OSError(errno.EIO, "broken"), "internal error: OSError: [Errno 5] broken; traceback in /"),
         (KeyboardInterrupt(), "interrupted"),
     ],
@@ -90,6 +98,7 @@ WITH_ARGUMENTS = {
     "tables": [["list"], ["maintain"]],
     "email": [["--week", "2026-W40"], ["--week", "2026-W40", "--dry-run"]],
     "emails": [["--week", "2026-W40"]],
+    "unsubscribe-token": [["verify", "client1", "token"]],
     "erase": [["client1", "--why", "x"]],
     "letters": [["list"], ["show", "x"], ["sweep"], ["redrive"], ["discard"]],
     "runs": [["list"], ["dispatch"], ["release", "key", "--why", "x"], ["request", "x", "--dag=y"]],
@@ -122,3 +131,14 @@ def test_help_is_printed_whatever_the_settings_are(
     monkeypatch.setenv("SHARDPOST_KAFKA__FOO", "1")
     assert cli.run(["compact", "--help"]) == 0
     assert "--reconcile" in capsys.readouterr().out
+
+
+def test_lists_of_commands_have_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    ctx = click.Context(cli.root)
+    commands = {name: cli.root.get_command(ctx, name) for name in cli.COMMANDS}
+    groups = [[name] for name, found in commands.items() if isinstance(found, click.Group)]
+    for group in ([], *groups):
+        assert cli.run([*group, "--help"]) == 0
+        listed = capsys.readouterr().out.partition("\nCommands:\n")[2].splitlines()
+        assert listed
+        assert [line for line in listed if line.endswith("...") or len(line) > 80] == []

@@ -18,14 +18,15 @@ import psutil
 import pytest
 
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
+from shardpost.embedded import airflow, broker, daemons, sink
 from shardpost.embedded.daemons import stat_of, wait_until
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import exclusive, path_of
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
-from shardpost.watch import doctor
+from shardpost.watch import doctor, kafka_checks
 from shardpost.watch.doctor import CHECKS, bounded, examine, impatient
-from shardpost.watch.kafka_checks import judge_version
+from shardpost.watch.kafka_checks import check_kafka, judge_version
 from shardpost.watch.machine_checks import (
     check_folder,
     check_lock,
@@ -43,7 +44,7 @@ from shardpost.watch.model.doctor_finding import (
     unknown,
     warning,
 )
-from shardpost.watch.stack_checks import check_dags, check_heartbeat
+from shardpost.watch.stack_checks import check_airflow, check_dags, check_heartbeat, check_ports
 from shardpost.watch.table_checks import check_freshness
 from tests.support.command_line import CommandLineHere
 
@@ -206,6 +207,8 @@ def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention(tmp_path: 
     assert check_lock(lock, os.getpid(), NOW).state == "warning"
     lock.write_text(json.dumps({"pid": 1, "since": "2026-11-23T07:00:00+00:00"}))
     assert check_lock(lock, os.getpid(), NOW).state == "ok"
+    lock.write_text("")
+    assert check_lock(lock, os.getpid(), NOW).state == "unknown"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         os.kill(process.pid, signal.SIGSTOP)
 
@@ -238,6 +241,34 @@ def test_a_snapshot_of_the_future_or_of_no_known_time_is_an_error() -> None:
     never = check_freshness(replace(made, looked_at=NEVER), NOW, timedelta(hours=1))
     assert never.state == "error"
     assert never.found == "number 7, inputs never read to their ends"
+
+
+@pytest.mark.parametrize(
+    ("state", "cure"),
+    [
+        ("broken: not running: scheduler", "shardpost up"),
+        ("unhealthy: scheduler", "shardpost down && shardpost up"),
+    ],
+)
+def test_a_dead_scheduler_is_one_finding_with_one_cure(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, state: str, cure: str
+) -> None:
+    monkeypatch.setattr(daemons, "port_is_free", lambda _port: False)
+    for service in (airflow, broker, sink):
+        found = {"state": state} if service is airflow else {"state": "up"}
+        monkeypatch.setattr(service, "state", lambda _, found=found: found)
+    report = [*check_ports(settings, NOW), *check_airflow(settings, NOW)]
+    [wrong] = [one for one in report if one.state != "ok"]
+    assert (wrong.check, wrong.found, wrong.cure) == ("airflow", state, cure)
+
+
+def test_a_port_that_another_has_is_one_cure_for_what_should_be_there(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_checks, "is_reachable", lambda *_: False)
+    for is_free, cure in ((True, "shardpost up"), (False, "that of `port of kafka`")):
+        monkeypatch.setattr(kafka_checks, "port_is_free", lambda _port, is_free=is_free: is_free)
+        assert next(check_kafka(settings, NOW)).cure == cure
 
 
 def test_dags_that_are_broken_or_paused_are_named_with_the_command() -> None:

@@ -1,14 +1,22 @@
 """What `shardpost doctor` says of topics, stores, tables and an open rebuild."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from unittest.mock import create_autospec
 
 import pytest
 
+from shardpost import tables
+from shardpost.alerts import history
+from shardpost.alerts.model.alert import Condition, Firing
+from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
+from shardpost.topics.model.finding import Severity
 from shardpost.topics.stores import require_stores
 from shardpost.watch import kafka_checks, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
@@ -38,6 +46,50 @@ def wrong(kafka: MemoryKafka) -> list[DoctorFinding]:
 def test_topics_as_they_are_created_are_as_declared(kafka: MemoryKafka) -> None:
     assert wrong(kafka) == []
     assert not (kafka.settings.home / "stores").exists()
+
+
+def test_letters_that_are_parked_are_counted(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found(kafka.settings, "letters").found == "0 waiting for a retry, 0 parked"
+    states = (LetterState.WAITING, LetterState.PARKED, LetterState.PARKED)
+    steps = [create_autospec(Step, instance=True, state=one, is_in_topic=True) for one in states]
+    monkeypatch.setattr(tables, "letters", lambda *_, **__: steps)
+    [parked] = wrong(kafka)
+    assert (parked.found, parked.cure) == (
+        "1 waiting for a retry, 2 parked",
+        "shardpost letters list --state parked",
+    )
+
+
+def alerts(settings: Settings) -> list[tuple[str, str]]:
+    return [(one.state, one.found) for one in table_checks.check_alerts(settings, NOW)]
+
+
+def test_a_refused_alert_url_is_an_error_that_shows_no_secret_and_what_fires_is_counted(
+    settings: Settings,
+) -> None:
+    none = "no channel (SHARDPOST_ALERTS): alerts.log alone has them"
+    assert alerts(settings) == [("ok", none), ("ok", "0 firing")]
+    refused = settings.model_copy(update={"alerts": "nonsense://hush-hush json://localhost/x"})
+    (state, said), _ = alerts(refused)
+    assert state == "error"
+    assert said.startswith("SHARDPOST_ALERTS: 1: nonsense: Apprise refuses this URL")
+    assert "hush" not in said
+
+    def fire(*firing: Firing) -> None:
+        history.store_firing(settings, history.list_firing(settings), firing, NOW)
+
+    of_kafka = Condition("few-brokers", "", Severity.RISK, "t", "m", "kafka")
+    other = replace(of_kafka, rule="emails-open", subject="2026-W47", source="emails")
+    fire(Firing(of_kafka, NOW))
+    assert alerts(settings)[1] == ("ok", "1 firing: few-brokers")
+    fire(Firing(of_kafka, NOW), Firing(other, NOW))
+    both = ": emails-open:2026-W47, few-brokers"
+    assert alerts(settings)[1] == ("warning", f"2 firing{both}")
+    later = NOW + timedelta(hours=1)
+    fire(Firing(of_kafka, NOW), Firing(other, NOW, silenced_until=later))
+    assert alerts(settings)[1] == ("ok", f"2 firing, 1 of them silenced{both}")
 
 
 def test_topics_that_were_created_with_another_number_of_partitions_are_named(

@@ -114,6 +114,11 @@ def test_its_contact_goes_and_that_it_was_mailed_stays(kafka: MemoryKafka) -> No
     assert is_erased(kafka)
 
 
+def test_a_record_of_a_week_that_there_never_was_does_not_stop_it(at: Settings) -> None:
+    record(at, IsoWeek(2026, 99), WHO, DeliveryState.SENT)
+    assert erased(at).ledger == list(map(str, WEEKS))
+
+
 def test_what_a_killed_freeze_left_of_a_week_that_nobody_froze_since_goes(at: Settings) -> None:
     week = OPEN.next
     with pytest.MonkeyPatch.context() as patched:

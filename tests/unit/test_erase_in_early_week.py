@@ -1,11 +1,13 @@
 """A client is erased while a week is mailed early: whoever began before does not mail it after."""
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from shardpost import erasure
+from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
@@ -54,6 +56,17 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
     with pytest.raises(ShardpostError, match="a client was erased since this run began"):
         send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), 1)
     assert prepare(REQUEST, at).snapshot.has_contacts
+
+
+def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
+    at: Settings, begun: PreparedWeek
+) -> None:
+    last = snapshots.current(at)
+    number = last.number + 1
+    snapshots.commit(at, replace(last, number=number, country="GB", rebuilt_in=number))
+    with pytest.raises(ShardpostError, match="tables were swapped, or the country changed, since"):
+        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), 1)
+    assert prepare(REQUEST, at).context.country == "GB"
 
 
 @pytest.mark.usefixtures("begun")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 from shardpost import erasure
@@ -21,7 +22,9 @@ from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds import drop as rebuilds_erasure
 from shardpost.rebuilds import store
+from shardpost.rebuilds.model.difference import question
 from shardpost.rebuilds.model.rebuild import NAMES
+from shardpost.rebuilds.sides import compared
 from shardpost.rebuilds.store import rebuilding
 from shardpost.rebuilds.swap import swap_tables
 from shardpost.settings import Settings
@@ -29,7 +32,15 @@ from tests.support import decisions
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 from tests.support.at_step import at_step, killing
-from tests.support.contact_tables import NAME_OF_WHO, ROWS_OF_WHO, erased, on_disk, rows_in, write
+from tests.support.contact_tables import (
+    AT,
+    NAME_OF_WHO,
+    ROWS_OF_WHO,
+    erased,
+    on_disk,
+    rows_in,
+    write,
+)
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
 
@@ -85,7 +96,7 @@ def require_gone(settings: Settings, beside: AgedRebuilds) -> None:
             assert NAME_OF_WHO not in said
             assert "bob" in said
         beside.swap()
-    maintain(settings, datetime.now(UTC) + GRACE + timedelta(minutes=1))
+    maintain(settings, after_an_hour())
     assert NAME_OF_WHO not in on_disk(settings, *folders(0, 2))
     assert "bob" in on_disk(settings, *folders(0))
 
@@ -117,6 +128,52 @@ def test_killed_at_any_step_the_next_run_finishes(
     assert erased(at).is_complete
     require_gone(at, beside)
     assert len(list(decisions.list_all(at))) == 1
+
+
+def after_an_hour() -> datetime:
+    return datetime.now(UTC) + GRACE + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("tables", [NAMES, ("share_holders",)])
+def test_contacts_of_before_it_are_not_compared_with_those_after_a_swap_and_that_is_said(
+    at: Settings, beside: AgedRebuilds, tables: tuple[str, ...]
+) -> None:
+    beside.drop()
+    beside.begin(*tables)
+    beside.build()
+    beside.swap()
+    assert compared(at).not_compared == {}
+    assert erased(at).is_complete
+    for _ in range(2):
+        found = compared(at)
+        assert {*found.not_compared} == {"clients", "rejected"}
+        assert (found.as_json()["clients"], found.is_none) == (None, True)
+        why = (
+            "a client was erased in snapshot 4: contacts of before, as of snapshot 2, are not read"
+        )
+        assert f"contacts: not compared: {why} any more" in found.lines()
+        assert f"- rejected records: not compared: {why} any more" in question(3, found)
+        maintain(at, after_an_hour())
+    beside.swap()  # a rollback finds what it needs
+    assert NAME_OF_WHO not in contacts(at, snapshots.current(at))
+
+
+def test_tables_in_use_are_kept_as_they_were_swapped_until_the_rebuild_is_dropped(
+    at: Settings, beside: AgedRebuilds
+) -> None:
+    beside.build()
+    beside.swap()
+    before, last = compared(at), snapshots.current(at)
+    files = table_log.sizes(at, last.located(CLIENTS), last.tables[CLIENTS.name])
+    table_commits.commit_rewritten(at, last, {CLIENTS: dict.fromkeys(files, as_it_is)}, AT)
+    snapshots.drop(at, [last.number])
+    maintain(at, after_an_hour())
+    assert compared(at) == before
+    assert before.not_compared == {}
+
+
+def as_it_is(part: pa.Table) -> pa.Table:
+    return part
 
 
 def test_while_they_are_built_it_is_postponed(at: Settings, beside: AgedRebuilds) -> None:
@@ -165,5 +222,5 @@ def test_what_only_older_snapshots_have_in_other_folders_goes_too(
     result = erased(at)
     assert result.tables == ROWS_OF_WHO
     assert result.is_complete
-    maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1))
+    maintain(at, after_an_hour())
     assert NAME_OF_WHO not in on_disk(at, *folders(0, 2))

@@ -17,7 +17,13 @@ from shardpost.position_import.import_job import find_source
 from shardpost.position_import.model import import_ids
 from shardpost.position_import.model.import_ids import AppliedImport, Lookup
 from shardpost.position_import.model.plan import Change, Plan, find_columns, notes, summary
-from shardpost.position_import.model.source import FileSource, Format, JdbcSource, format_of
+from shardpost.position_import.model.source import (
+    FileSource,
+    Format,
+    JdbcSource,
+    format_of,
+    jdbc_source,
+)
 from shardpost.position_import.run import ImportWriter, applied_import, record_of
 from shardpost.shares import parse_share, share
 from tests.support.at_step import at_step
@@ -170,7 +176,7 @@ def test_a_file_and_a_folder_are_made_absolute(
     Path("days/part.csv").touch()
     with pytest.raises(UsageError, match="all of one kind: say --format"):
         find_source("days")
-    assert find_source("s3a://bucket/list", "json") == FileSource("s3a://bucket/list", Format.JSON)
+    assert find_source(f"file://{tmp_path}/list.csv") == find_source("list.csv")
 
 
 @pytest.mark.parametrize("name", ["_list.csv", ".list.csv", "list*.csv", "list.txt", "empty/"])
@@ -188,6 +194,9 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     for text in ("", " ", str(tmp_path / "none.csv")):
         with pytest.raises(UsageError):
             find_source(text)
+    for url in ("s3a://bucket/list.csv", "https://host/list.csv", "hdfs://host/list.csv"):
+        with pytest.raises(UsageError, match="a file or a folder of this machine, or a JDBC URL"):
+            find_source(url, "csv")
     (tmp_path / "list.csv").touch()
     with pytest.raises(UsageError, match="for a JDBC URL"):
         find_source(str(tmp_path / "list.csv"), table="list")
@@ -218,12 +227,65 @@ def test_a_driver_that_is_not_installed_is_named() -> None:
         "jdbc:postgresql://me:hush@db/book",
         "jdbc:oracle:thin:me/hush@db:1521/book",
         "jdbc:sqlserver://db;user=me;password=hush",
+        # By the manuals of the vendors: MySQL's and MariaDB's hosts with properties of their own,
+        "jdbc:mysql://(host=db,port=3306,user=me,password=hush)/book",
+        "jdbc:mysql://[(host=a,user=me,password=hush),(host=b)]/book",
+        "jdbc:mysql://address=(host=db)(port=3306)(user=me)(password=hush)/book",
+        "jdbc:mysql:replication://address=(type=source)(host=db)(password2=hush)/book",
+        "jdbc:mysql://me:hush@[db1,db2]/book",
+        "jdbc:mysql://me:h%2Fush@db/book?trustCertificateKeyStorePassword=hush",
+        "jdbc:mysql+srv://db/book?PASSWORD=hush",
+        "jdbc:mysql://(host=db,pass%77ord=hush)/book",
+        "jdbc:mysql://(host=db,password%3Dhush)/book",
+        "jdbc:mariadb://address=(host=db)(port=1)(type=primary)/book?user=me&password=hush",
+        "jdbc:mariadb://db/book?keyStorePassword=hush",
+        # PostgreSQL's,
+        "jdbc:postgresql:book?user=me&password=hush",
+        "jdbc:postgresql://a,b/book?loggerLevel=OFF&sslpassword=hush",
+        # SQL Server's, whose names have any case, blanks around them, and synonyms,
+        "jdbc:sqlserver://db\\one:1433;databaseName=book;Password = {hu;sh}hush",
+        "jdbc:sqlserver://db;user=me;pwd=hush",
+        "jdbc:sqlserver://db;keyStoreAuthentication=KeyVaultClientSecret;keyStoreSecret=hush",
+        "jdbc:sqlserver://db;keyVaultProviderClientKey=hush",
+        "jdbc:sqlserver://db;authentication=ActiveDirectoryServicePrincipal;accessToken=hush",
+        # and Oracle's, where a password may be in quotes.
+        "jdbc:oracle:thin:me/hush@//db:1521/book",
+        'jdbc:oracle:thin:me/"a/b@c:hush"@//db:1521/book',
+        "jdbc:oracle:oci:proxy[me]/hush@book",
+        "jdbc:oracle:thin:me/hush",
+        "jdbc:oracle:thin:@tcps://db:2484/book?oracle.net.wallet_password=hush",
+        "jdbc:oracle:thin:@book?javax.net.ssl.keyStorePassword=hush",
+        "JDBC:mysql://me:hush@db/book",
+        "postgresql://me:hush@db/book",
     ],
 )
 def test_a_login_in_a_url_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(UsageError, match="SHARDPOST_IMPORT_JDBC_PASSWORD") as raised:
+    expected = "SHARDPOST_IMPORT_JDBC_PASSWORD" if url.lower().startswith("jdbc") else "JDBC URL"
+    with pytest.raises(UsageError, match=expected) as raised:
         find_source(url, table="list")
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("option", ["table", "query"])
+def test_a_password_in_what_is_read_is_refused_and_not_repeated(option: str) -> None:
+    sql = "(SELECT * FROM dblink('host=db password = hush', 'SELECT 1') AS t(n int)) AS list"
+    with pytest.raises(UsageError, match=f"--{option} with a login") as raised:
+        find_source(POSTGRESQL, **{option: sql})
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{POSTGRESQL}?sslmode=verify-full&sslrootcert=/etc/ca.pem&user=me",
+        "jdbc:mysql://address=(host=db)(port=3306)/book?sslMode=VERIFY_IDENTITY",
+        "jdbc:sqlserver://db\\one:1433;databaseName=book;encrypt=true;user=me",
+        "jdbc:oracle:thin:@tcps://db:2484/book?wallet_location=/etc/wallet",
+        "jdbc:oracle:thin:@(description=(address=(protocol=tcps)(port=1522)(host=db)))",
+    ],
+)
+def test_a_url_without_a_login_is_taken(url: str) -> None:
+    assert jdbc_source(url, "list", None).url == url
 
 
 def test_columns_are_found_in_any_case_and_order() -> None:

@@ -18,6 +18,7 @@ from shardpost.holders.model.unread import Look, Unread, UnreadableRecordsError
 from shardpost.kafka import clients, reading, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.topic_metadata import RecreatedTopicError
+from shardpost.rebuilds.spark.histories import held_now, not_held
 from shardpost.settings import Settings
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.transactions import begun_transaction
@@ -203,6 +204,21 @@ def test_a_recreated_retry_topic_is_read_from_its_beginning_and_stops_nothing(
     found = look(kafka, last)
     assert found.ranges == [OffsetRange("retries", 0, 0, 5)]
     assert look(kafka, snapshot_of(found)).ranges == []
+
+
+def test_a_rebuild_from_kafka_leaves_out_a_retry_topic_that_was_replaced_and_refuses_an_input(
+    kafka: MemoryKafka,
+) -> None:
+    pinned = after(kafka, "retries", 3)
+    assert {*held_now(kafka.settings, pinned)} == {*INPUTS, "retries"}
+    recreate(kafka, "retries", 5)
+    held = held_now(kafka.settings, pinned)
+    assert {*held} == {*INPUTS}
+    gone = not_held(kafka.settings, pinned, held)
+    assert gone == ("topic retries no longer exists, or was replaced",)
+    recreate(kafka, "clients")
+    with pytest.raises(RecreatedTopicError, match=r"topic clients: .* Rebuild from the history"):
+        held_now(kafka.settings, pinned)
 
 
 def test_a_recreated_retry_topic_that_is_first_seen_empty_is_read_from_its_beginning(

@@ -1,5 +1,6 @@
 """When unread records are lost: by rules, and against logs that lose them."""
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,7 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardpost.commands.lag import lag_text
+from shardpost.holders.rejected_letters import GROUP, group_of
+from shardpost.holders.share_holders_topic import PUBLISH_GROUP
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.lag.measure import is_note
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.report import LagRow, Position, by_time_to_loss
 from shardpost.lag.model.time_to_loss import assess, unknown
@@ -67,6 +72,23 @@ def test_a_note_is_no_position_and_loses_nothing_but_itself() -> None:
     forgotten = row(WEEK, committed=25, is_note=True, expires_ms=NOW + 2 * HOUR)
     assert forgotten.seconds_to_loss == 2 * 3600
     assert "Kafka can forget it in 2 h" in forgotten.reason
+
+
+def test_only_groups_that_we_name_are_notes_of_ours() -> None:
+    tables = str(uuid.uuid4())
+    assert all(map(is_note, (PUBLISH_GROUP, group_of(tables))))
+    others = (
+        *("shardpost-publisher", "shardpost-publish-2", "my-shardpost-publish", GROUP),
+        *(f"{GROUP}-", group_of("orders"), group_of(f"{tables}-2"), f"{PUBLISH_GROUP}\n"),
+    )
+    assert not any(map(is_note, others))
+
+
+def test_a_size_that_nobody_tells_is_not_taken_for_none() -> None:
+    limited = WEEK | {"retention.ms": "-1", "retention.bytes": "1000"}
+    found = row(limited, stretch(10, 20, (10, 1)), size=None)
+    assert found.seconds_to_loss is None
+    assert found.reason.startswith("not known: retention.bytes counts")
 
 
 def test_markers_and_holes_are_no_records() -> None:
@@ -350,3 +372,56 @@ def test_where_kafka_is_quick_the_loss_follows_within_a_segment(
     assert row.seconds_to_loss is not None
     late = step - (plan.now / 1000 + row.seconds_to_loss)
     assert 0 <= late <= SEGMENT_SECONDS + 2
+
+
+def in_group(group: str, loss: float | None = None, **more: int | None) -> LagRow:
+    end, behind = more.get("end", 20), more.get("behind", 0)
+    return LagRow(group, "orders", 3, 10, end, behind, 60.0 * (behind or 0), loss, "because")
+
+
+ROWS = [
+    in_group("billing", 0, behind=5),
+    in_group("weekly", 3600, behind=1),
+    in_group("shardpost-intake", 3600),
+    in_group("weekly", 7200),
+    in_group("later", 100_000, behind=2),
+    in_group("asked", end=None, behind=None),
+    in_group("shardpost-compaction"),
+    in_group("shardpost-rejected-5f1e", behind=None),
+    in_group("shardpost-consumer"),  # of somebody who named it like that
+]
+
+
+def group_lines(**more: bool) -> list[str]:
+    given = {"with_own": False, "with_partitions": False} | more
+    text = lag_text(sorted(ROWS, key=by_time_to_loss), 43_200, **given)
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_groups_of_people_come_first_a_line_each_and_what_is_lost_before_all() -> None:
+    assert group_lines() == [
+        "state group partitions records time behind time to loss why",
+        "LOSS billing 1 5 5 min 0 s orders[3]: because",
+        "WARN asked 1 0 0 s ? orders[3]: because",
+        "WARN weekly 2 1 1 min 1 h orders[3]: because",
+        "OK later 1 2 2 min 1 d 3 h orders[3]: because",
+        "OK shardpost-consumer 1 0 0 s",
+        "WARN shardpost-intake 1 0 0 s 1 h orders[3]: because",
+        "2 groups of Shardpost's own: OK (--all lists them)",
+    ]
+
+
+def test_all_groups_are_listed_on_demand_and_partitions_of_those_that_are_named() -> None:
+    every = group_lines(with_own=True)
+    assert every[-3:] == [
+        "WARN shardpost-intake 1 0 0 s 1 h orders[3]: because",
+        "OK shardpost-compaction 1 0 0 s",
+        "OK shardpost-rejected-5f1e 1 0 0 s",
+    ]
+    partitions = group_lines(with_partitions=True)[8:]
+    assert partitions[0] == "time to loss group partition records time behind reason"
+    assert partitions[1:3] == [
+        "0 s billing orders[3] 5 5 min because",
+        "1 h shardpost-intake orders[3] 0 0 s because",
+    ]
+    assert len(partitions) == 7

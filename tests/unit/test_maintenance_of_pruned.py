@@ -20,6 +20,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.locks import exclusive
+from shardpost.maintenance import maintain as maintain_module
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain, maintain_all, prune_old
 from shardpost.maintenance.table_sizes import table_sizes
@@ -31,6 +32,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.aged_tables import AgedTables
 from tests.support.appended_histories import AppendedHistories
+from tests.support.at_step import at_step
 from tests.support.command_line import CommandLine
 from tests.support.histories import START, Batch, country_of, put
 from tests.support.how_far import drawn, some, up_to
@@ -243,6 +245,19 @@ def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> No
     with rebuilding(at):
         assert "a run of the rebuild is already running" in maintain_all(at, NOW).errors[0]
     drop(at)
+    assert maintain_all(at, NOW).errors == []
+    assert snapshots.current(at).history_from == NOW - timedelta(days=1)
+
+
+def test_what_was_found_before_a_swap_is_not_pruned_of_the_tables_after_it(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = snapshots.current(at)
+    swapped = replace(last, number=last.number + 1, rebuilt_in=last.number + 1)
+    hook = at_step(monkeypatch, maintain_module)
+    hook("find old records", lambda: snapshots.commit(at, swapped))
+    assert f"tables were swapped since snapshot {last.number}" in maintain_all(at, NOW).errors[0]
+    assert snapshots.current(at) == swapped
     assert maintain_all(at, NOW).errors == []
     assert snapshots.current(at).history_from == NOW - timedelta(days=1)
 

@@ -11,6 +11,7 @@ import pytest
 
 from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.errors import UsageError
+from shardpost.unsubscribe import is_genuine
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.member import Member, NotMailed, Recipient, recipient_of
@@ -55,6 +56,12 @@ def compose_input(
     assert isinstance(address, Address)
     positions = held(("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ"))
     return Recipient(client, name, address), positions, DATE
+
+
+def signed(secrets: str, client: str = "client1") -> Mail:
+    url = "https://shardpost.example/unsubscribe?client={client}&token={token}"
+    signing = context(unsubscribe_url=url, secrets=secrets)
+    return compose(signing, *compose_input(client=client))
 
 
 def parsed(found: Mail) -> EmailMessage:
@@ -102,14 +109,33 @@ def test_two_lists_of_one_domain_have_their_own_ids() -> None:
     assert found["Message-ID"] == gb.message_id("client1")
 
 
-def test_text_and_html_tell_the_same_positions_and_totals() -> None:
+def test_text_and_html_tell_the_same_positions_and_no_sum_of_different_stocks() -> None:
     found = mail()
     assert parsed(found).get_content_type() == "multipart/alternative"
     text, html = text_of(found, "plain"), text_of(found, "html")
     assert "1         AAPL       100  NASDAQ\n3         FB          33  NASDAQ" in text
-    assert "NASDAQ            2     133" in text
     assert '<td>AAPL</td><td align="right">100</td><td>NASDAQ</td>' in html
-    assert '<td>NASDAQ</td><td align="right">2</td><td align="right">133</td>' in html
+    assert "133" not in text + html
+    assert "Totals" not in text + html
+    assert "33  NASDAQ\n\nYou receive" in text
+
+
+def test_of_a_stock_with_several_positions_the_totals_by_stock_are_told() -> None:
+    recipient, _, date = compose_input()
+    rows = [("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ")]
+    more = [("7", "AAPL", "0.5", "NASDAQ"), ("9", "AAPL", "1", "IEX"), ("11", None, "5", "IEX")]
+    found = compose(context(), recipient, held(*rows, *more, ("12", None, "6", "IEX")), date)
+    text, html = text_of(found, "plain"), text_of(found, "html")
+    [_, totals] = text.split("Totals by stock:\n\n")
+    assert totals.split("\n\n")[0].splitlines() == [
+        "Ticker  Exchange  Positions        Amount",
+        "        IEX               2  not added up",
+        "AAPL    IEX               1             1",
+        "AAPL    NASDAQ            2         100.5",
+        "FB      NASDAQ            1            33",
+    ]
+    row = "<td>AAPL</td><td>NASDAQ</td>"
+    assert f'{row}<td align="right">2</td><td align="right">100.5</td>' in html
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\x00", "\u2028", "\x85", "\x0b", "\u202e"])
@@ -256,3 +282,17 @@ def test_who_is_not_mailed_has_a_state_and_a_reason(member: Member, state: Deliv
     assert isinstance(found, NotMailed)
     assert found.state is state
     assert found.reason
+
+
+def test_a_signed_link_is_the_same_in_each_copy_and_changes_nothing_else() -> None:
+    first, again = signed("1:a-secret-of-16-characters"), signed("1:a-secret-of-16-characters")
+    rotated = signed("2:another-secret-of-as-many 1:a-secret-of-16-characters")
+    assert first == again
+    assert first.message_id == rotated.message_id == mail().message_id
+    url = parsed(first)["List-Unsubscribe"]
+    assert "?client=client1&token=1." in url
+    assert "?client=client1&token=2." in parsed(rotated)["List-Unsubscribe"]
+    token = url.rpartition("token=")[2].strip("<>")
+    secrets = "1:a-secret-of-16-characters"
+    assert is_genuine(token, "client1", list_id="weekly-holdings", secrets=secrets)
+    assert token not in parsed(signed(secrets, "client2"))["List-Unsubscribe"]

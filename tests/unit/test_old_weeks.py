@@ -16,10 +16,11 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
+from shardpost.topics.stores import StoreTopic
 from shardpost.weekly_email import closed_weeks, week_retention
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_run import run
-from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, WeekClosedError
@@ -120,6 +121,20 @@ def test_a_week_that_has_its_audience_is_not_closed(kafka: MemoryKafka) -> None:
     result = close_old_weeks(kafka.settings, NOW)
     assert result.weeks == []
     assert "its audience is not erased yet" in result.postponed[str(OLD)]
+
+
+def test_a_week_that_is_frozen_while_it_is_to_be_closed_stays_open(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def frozen_meanwhile(settings: Settings) -> StoreTopic:
+        shutil.rmtree(path_of(settings, FROZEN_WEEKS))
+        freeze(settings, OLD, CLIENTS[:3], NOW)
+        return compacted_ledger(settings)
+
+    monkeypatch.setattr(week_retention, "compacted_ledger", frozen_meanwhile)
+    result = close_old_weeks(at, NOW)
+    assert "its audience is not erased yet" in result.postponed[str(OLD)]
+    assert closed_weeks.list_all(at) == {}
 
 
 @pytest.mark.parametrize("killed_at", some(STEPS, 2))

@@ -254,6 +254,13 @@ def test_where_nothing_was_committed_nothing_is_published() -> None:
 
 
 @pytest.mark.parametrize(
+    "metadata", ["by anna", "[1]", "{}", '{"snapshot":"2"}', AT.as_metadata().replace("20", "1e9")]
+)
+def test_what_another_program_committed_is_no_publication(metadata: str) -> None:
+    assert Published.of(metadata) == Published()
+
+
+@pytest.mark.parametrize(
     ("runs", "now", "wrong"),
     [
         (RUNS, THERE, None),

@@ -1,6 +1,7 @@
 """A swap, a rollback and a drop that are repeated; real Delta tables, Kafka in memory, no Spark."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -10,14 +11,18 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, ShardpostError
 from shardpost.holders import publishing
+from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
+from shardpost.holders.spark import compaction
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.kafka.partitioning import partition_of
+from shardpost.locks import after_running
 from shardpost.rebuilds import drop, run, store, swap
 from shardpost.rebuilds.drop import give_up
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import begun
+from shardpost.rebuilds.spark import top_up
 from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
@@ -149,6 +154,46 @@ def test_a_swap_that_was_killed_after_its_commit_is_on_record_by_the_rollback(
     ]
 
 
+def test_a_compaction_that_waited_for_a_swap_keeps_the_country_of_the_swap(
+    kafka: MemoryKafka, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SHARDPOST_COUNTRY was changed before, and waits for the swap."""
+    settings = kafka.settings.model_copy(update={"country": "GB"})
+
+    @contextmanager
+    def after_a_swap(of: Settings, job: str) -> Iterator[None]:
+        done(settings, Action.SWAP)
+        with after_running(of, job):
+            yield
+
+    monkeypatch.setattr(compaction, "after_running", after_a_swap)
+    monkeypatch.setattr(compaction, "build_snapshot", needs_spark)
+    code, result = top_up.compact_and_top_up(settings, WORK, CompactionRequest())
+    assert (code, result["changed"], result["published"]) == (DONE, False, 0)
+    newest = snapshots.current(kafka.settings)
+    assert (newest.country, newest.number) == ("GB", newest.rebuilt_in)
+
+
+@pytest.mark.parametrize("action", ["swap", "drop"])
+def test_tables_that_were_swapped_or_dropped_meanwhile_are_not_topped_up(
+    kafka: MemoryKafka,
+    rebuild: Rebuild,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    action: str,
+) -> None:
+    @contextmanager
+    def after_it(of: Settings) -> Iterator[None]:
+        drop.drop(of) if action == "drop" else done(of, Action.SWAP)
+        with store.rebuilding(of):
+            yield
+
+    monkeypatch.setattr(top_up, "rebuilding", after_it)
+    monkeypatch.setattr(top_up, "topped_up", needs_spark)
+    top_up.compact_and_top_up(kafka.settings, WORK, CompactionRequest())
+    assert "not topped up" not in caplog.text
+
+
 @pytest.mark.parametrize("step", ["holders that differ", "leave tables", "commit snapshot"])
 @pytest.mark.parametrize("was_swapped", [False, True])
 def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
@@ -204,6 +249,37 @@ def test_a_drop_is_on_record_once_with_who_and_why(
     [(decision, headers)] = decisions.list_all(kafka.settings)
     assert (decision.about, decision.who, decision.why) == (b"rebuild/2", "anna", "a typo")
     assert (decision.kind, headers) == ("discarded", {"action": b"drop"})
+
+
+@pytest.mark.parametrize("killed", [Action.SWAP, Action.ROLLBACK])
+def test_a_swap_that_was_killed_after_its_commit_is_on_record_before_the_drop(
+    kafka: MemoryKafka, rebuild: Rebuild, at: Any, killed: Action
+) -> None:
+    if killed is Action.ROLLBACK:
+        done(kafka.settings, Action.SWAP)
+    with killing(at, "swapped"):
+        done(kafka.settings, killed)
+    number = str(snapshots.current(kafka.settings).number).encode()
+    for _ in range(2):
+        give_up(kafka.settings, "anna", "good as it is", rebuild.number)
+    *_, swapped, dropped = decisions.list_all(kafka.settings)
+    assert (swapped[0].who, swapped[1]) == (
+        "shardpost",
+        {"action": str(killed).encode(), "snapshot": number},
+    )
+    assert (dropped[0].who, dropped[1]) == ("anna", {"action": b"drop"})
+    assert len(list(decisions.list_all(kafka.settings))) == (2 if killed is Action.SWAP else 3)
+
+
+def test_a_drop_of_one_that_was_dropped_does_not_record_the_swap_of_another(
+    kafka: MemoryKafka, rebuild: Rebuild
+) -> None:
+    give_up(kafka.settings, "anna", "a typo")
+    built(kafka.settings)
+    done(kafka.settings, Action.SWAP)
+    give_up(kafka.settings, "anna", "a typo", rebuild.number)
+    about = [(one.about, str(one.kind)) for one, _ in decisions.list_all(kafka.settings)]
+    assert sorted(about) == [(b"rebuild/2", "discarded"), (b"rebuild/3", "swapped")]
 
 
 def test_without_a_country_it_is_the_one_in_force(kafka: MemoryKafka, rebuild: Rebuild) -> None:

@@ -169,8 +169,9 @@ def test_contacts_exchanges_and_rejected_records_are_compared_and_no_contact_is_
 def test_contacts_that_may_not_be_read_any_more_are_not_compared(settings: Settings) -> None:
     old = replace(committed(settings, others(), {}), erased_in=9)
     found = compare(settings, old, committed(settings, others(), ALL))
-    assert (found.others["clients"], found.others["rejected"]) == (None, None)
+    assert {*found.not_compared} == {"clients", "rejected"}
     assert found.as_json()["clients"] is None
+    assert "a client was erased in snapshot 9" in found.as_json()["not_compared"]["clients"]
     assert found.is_none
 
 

@@ -111,19 +111,7 @@ def test_the_answers_of_a_whole_run_show_whether_the_server_works(
 
 
 @given(HISTORIES)
-def test_whatever_a_server_answers_no_more_than_the_share_fails(
-    history: tuple[list[str], int, float],
-) -> None:
-    answers, most_in_row, share = history
-    refusals, final = play(answers, RefusalLimits(most_in_row, share))
-    answered = refusals.accepted + refusals.refused
-    assert len(final) <= share * answered + 1e-6
-    last = refusals.finish() if refusals.stop_reason is None else []
-    assert len(final) + len(last) <= 2 * share * answered + 1e-6
-
-
-@given(HISTORIES)
-def test_every_refusal_is_either_final_or_provisional_and_none_is_both(
+def test_every_refusal_is_final_or_provisional_and_of_all_answers_no_more_than_the_share_is_final(
     history: tuple[list[str], int, float],
 ) -> None:
     answers, most_in_row, share = history
@@ -131,6 +119,10 @@ def test_every_refusal_is_either_final_or_provisional_and_none_is_both(
     provisional = [one.entry.client for one in refusals.provisional]
     refused = [f"client{n}" for n, answer in enumerate(answers) if answer == "r"]
     assert final + provisional == refused[: refusals.refused]
+    answered = refusals.accepted + refusals.refused
+    assert len(final) <= share * answered + 1e-6
+    last = refusals.finish() if refusals.stop_reason is None else []
+    assert len(final) + len(last) <= 2 * share * answered + 1e-6
 
 
 @given(HISTORIES)

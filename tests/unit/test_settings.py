@@ -57,7 +57,7 @@ WRONG = {
     "RETRY_CAP": ["30"],
     "SNAPSHOT_DAYS": ["9999999999"],
     "DRIVER_MEMORY": ["much", "100m"],
-    "SPARK_MASTER": ["local[0]", "spark:host"],
+    "SPARK_MASTER": ["local[0]", "spark:host", "mesos://host:5050"],
     "WEEKLY_FIRST": ["2026-W60"],
     "COUNTRY": ["US "],
     "ON_UNKNOWN": ["guess"],
@@ -96,8 +96,7 @@ def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> 
         {"SMTP_HOST": "mail.bank.com", "SMTP_PORT": "8080", "SMTP_TLS": "tls"},
         {"UNSUBSCRIBE_URL": "https://bank.com:8443/u?c={client}&w={week}"},
         {"MAIL_FROM": '"Bank, weekly" <news@bank.com>'},
-        {"TABLES": "s3a://bucket/tables", "COUNTRY": "GB"},
-        {"TABLES": "file:///data/tables"},
+        {"TABLES": "/data/tables", "COUNTRY": "GB"},
         {"SPARK_MASTER": "local[2]"},
         {"SPARK_MASTER": "spark://one:7077,two:7077"},
         {"SPARK_MASTER": "k8s://https://cluster:443"},
@@ -114,6 +113,47 @@ def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> 
 def test_a_right_setting_is_accepted(given: dict[str, str]) -> None:
     read = load({f"SHARDPOST_{name}": value for name, value in given.items()})
     assert {name: str(getattr(read, name.lower())) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AIRFLOW_URL", "https://me:hush@airflow"),
+        ("AIRFLOW_URL", "http://me:hu/hush@airflow:99999"),
+        ("UNSUBSCRIBE_URL", "https://me:hush@bank.com/u?c={client}"),
+        ("BOOTSTRAP_SERVERS", "SASL_SSL://me:hush@kafka:9092"),
+        ("TABLES", "s3://me:hush@bucket/tables"),
+        ("SMTP_HOST", "smtp://me:hush@mail.bank.com"),
+        ("SPARK_MASTER", "k9s://me:hush@host"),
+        ("KAFKA__SASL_PASWORD", "hush"),
+        ("KAFKA__SSL_KEY_PASPHRASE", "hush"),
+        ("METRICS_TOKN", "hush"),
+    ],
+)
+def test_a_secret_in_a_wrong_setting_is_not_shown(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"SHARDPOST_{name}") as raised:
+        load({f"SHARDPOST_{name}": value})
+    assert "hush" not in str(raised.value)
+
+
+def test_settings_are_shown_without_secrets() -> None:
+    secrets = {"KAFKA__SASL_PASSWORD": "hush", "METRICS_TOKEN": "hush", "ALERTS": "json://hush"}
+    secrets |= {"SMTP_HOST": "a.b", "SMTP_USER": "me", "SMTP_PASSWORD": "hush"}
+    secrets |= {"AIRFLOW_URL": "https://a.b", "AIRFLOW_USER": "me", "AIRFLOW_PASSWORD": "hush"}
+    secrets |= {"IMPORT_JDBC_USER": "me", "IMPORT_JDBC_PASSWORD": "hush"}
+    found = load({f"SHARDPOST_{name}": value for name, value in secrets.items()})
+    assert "hush" not in repr(found)
+
+
+def test_tables_are_at_a_path_or_a_file_url() -> None:
+    assert load({"SHARDPOST_TABLES": "file:///data/tables"}).tables_root == "/data/tables"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "hdfs", "nfs"])
+def test_a_store_that_no_test_has_run_on_is_refused(scheme: str) -> None:
+    for name in ("TABLES", "HOME", "TOPICS_FILE"):
+        with pytest.raises(UsageError, match=f"SHARDPOST_{name}=.*expected a path of this machine"):
+            load({f"SHARDPOST_{name}": f"{scheme}://bucket/shardpost"})
 
 
 def test_all_wrong_settings_are_named_at_once() -> None:
@@ -148,7 +188,7 @@ def test_all_wrong_settings_are_named_at_once() -> None:
             "found that of SHARDPOST_RETRY_ORIGINS: again",
         ),
         ({"RETRY_ORIGINS": "a: topic=b; b: topic=c; c: topic=b"}, "found a cycle: b to c to b"),
-        ({"KAFKA__FOO": "1"}, r"KAFKA__FOO='1': Kafka's client \(librdkafka\) has no setting foo"),
+        ({"KAFKA__FOO": "1"}, r"KAFKA__FOO: Kafka's client \(librdkafka\) has no setting foo"),
         ({"KAFKA__SOCKET_TIMEOUT_MS": "1"}, "SHARDPOST_KAFKA__SOCKET_TIMEOUT_MS='1': "),
         ({"KAFKA__FETCH_MIN_BYTES": "0"}, "SHARDPOST_KAFKA__FETCH_MIN_BYTES='0': "),
         ({"KAFKA__ACKS": "1"}, "SHARDPOST_KAFKA__ACKS"),
@@ -241,6 +281,34 @@ def test_a_password_is_not_shown() -> None:
     with pytest.raises(UsageError, match="requires SHARDPOST_SMTP_USER") as found:
         load({"SHARDPOST_SMTP_PASSWORD": "secret"})
     assert "secret" not in str(found.value)
+
+
+SECRET = "a-secret-of-16-characters"  # noqa: S105 - of no installation
+TOKEN_URL = {"SHARDPOST_UNSUBSCRIBE_URL": "https://bank.com/{client}/{token}"}
+
+
+def test_a_link_with_a_token_requires_a_secret() -> None:
+    assert load(TOKEN_URL | {"SHARDPOST_UNSUBSCRIBE_SECRET": SECRET}).unsubscribe_secret == SECRET
+    with pytest.raises(UsageError, match=r"requires SHARDPOST_UNSUBSCRIBE_SECRET, by which \{tok"):
+        load(TOKEN_URL)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "said"),
+    [
+        ("short", "number 1: expected a secret of at least 16 characters"),
+        (f"1:{SECRET} 2:short", "number 2: expected a secret of at least"),
+        (f":{SECRET}", "number 1: expected ID:SECRET"),
+        (f"a b:{SECRET}", "number 1: expected a secret"),
+        (f"1:{SECRET} {SECRET}", "expected ID:SECRET, each with another id"),
+        (" ", "expected ID:SECRET, found none"),
+    ],
+)
+def test_wrong_secrets_of_links_are_refused_and_not_shown(secrets: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"SHARDPOST_UNSUBSCRIBE_SECRET: {said}") as found:
+        load(TOKEN_URL | {"SHARDPOST_UNSUBSCRIBE_SECRET": secrets})
+    assert [word for word in ("short", SECRET) if word in str(found.value)] == []
+    assert SECRET not in repr(load(TOKEN_URL | {"SHARDPOST_UNSUBSCRIBE_SECRET": SECRET}))
 
 
 def test_client_settings_come_under_librdkafkas_names() -> None:

@@ -1,12 +1,16 @@
 """The embedded stack: locks, what `up`, `down` and a demo say and leave, the home of Airflow."""
 
+import errno
 import logging
+import subprocess
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
@@ -14,6 +18,7 @@ import pytest
 from shardpost.checkout import CHECKOUT
 from shardpost.embedded import airflow, daemons, demo, stack
 from shardpost.embedded.airflow_home import process_environment
+from shardpost.embedded.daemons import Daemon
 from shardpost.embedded.stack import NOTHING_UP, Part
 from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive
@@ -49,6 +54,37 @@ def test_what_was_stopped_is_said_also_if_it_is_nothing(
     stack.down(Settings(home=tmp_path), say=found.append)
     assert found == said
     assert all(len(service.stopped) == 1 for service in services)
+
+
+def test_a_home_that_cannot_be_written_is_stopped_without_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(is_up=True)
+    monkeypatch.setattr(stack, "_all", lambda _: [Part("1", "Kafka", 1, "", service)])
+
+    def read_only(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system", "/home/locks")
+
+    monkeypatch.setattr(stack, "exclusive", read_only)
+    found: list[str] = []
+    stack.down(Settings(home=tmp_path), say=found.append)
+    assert found == [
+        "/home/locks: Read-only file system: stopping without its lock",
+        "stopping Kafka",
+    ]
+    assert len(service.stopped) == 1
+
+
+def test_a_pid_file_that_cannot_be_removed_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    daemon = Daemon("x", [], {}, tmp_path / "log", tmp_path / "x.pid")
+    daemon._remember(process.pid)
+    monkeypatch.setattr(Path, "unlink", MagicMock(side_effect=OSError(errno.EROFS, "read-only")))
+    daemon.stop()
+    process.wait()
+    assert not daemon.alive
 
 
 def test_a_home_that_does_not_exist_has_nothing_up(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 
 from shardpost.delta import rewritten_files as module
 from shardpost.delta.query import path_of
@@ -33,12 +32,7 @@ def nothing(_path: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("is_local", [True, False])
-def test_the_log_and_the_data_are_all_that_is_stored(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, is_local: bool
-) -> None:
-    if not is_local:
-        monkeypatch.setattr(fs, "LocalFileSystem", fs.S3FileSystem)
+def test_the_log_and_the_data_are_all_that_is_stored(settings: Settings) -> None:
     log, data = log_files(settings, TABLE), data_files(settings, TABLE, nothing)
     assert {file.path for file in log} == {*LOG}
     assert {file.path: file.size for file in data} == {DATA[0]: 0, DATA[1]: 1, DATA[2]: 2} | {
@@ -86,7 +80,7 @@ def test_all_rows_are_there_and_those_of_a_key_together_in_their_order(
     tmp_path: Path, parts: int, count: int
 ) -> None:
     rows = some(count)
-    found = split(tmp_path / "home", rows, parts)
+    found = split(tmp_path, rows, parts)
     assert sorted(row for part in found for row in part) == sorted(rows)
     keys = [{key for key, _ in part} for part in found]
     assert sum(map(len, keys)) == len({key for key, _ in rows})

@@ -12,16 +12,19 @@ from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.embedded.broker import find_java, java_major
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.kafka import clients
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
-from shardpost.spark import class_archive
+from shardpost.spark import class_archive, submit
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
+from shardpost.weekly_email import checks
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.command_line import CommandLineHere
 
 LOCAL = ("local", "local[2]", "local[*]", "local-cluster[1,1,1024]")
 REMOTE = ("spark://10.0.0.5:7077", "yarn", "k8s://https://10.0.0.5:6443")
@@ -232,3 +235,22 @@ def test_no_java_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ShardpostError, match="no java in PATH: install Java 17"):
         find_java()
+
+
+def test_who_waits_for_spark_is_told_before_it_starts(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[list[str]] = []
+
+    def run_job(*_: object, **__: object) -> int:
+        told.append([*caplog.messages])
+        return 0
+
+    monkeypatch.setattr(clients, "require_listening", lambda _: None)
+    monkeypatch.setattr(checks, "check", lambda *_: told.append([*caplog.messages]))
+    monkeypatch.setattr(submit, "run_job", run_job)
+    with caplog.at_level("INFO"):
+        CommandLineHere(settings.environ()).run("email", "--week", "2026-W40")
+    checking = "weekly_email 2026-W40: checking its snapshot and its ledger"
+    starting = "weekly_email: starting Spark, which takes a few seconds"
+    assert told == [[checking], [checking, starting]]

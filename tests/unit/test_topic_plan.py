@@ -339,15 +339,22 @@ def test_a_release_that_loses_is_found_and_an_unknown_one_is_not() -> None:
     assert "KAFKA-20734" in one.why
 
 
-@pytest.mark.parametrize(("minutes", "hangs"), [(14, False), (16, True), (None, False)])
-def test_a_transaction_hangs_once_no_broker_would_let_it_be(
-    minutes: int | None, hangs: bool
-) -> None:
-    since = None if minutes is None else NOW - timedelta(minutes=minutes)
+@pytest.mark.parametrize(("minutes", "hangs"), [(14, False), (16, True), (-14, False)])
+def test_a_transaction_hangs_once_no_broker_would_let_it_be(minutes: int, hangs: bool) -> None:
+    since = NOW - timedelta(minutes=minutes)
     found = replace(RIGHT, behind=(Behind("positions", 1, 7, 9, since),))
     assert bool(findings(view(found, POSITIONS))) is hangs
     longer = brokers(found, transaction_max_timeout_ms="3600000")
     assert findings(view(longer, POSITIONS)) == []
+
+
+@pytest.mark.parametrize("since", [None, NOW + timedelta(minutes=16)])
+def test_a_transaction_whose_age_nobody_knows_is_told(since: datetime | None) -> None:
+    found = replace(RIGHT, behind=(Behind("positions", 1, 7, 9, since),))
+    one = only(view(found, POSITIONS))
+    assert (one.rule, one.severity) == ("hanging-transaction", "risk")
+    assert one.found == "partition 1: 7, 2 before the end, age unknown"
+    assert "describe-producers --topic positions --partition 1; else: kafka-tr" in one.fix
 
 
 def test_tables_that_were_built_with_other_partitions_are_found() -> None:

@@ -38,19 +38,20 @@ own_topics:
 """
 
 
-def read(tmp_path: Path, text: str) -> TopicsFile:
+def read(tmp_path: Path, text: str, **given: object) -> TopicsFile:
     file = tmp_path / "topics.yaml"
     file.write_text(text)
-    return read_topics_file(file)
+    return read_topics_file(Settings(topics_file=file, **given))
 
 
 def expected(tmp_path: Path, text: str, **given: object) -> dict[str, Expected]:
     settings = Settings(topics_file=tmp_path / "topics.yaml", **given)
-    return {one.name: one for one in expected_topics(settings, read(tmp_path, text))}
+    file = read(tmp_path, text, **given)
+    return {one.name: one for one in expected_topics(settings, file)}
 
 
 def test_no_file_and_an_empty_one_declare_nothing_else(tmp_path: Path) -> None:
-    assert read_topics_file(None) == NOTHING_DECLARED
+    assert read_topics_file(Settings()) == NOTHING_DECLARED
     assert read(tmp_path, "") == NOTHING_DECLARED
     assert read(tmp_path, "# nothing\ntopics:\n") == NOTHING_DECLARED
 
@@ -128,14 +129,60 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         read(tmp_path, "a: 1\nb: 2")
 
 
+MANY_FAULTS = """\
+topcis: {}
+replication_factor: 0
+topics:
+  position: {}
+  clients:
+    partitons: 3
+    config:
+      cleanup.policy: delete
+      retention.ms: 7d
+      unclean.leader.election.enable: no
+  clients: {}
+own_topics:
+  pos: {keyd: true, config: {cleanup.policy: compcat}}
+"""
+
+
+def test_faults_of_every_kind_are_said_at_once_in_their_order_and_with_what_was_meant(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(tmp_path, MANY_FAULTS, topic_positions="pos")
+    said = [one.removesuffix("; ") for one in str(refused.value).split(f"{tmp_path}/topics.yaml, ")]
+    no_such = "expected no such name here: did you mean"
+    lines = [int(one.split(":")[0].removeprefix("line ")) for one in said[1:]]
+    assert lines == [1, 2, 4, 6, 7, 8, 11, 13, 13, 13]
+    for text, expected in (
+        (said[1], f"line 1: topcis: {no_such} topics?"),
+        (said[3], "found 'position': did you mean positions?"),
+        (said[4], f"line 6: topics.clients.partitons: {no_such} partitions?"),
+        (
+            said[5],
+            "for retention.ms, found '7d'; expected false or true for unclean.leader.election",
+        ),
+        (said[6], "line 8: topics.clients.config.cleanup.policy: expected compact, as Kafka would"),
+        (said[7], "line 11: topics.clients: expected once, found twice"),
+        (said[8], "for cleanup.policy, found 'compcat': did you mean compact?"),
+        (said[9], f"own_topics.pos.keyd: {no_such} keyed?"),
+        (
+            said[10],
+            "own_topics.pos: expected a topic of your own, found that of `topics.positions`",
+        ),
+    ):
+        assert expected in text
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read_topics_file(tmp_path / "none.yaml")
+        read_topics_file(Settings(topics_file=tmp_path / "none.yaml"))
     with pytest.raises(UsageError, match="cannot be read"):
-        read_topics_file(tmp_path)
+        read_topics_file(Settings(topics_file=tmp_path))
     (tmp_path / "latin").write_bytes(b"# \xe4")
     with pytest.raises(UsageError, match="UTF-8, found other bytes at byte 2"):
-        read_topics_file(tmp_path / "latin")
+        read_topics_file(Settings(topics_file=tmp_path / "latin"))
 
 
 def test_a_topic_of_ones_own_is_none_of_the_products_and_no_store_is_deleted_from(

@@ -1,17 +1,22 @@
 """The watch without its sources: real Delta tables, and what is told."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema, write_deltalake
 
-from shardpost.alerts import history
-from shardpost.alerts.channels import Delivery
-from shardpost.alerts.model.alert import Message
+from shardpost.alerts import history, telling
+from shardpost.alerts.channels import Channel, Delivery
+from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Message
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
-from shardpost.delta.query import path_of
+from shardpost.delta.query import FORM, path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from shardpost.topics.model.finding import Severity
 from shardpost.watch import watch as module
 from shardpost.watch.model.conditions import (
     GIB,
@@ -23,6 +28,7 @@ from shardpost.watch.model.conditions import (
 )
 from shardpost.watch.watch import Sources, look, open_metrics, watch_once
 from tests.support.at_step import at_step, killing
+from tests.support.command_line import CommandLineHere
 from tests.support.open_metrics import metric_families
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -64,7 +70,7 @@ def world() -> World:
 
 
 def titles(settings: Settings, world: World, now: datetime) -> list[str]:
-    return [one.title() for one in watch_once(settings, now, world.sources).alerts]
+    return [one.title() for one in watch_once(settings, now, world.sources).telling.alerts]
 
 
 def test_what_changes_is_told_and_what_lasts_is_not(settings: Settings, world: World) -> None:
@@ -111,25 +117,160 @@ def test_a_source_with_a_bug_stops_no_other(settings: Settings, world: World) ->
     assert up == {"bug": 0, "snapshot": 1, "letters": 1}
 
 
-def test_what_no_channel_took_is_told_the_next_time(
+class Channels:
+    """The channels of a home, in memory; those in `down` take nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+        self.taken: dict[str, list[str]] = {name: [] for name in names}
+        self.down: set[str] = set()
+        made = [Channel(name, "x://", None) for name in names]
+        monkeypatch.setattr(telling, "channels", lambda _settings: made)
+        monkeypatch.setattr(telling, "send_all", self._send)
+
+    def _send(self, messages: Mapping[Channel, Message]) -> list[Delivery]:
+        for channel, message in messages.items():
+            if channel.name not in self.down:
+                self.taken[channel.name].append(message.title.removeprefix("Shardpost: "))
+        return [Delivery(one.name, "down" if one.name in self.down else None) for one in messages]
+
+
+def test_each_channel_is_told_what_it_did_not_take_and_no_other_twice(
     settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    messages: list[Message] = []
-    problem: str | None = "down"
+    channels = Channels(monkeypatch, "1: A", "2: B")
+    channels.down = {"2: B"}
+    world.age = 200
+    for number in range(3):
+        watch_once(settings, T0 + number * QUARTER, world.sources)
+    assert channels.taken["1: A"] == [
+        "firing (risk) snapshot-age",
+        "firing (risk) alert-channel-down of 2: B",
+    ]
+    channels.down = set()
+    watched = watch_once(settings, T0 + 3 * QUARTER, world.sources)
+    assert watched.telling.is_reported
+    assert channels.taken["1: A"][2:] == ["resolved (risk) alert-channel-down of 2: B"]
+    assert channels.taken["2: B"] == ["firing (risk) snapshot-age"]
+    assert watch_once(settings, T0 + 4 * QUARTER, world.sources).telling.alerts == []
+    said = (settings.home / "alerts.log").read_text()
+    assert said.count("firing (risk) snapshot-age") == 1
+    assert "alert channel 2: B: failed: down" in said
 
-    def tell(_settings: Settings, message: Message) -> list[Delivery]:
-        messages.append(message)
-        return [Delivery("1: JSON", problem)]
 
-    monkeypatch.setattr(module, "tell", tell)
+def test_a_channel_that_is_no_longer_set_up_is_no_longer_down(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Channels(monkeypatch, "1: A", "2: B").down = {"2: B"}
     world.age = 200
     watch_once(settings, T0, world.sources)
+    world.age = 0
+    channels = Channels(monkeypatch, "1: A")
     watch_once(settings, T0 + QUARTER, world.sources)
-    problem = None
-    watch_once(settings, T0 + 2 * QUARTER, world.sources)
-    watch_once(settings, T0 + 3 * QUARTER, world.sources)
-    assert len(messages) == 3
-    assert all(f"since {T0:%Y-%m-%d %H:%M:%S}" in message.body for message in messages)
+    assert channels.taken["1: A"] == ["2 resolved"]
+    assert history.list_firing(settings) == []
+
+
+FAILED = Condition("task-failed", "d t", Severity.RISK, "d r1 t, attempt 3: x", "m", REPORTED)
+
+
+def test_what_others_report_is_told_once_and_when_it_is_over(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = Channels(monkeypatch, "1: A", "2: B")
+    for number in range(12):
+        telling.report(settings, FAILED, T0 + number * QUARTER)
+    watch_once(settings, T0 + 12 * QUARTER, world.sources)
+    assert (settings.home / "alerts.log").read_text().count("attempt 3: x") == 12
+    for _ in range(2):
+        telling.resolve(settings, FAILED.key, T0 + 13 * QUARTER)
+    expected = ["firing (risk) task-failed of d t", "resolved (risk) task-failed of d t"]
+    assert channels.taken == {"1: A": expected, "2: B": expected}
+
+
+def test_an_event_that_no_channel_took_is_told_by_the_next_watch(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = Channels(monkeypatch, "1: A")
+    channels.down = {"1: A"}
+    telling.report(settings, replace(FAILED, source=EVENT), T0)
+    channels.down = set()
+    watch_once(settings, T0 + QUARTER, world.sources)
+    assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
+    assert history.list_firing(settings) == []
+
+
+def test_a_reporter_that_is_killed_while_it_tells_loses_no_event(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = Channels(monkeypatch, "1: A")
+    channels.down = {"1: A"}
+    with killing(at_step(monkeypatch, telling), "told"):
+        telling.report(settings, replace(FAILED, source=EVENT), T0)
+    channels.down = set()
+    watch_once(settings, T0 + QUARTER, world.sources)
+    assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
+
+
+def test_where_the_table_cannot_be_used_all_channels_are_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = Channels(monkeypatch, "1: A")
+    Path(path_of(settings, ALERTS)).parent.touch()  # a file where the folder of the tables would be
+    telling.report(settings, FAILED, T0)
+    assert channels.taken["1: A"] == ["firing (risk) task-failed of d t"]
+
+
+def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shardpost = CommandLineHere({"SHARDPOST_HOME": str(settings.home)})
+    assert shardpost("alerts", "list") == "nothing is firing\n"
+    channels = Channels(monkeypatch, "1: A", "2: B")
+    channels.down = {"2: B"}
+    world.parked = ["positions"]
+    now = datetime.now(UTC)
+    watch_once(settings, now - 2 * HOUR, world.sources)
+    listed = {one["key"]: one for one in shardpost.json("alerts", "list")}
+    assert listed.keys() == {"letters-parked:positions", "alert-channel-down:2: B"}
+    assert listed["letters-parked:positions"]["told"].keys() == {"alerts.log", "1: A"}
+    wrong = shardpost.run("alerts", "silence", "letters-parked", "--for", "2h", "--why", "x")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "letters-parked:positions" in wrong.stderr
+    silence = ("alerts", "silence", "letters-parked:positions", "--for")
+    shardpost(*silence, "2h", "--why", "we know")
+    text = shardpost("alerts", "list")
+    assert "letters-parked:positions  (risk) since" in text
+    assert "told: alerts.log, 1: A\n" in text
+    assert text.rstrip().endswith(": we know")
+    channels.down = set()
+    watch_once(settings, now + HOUR, world.sources)
+    of_itself = "(risk) alert-channel-down of 2: B"
+    assert channels.taken["2: B"] == [f"firing {of_itself}", f"resolved {of_itself}"]
+    assert shardpost.run(*silence, "2y", "--why", "x").returncode == 2
+    world.parked = []
+    watch_once(settings, now + HOUR, world.sources)
+    assert channels.taken["1: A"][-1] == "resolved (risk) letters-parked of positions"
+    assert channels.taken["2: B"][2:] == []
+
+
+def test_a_table_of_an_earlier_release_gets_the_columns_that_it_lacks(settings: Settings) -> None:
+    texts = dict.fromkeys(("rule", "subject", "text", "meaning", "source"), "x")
+    old = {"run": 1, "severity": "risk", "since": T0, "told_at": T0, "ended_at": T0} | texts
+    row = pa.Table.from_pylist([old])
+    settings.home.mkdir(exist_ok=True)
+    form = {"shardpost.form": str(FORM)}
+    DeltaTable.create(
+        path_of(settings, ALERTS),
+        Schema.from_arrow(row.schema),
+        configuration=form,
+        raise_if_key_not_exists=False,
+    )
+    write_deltalake(path_of(settings, ALERTS), row, mode="append")
+    before = history.list_firing(settings)
+    assert [(one.condition.rule, one.since, one.told) for one in before] == [("x", T0, {})]
+    after = [one.taken("1: A", T0) for one in before]
+    history.store_firing(settings, before, after, T0)
+    assert history.list_firing(settings) == after
 
 
 @pytest.mark.parametrize("at", ["look", "history", "told"])
@@ -137,7 +278,7 @@ def test_killed_at_any_step_everything_is_told_by_the_next_run(
     settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     world.age = 200
-    with killing(at_step(monkeypatch, module), at):
+    with killing(at_step(monkeypatch, module, telling), at):
         watch_once(settings, T0, world.sources)
     assert titles(settings, world, T0 + QUARTER) == ["firing (risk) snapshot-age"]
     assert titles(settings, world, T0 + 2 * QUARTER) == []

@@ -1,7 +1,8 @@
 """Conditions that need a person, the alerts about them, and when these are sent.
 
-On a change of state, and once a day while it lasts. Pure: from what was known and what is found
-now it derives what to send, and what is known afterwards.
+On a change of state, and once a day while it lasts, to each channel by itself: what one has taken
+it is not sent again while another is down. Pure: what was known and what is found now give what is
+known afterwards, and that gives what is due to a channel.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,13 +11,18 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shardpost.delta.table import Table
-from shardpost.delta.typed_rows import columns_of
+from shardpost.delta.typed_rows import Json, columns_of
 from shardpost.errors import one_line
 from shardpost.topics.model.finding import Severity
 
 CHANNEL_DOWN = "alert-channel-down"
 TASK_FAILED = "task-failed"
 NEEDS_A_PERSON = "needs-attention"
+REQUESTS_LOST = "requests-lost"
+# Sources that no look measures: conditions that others report, until they report their end; and
+# what happened once, which is forgotten when every channel has taken it.
+REPORTED = "reported"
+EVENT = "event"
 
 
 class AlertState(StrEnum):
@@ -24,6 +30,7 @@ class AlertState(StrEnum):
 
     FIRING = "firing"
     STILL_FIRING = "still firing"
+    HAPPENED = "happened"
     RESOLVED = "resolved"
 
 
@@ -50,6 +57,11 @@ class Condition:
     def key(self) -> Key:
         """What tells it from the others of the same moment."""
         return self.rule, self.subject
+
+    @property
+    def name(self) -> str:
+        """Its key as one text, by which a person silences it: `rule`, or `rule:subject`."""
+        return one_line(f"{self.rule}:{self.subject}" if self.subject else self.rule)
 
     def line(self) -> str:
         """Return title and text on one line."""
@@ -81,7 +93,7 @@ class Alert:
         lines = [
             self.title(),
             text,
-            since,
+            since if self.state is not AlertState.HAPPENED else since.removeprefix("since "),
             f"what it means: {one_line(self.condition.meaning)}",
             f"what to do: {runbook}{self.condition.rule}",
         ]
@@ -90,18 +102,18 @@ class Alert:
 
 @dataclass(frozen=True)
 class Message:
-    """What is sent through a channel; `is_good` if nothing in it needs a person.
-
-    `in_log` is the text for alerts.log, by default the body.
-    """
+    """What is sent through a channel; `is_good` if nothing in it needs a person."""
 
     title: str
     body: str
     is_good: bool = False
-    in_log: str | None = None
 
 
-def message_of(alerts: Sequence[Alert], runbook: str) -> Message:
+# A message has so many alerts in full, and counts the others.
+MOST_IN_FULL = 20
+
+
+def message_of(alerts: Sequence[Alert], runbook: str, most: int = MOST_IN_FULL) -> Message:
     """Return one message of several alerts, the worst first; ValueError for none."""
     if not alerts:
         raise ValueError("expected alerts, found none")
@@ -112,7 +124,9 @@ def message_of(alerts: Sequence[Alert], runbook: str) -> Message:
         if (number := sum(alert.state is state for alert in alerts))
     ]
     title = ordered[0].title() if len(ordered) == 1 else ", ".join(counts)
-    body = "\n\n".join(alert.body(runbook) for alert in ordered)
+    body = "\n\n".join(alert.body(runbook) for alert in ordered[:most])
+    if others := ordered[most:]:
+        body += f"\n\nand {len(others)} more: `shardpost alerts list` has all that is firing"
     is_good = all(alert.state is AlertState.RESOLVED for alert in alerts)
     return Message(f"Shardpost: {title}", body, is_good)
 
@@ -125,49 +139,79 @@ def _urgency(alert: Alert) -> tuple[int, int, Key]:
 TOLD_AGAIN_AFTER = timedelta(days=1)
 # What was sent by a clock that was ahead by more than this is sent again.
 MOST_AHEAD = timedelta(minutes=5)
+# For so long an event is kept for channels that did not take it.
+EVENTS_KEPT = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Told:
+    """When a channel last took an alert of a condition, and how bad that said it was."""
+
+    at: datetime
+    severity: Severity
 
 
 @dataclass(frozen=True)
 class Firing:
-    """A firing condition: since when, and when it was last sent; None: not yet.
+    """A firing condition: since when, and which channel took which alert of it.
 
-    `ended_at`: when it ended, if that could not be sent yet.
+    `ended_at`: when it ended, while a channel that was told of it has not taken that. Until
+    `silenced_until` nothing but its end is sent; a person did that, and said why.
     """
 
     condition: Condition
     since: datetime
-    told_at: datetime | None = None
     ended_at: datetime | None = None
+    told: Json[Mapping[str, Told]] = field(default_factory=dict)
+    silenced_until: datetime | None = None
+    silenced_why: str | None = None
+
+    def is_silenced(self, now: datetime) -> bool:
+        """Tell whether a person silenced it, and that has not ended."""
+        return self.silenced_until is not None and now < self.silenced_until
+
+    def due(self, channel: str, now: datetime) -> AlertState | None:
+        """Return the alert that the channel is to be sent; None if there is none."""
+        told = self.told.get(channel)
+        if self.ended_at is not None:
+            return AlertState.RESOLVED if told else None
+        if self.is_silenced(now):
+            return None
+        if self.condition.source == EVENT:
+            return None if told else AlertState.HAPPENED
+        if told is None or self.condition.severity.rank < told.severity.rank:
+            return AlertState.FIRING
+        is_old = told.at + TOLD_AGAIN_AFTER <= now or told.at > now + MOST_AHEAD
+        return AlertState.STILL_FIRING if is_old else None
 
     def alert(self, state: AlertState) -> Alert:
         """Return it as an alert."""
         return Alert(state, self.condition, self.since)
 
+    def taken(self, channel: str, now: datetime) -> "Firing":
+        """Return what is known once a channel took what is due to it."""
+        others = {name: told for name, told in self.told.items() if name != channel}
+        if self.ended_at is not None:
+            return replace(self, told=others)
+        return replace(self, told={**others, channel: Told(now, self.condition.severity)})
 
-@dataclass(frozen=True)
-class Advance:
-    """What to send, and what is known afterwards.
+    def is_over(self, channels: Collection[str], now: datetime) -> bool:
+        """Tell whether nothing will be due to any of these channels."""
+        if self.is_silenced(now):
+            return False
+        if self.condition.source == EVENT:
+            return now - self.since > EVENTS_KEPT or all(name in self.told for name in channels)
+        return self.ended_at is not None and not any(name in self.told for name in channels)
 
-    `if_told` is known if at least one channel took the message, `if_not` if none did: then the same
-    is sent again the next time.
-    """
+    def found(self, condition: Condition, now: datetime) -> "Firing":
+        """Return it as it is found now; if nobody was told of it before, it begins now."""
+        is_new = self.ended_at is not None and not self.told
+        since = now if is_new else self.since
+        return replace(self, condition=condition, since=since, ended_at=None)
 
-    alerts: list[Alert] = field(default_factory=list)
-    if_told: list[Firing] = field(default_factory=list)
-    if_not: list[Firing] = field(default_factory=list)
-
-    def tell(self, state: AlertState, told: Firing | None, not_told: Firing | None) -> None:
-        """Add an alert; what is known afterwards depends on whether it could be sent."""
-        firing = told or not_told
-        assert firing is not None  # noqa: S101 - an alert is of something
-        self.alerts.append(firing.alert(state))
-        self.if_told.extend([told] if told else [])
-        self.if_not.extend([not_told] if not_told else [])
-
-    def keep(self, firing: Firing) -> None:
-        """Add a condition about which nothing is sent."""
-        self.if_told.append(firing)
-        self.if_not.append(firing)
+    def ended(self, now: datetime) -> "Firing":
+        """Return it as one that is over, since now or since before."""
+        return replace(self, ended_at=self.ended_at or now)
 
 
 def advance(
@@ -175,46 +219,21 @@ def advance(
     conditions: Iterable[Condition],
     now: datetime,
     unmeasured: Collection[str] = (),
-) -> Advance:
-    """Return what to send at that time.
+) -> list[Firing]:
+    """Return what is known after a look that found these conditions.
 
-    A condition that is no longer found is resolved, unless its source is one of `unmeasured`: then
-    it stays as it was. One that is worse than before is sent at once.
+    One that is no longer found has ended, unless its source is one of `unmeasured`, or one that no
+    look measures: then it stays as it was.
     """
-    before: Mapping[Key, Firing] = {firing.condition.key: firing for firing in known}
+    after = {firing.condition.key: firing for firing in known}
     current = {condition.key: condition for condition in conditions}
-    result = Advance()
+    kept = {*unmeasured, REPORTED, EVENT}
+    for key, firing in after.items():
+        if key not in current and firing.condition.source not in kept:
+            after[key] = firing.ended(now)
     for key, condition in current.items():
-        _advance_found(result, before.get(key), condition, now)
-    for key, firing in before.items():
-        if key in current:
-            continue
-        if firing.condition.source in unmeasured and firing.ended_at is None:
-            _advance_found(result, firing, firing.condition, now)
-        elif firing.told_at is None:
-            continue  # that it was firing was never sent
-        else:
-            ended = replace(firing, ended_at=firing.ended_at or now)
-            result.tell(AlertState.RESOLVED, None, ended)
-    return result
-
-
-def _advance_found(
-    result: Advance, before: Firing | None, condition: Condition, now: datetime
-) -> None:
-    if before is None:
-        firing = Firing(condition, now)
-        return result.tell(AlertState.FIRING, replace(firing, told_at=now), firing)
-    firing = replace(before, condition=condition, ended_at=None)
-    told = replace(firing, told_at=now)
-    if before.told_at is None:
-        return result.tell(AlertState.FIRING, told, firing)
-    if condition.severity.rank < before.condition.severity.rank:
-        as_told = replace(condition, severity=before.condition.severity)
-        return result.tell(AlertState.FIRING, told, replace(firing, condition=as_told))
-    if before.told_at + TOLD_AGAIN_AFTER <= now or before.told_at > now + MOST_AHEAD:
-        return result.tell(AlertState.STILL_FIRING, told, firing)
-    return result.keep(firing)
+        after[key] = after.get(key, Firing(condition, now)).found(condition, now)
+    return list(after.values())
 
 
 # The conditions that were firing at the last look, by the `run` that wrote them, in seconds since

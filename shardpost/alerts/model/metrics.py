@@ -78,6 +78,12 @@ METRICS: dict[str, Metric] = {
             "Clients of a week by the state of their e-mail, of the two weeks frozen last",
             ("week", "state"),
         ),
+        Metric(
+            "emails_late",
+            "Clients whom records concern that came after the freeze of a week: not mailed, or with"
+            " other positions; of the two weeks frozen last",
+            ("week",),
+        ),
         Metric("runs", "Accepted run requests whose runs have not ended", ("state",)),
         Metric("run_age_seconds", "Since the oldest command whose run has not ended was written"),
         Metric("table_rows", "Rows of a table", ("table",)),

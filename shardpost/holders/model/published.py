@@ -13,11 +13,24 @@ from shardpost.delta.table import text_literal
 from shardpost.kafka import records
 
 
+def _whole(number: object) -> int:
+    if type(number) is not int or number < 0:
+        raise TypeError(f"expected a whole number from 0, found {number!r}")
+    return number
+
+
 class SnapshotRun(NamedTuple):
     """The number of a snapshot, 0 of none, and the run that made it."""
 
     number: int
     run: str = ""
+
+    @classmethod
+    def of(cls, number: object, run: object) -> "SnapshotRun":
+        """Return what was read as such; TypeError if it is none."""
+        if not isinstance(run, str):
+            raise TypeError(f"expected the id of a run, found {run!r}")
+        return cls(_whole(number), run)
 
     def is_in(self, runs: Mapping[int, str]) -> bool:
         """Tell whether that snapshot is one of {number: run}, those of the tables.
@@ -57,14 +70,24 @@ class Published:
 
     @classmethod
     def of(cls, metadata: str | None) -> "Published":
-        """Return what was committed; nothing before the first publication."""
-        form = json.loads(metadata) if metadata else {}
+        """Return what was committed; nothing before the first publication.
+
+        Nor of what another program committed, with metadata of its own: then all is published.
+        """
+        try:
+            return cls._of_form(json.loads(metadata)) if metadata else cls()
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return cls()
+
+    @classmethod
+    def _of_form(cls, form: dict[str, Any]) -> "Published":
+        at, largest = SnapshotRun.of(form["snapshot"], form["run"]), form.get("largest")
         return cls(
-            SnapshotRun(form.get("snapshot", 0), form.get("run", "")),
-            form.get("largest"),
-            form.get("low", 0),
-            form.get("end", 0),
-            SnapshotRun(*form["partly"]) if "partly" in form else None,
+            at,
+            None if largest is None else _whole(largest),
+            _whole(form["low"]),
+            _whole(form["end"]),
+            SnapshotRun.of(*form["partly"]) if "partly" in form else None,
         )
 
     def as_metadata(self) -> str:
@@ -118,6 +141,13 @@ class Place(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+    @classmethod
+    def of(cls, snapshot: object, topic: object, partition: object, offset: object) -> "Place":
+        """Return what was read as such; TypeError if it is none."""
+        if not isinstance(topic, str):
+            raise TypeError(f"expected the name of a topic, found {topic!r}")
+        return cls(_whole(snapshot), topic, _whole(partition), _whole(offset))
 
     def sql_of_those(self, beyond: Literal["<", ">"]) -> str:
         """Return the condition of what stands before (<) or after (>) it."""

@@ -12,7 +12,7 @@ lost, or a topic was recreated.
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -195,18 +195,25 @@ def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int
     )
 
 
-def compact(settings: Settings, asked: CompactionRequest | None = None) -> JobResult:
+def compact(
+    settings: Settings,
+    asked: CompactionRequest | None = None,
+    *,
+    now_in_force: Callable[[Settings], Settings] = lambda settings: settings,
+) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
-    NEEDS_ATTENTION as `publish_results` says. An error says how far the run came: nothing was
-    changed, or the snapshot is committed and what is left to do.
+    `now_in_force` returns the settings that hold by the tables that are committed: it is asked
+    behind the lock, since tables may be swapped while this run waits. NEEDS_ATTENTION as
+    `publish_results` says. An error says how far the run came: nothing was changed, or the snapshot
+    is committed and what is left to do.
     """
     with (
         after_running(settings, COMPACT_POSITIONS.name),
         explain_outage(settings),
         plausibility.noting_refusal(settings),
     ):
-        return _compact(settings, asked or CompactionRequest())
+        return _compact(now_in_force(settings), asked or CompactionRequest())
 
 
 def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:

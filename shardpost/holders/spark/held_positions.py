@@ -6,16 +6,25 @@ model/as_of.py, as Spark columns. Who holds and can be reached is also known wit
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta.query import at_snapshot, query, stream, version_at
+from shardpost.delta.query import (
+    OpenedTables,
+    at_snapshot,
+    has_rows,
+    query,
+    stream,
+    version_at,
+)
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import text_literal
+from shardpost.delta.table import text_literal, time_literal
 from shardpost.holders.model.as_of import RELATIONS, counted_positions
-from shardpost.holders.model.view_tables import CLIENTS
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.view_tables import CLIENTS, EXCHANGE_EVENTS, POSITION_EVENTS
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
 
@@ -96,6 +105,42 @@ def holding_clients(
     condition = "true" if client is None else f"u.client = {text_literal(client)}"
     sql = _HOLDING.format(positions=counted_positions(snapshot.country, as_of), condition=condition)
     return stream(settings, sql.strip(), at_snapshot(snapshot, *RELATIONS, CLIENTS))
+
+
+class LatePositions(NamedTuple):
+    """What counts as of an instant, of positions of which records were read after a snapshot.
+
+    `rows` has the columns of POSITION_FIELDS after `client`. `keys` are the ids of these positions,
+    also of those that do not count; None where it may be any: then `rows` has all that count.
+    """
+
+    rows: pa.Table
+    keys: pa.ChunkedArray | None
+
+
+def late_positions(
+    settings: Settings, snapshot: Snapshot, since: int, country: str, as_of: datetime
+) -> LatePositions | None:
+    """Return what a snapshot knows better than the one of the number `since`; None if nothing.
+
+    That can only be so where records were read since that are older than the instant, or such of
+    exchanges: what was read since is looked at first, and most often no more than that. Without a
+    JVM. ShardpostError for an instant of which the history was pruned.
+    """
+    snapshot.require_history(as_of)
+    later = f"snapshot > {since:d} AND kind <> {text_literal(RecordKind.REJECTED)}"
+    late = f"{later} AND timestamp < {time_literal(as_of)}"
+    is_any = (snapshot.rebuilt_in or 0) > since
+    is_any = is_any or has_rows(settings, snapshot, EXCHANGE_EVENTS, later)
+    if not (is_any or has_rows(settings, snapshot, POSITION_EVENTS, late)):
+        return None
+    tables = OpenedTables(settings, at_snapshot(snapshot, *RELATIONS))
+    keys = f"SELECT DISTINCT key FROM position_events WHERE {late}"  # noqa: S608 - our own
+    columns = ", ".join(f"u.{name}" for name in ("client", *POSITION_FIELDS))
+    condition = "true" if is_any else f"u.position IN ({keys})"
+    counted = counted_positions(country, as_of)
+    rows = tables.query(f"SELECT {columns} FROM ({counted}) u WHERE {condition}")  # noqa: S608
+    return LatePositions(rows, None if is_any else tables.query(keys).column("key"))
 
 
 def _in_order_of_ids() -> Column:

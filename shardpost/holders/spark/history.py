@@ -219,15 +219,23 @@ class Appended:
     in_current_partition: bool
 
 
+# Records that are read again come with the order that they have: a column each, null where they
+# were not read before.
+KNOWN_SEQ, KNOWN_SNAPSHOT = "known_seq", "known_snapshot"
+
+
 def append_originals(
     run: CompactionRun, source: InputTopic, ranges: Sequence[OffsetRange]
 ) -> Appended:
     """Append the records of ranges of an input."""
     coordinates = F.col("key"), F.col("partition"), F.col("offset")
     partitions, generation = run.partitions[source.topic], run.generation(source)
-    seq = seq_of(run.spark, coordinates, partitions, generation)
-    raw = run.records_of(ranges).withColumn("seq", seq)
-    return _append(run, source, decoded(raw, source.tables.fields, ("seq",)))
+    raw, seq = run.records_of(ranges), seq_of(run.spark, coordinates, partitions, generation)
+    if KNOWN_SEQ in raw.columns:
+        seq = F.coalesce(KNOWN_SEQ, seq)
+    numbered = raw.withColumn("seq", seq)
+    passed = ("seq", *_known_snapshot(raw))
+    return _append(run, source, decoded(numbered, source.tables.fields, passed))
 
 
 def append_corrections(
@@ -235,12 +243,19 @@ def append_corrections(
 ) -> Appended:
     """Append the retries of an input's records; those of this run are in its history already."""
     usable, rejected = corrections.matched(run.tables.read(source.tables.history))
-    events = decoded(usable, source.tables.fields, ("seq", *RETRY_NAMES))
+    passed = ("seq", *_known_snapshot(usable), *RETRY_NAMES)
+    events = decoded(usable, source.tables.fields, passed)
     return _append(run, source, events.unionByName(rejected, allowMissingColumns=True))
 
 
+def _known_snapshot(records: DataFrame) -> tuple[str, ...]:
+    return (KNOWN_SNAPSHOT,) if KNOWN_SNAPSHOT in records.columns else ()
+
+
 def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Appended:
-    rows = events.withColumn("snapshot", F.lit(run.number).cast("bigint"))
+    own = F.lit(run.number).cast("bigint")
+    known = [F.col(name) for name in _known_snapshot(events)]
+    rows = events.withColumn("snapshot", F.coalesce(*known, own)).drop(KNOWN_SNAPSHOT)
     written = run.tables.append(source.tables.history, rows, coalesce=run.broadcast_keys)
     lowest = written.minimum("seq")
     return Appended(

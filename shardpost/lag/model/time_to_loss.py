@@ -187,6 +187,8 @@ def _why_nothing(partition: Partition, unread: Unread) -> str:
     retention = partition.retention
     if retention.compaction.is_compacted:
         return "nothing unread can be lost: compacted, and no unread tombstone"
+    if retention.size is not None and partition.size is None:
+        return "not known: retention.bytes counts, and nobody says what the partition has"
     if retention.size is not None:
         return "nothing unread can be lost: retention.bytes is not reached as the partition grows"
     return "nothing unread can be lost: no retention"

@@ -183,6 +183,4 @@ def _outcome(result: dict[str, Any]) -> str:
 
 
 def _row(row: dict[str, str | None]) -> str:
-    if "text" in row:
-        return repr(row["text"])
     return ", ".join(f"{name} {value}" for name, value in row.items() if value) or "an empty row"

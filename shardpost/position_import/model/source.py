@@ -5,12 +5,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePosixPath
+from urllib.parse import unquote
 
 from shardpost.errors import UsageError
 
 JDBC = "jdbc:"
 COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
-_SECRET = re.compile(r"[?&;]\w*(passw|pwd)\w*=|//[^/?]*@|:[^/:@]+/[^/@]+@", re.IGNORECASE)
+# Names of properties by which the drivers that are known below take a secret, wherever they stand:
+# behind ? & or ; and, with MySQL's and MariaDB's, also within the host: (host=h,password=p), and
+# address=(host=h)(password=p).
+_PASSWORD = re.compile(r"(passw|pwd)[\w.-]*\s*=", re.IGNORECASE)
+_SECRET = re.compile(r"(passphrase|secret|token|providerclientkey)[\w.-]*\s*=", re.IGNORECASE)
+# Of Oracle's, a login stands before the @; of all others, an @ is behind one.
+_ORACLE = re.compile(r"jdbc:oracle:\w+:@", re.IGNORECASE)
 _SUBPROTOCOL = re.compile(r"jdbc:([a-z0-9]+):\S")
 
 
@@ -33,7 +40,7 @@ _SUFFIXES = {
 
 @dataclass(frozen=True)
 class FileSource:
-    """A file, or a folder of files; `location` is an absolute path or a URL that Spark reads."""
+    """A file, or a folder of files of this machine; `location` is an absolute path."""
 
     location: str
     format: Format
@@ -95,17 +102,34 @@ def format_of(name: str) -> Format | None:
 
 
 def jdbc_source(url: str, table: str | None, query: str | None) -> JdbcSource:
-    """Return the source of a JDBC URL; UsageError for one with a password, which is not shown."""
-    if _SECRET.search(url):
+    """Return the source of a JDBC URL; UsageError for a password, which is not shown."""
+    given = {"a JDBC URL": _has_login(url)}
+    given |= {"--table": _has_password(table), "--query": _has_password(query)}
+    if found := [name for name, has_login in given.items() if has_login]:
         raise UsageError(
-            "a JDBC URL with a login would be seen in lists of processes and in logs: give it"
-            " without, and set SHARDPOST_IMPORT_JDBC_USER and SHARDPOST_IMPORT_JDBC_PASSWORD"
+            f"{found[0]} with a login would be seen in lists of processes and in logs: give it"
+            " without, set SHARDPOST_IMPORT_JDBC_USER and SHARDPOST_IMPORT_JDBC_PASSWORD, and"
+            " change the password if it was a real one"
         )
     if bool(table) == bool(query):
         raise UsageError(f"{url}: expected either --table or --query with it")
     source = JdbcSource(url, table or None, query or None)
     _ = source.driver
     return source
+
+
+def _has_login(url: str) -> bool:
+    """Tell whether a JDBC URL has a secret, or a place for one; drivers decode % in some parts."""
+    decoded = unquote(unquote(url))
+    if _SECRET.search(decoded) or _has_password(decoded):
+        return True
+    is_oracle = decoded.lower().startswith("jdbc:oracle:")
+    behind = _ORACLE.sub("", decoded)
+    return "@" in behind or (is_oracle and behind == decoded)
+
+
+def _has_password(text: str | None) -> bool:
+    return text is not None and _PASSWORD.search(text) is not None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Frames: `open_positions` (key, and the columns of the fields); `difference` (key
 and `first` and `last`: the fields as they are open, and as the list has them).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -123,6 +123,7 @@ def compare(
     rows = import_rows.as_records(source.frame, largest).persist(StorageLevel.MEMORY_AND_DISK)
     with source_errors(str(request.source)):
         counted = _counted(rows)
+    source.require_all(counted.rows, request.source)
     if unread_id and not import_ids.is_of(unread_id, request.import_id, counted.content):
         raise not_compared(f"positions has records of another import, {unread_id}")
     step("difference")
@@ -165,7 +166,7 @@ def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: Sourc
         counts,
         sum(count for change, count in counts.items() if change is not Change.NEW),
         {change: _lowest_ids(changes, change) for change in WRITTEN if change in counts},
-        tuple(RejectedRow(row["reason"], _values(row["row"].asDict())) for row in listed),
+        tuple(RejectedRow(row["reason"], row["row"].asDict()) for row in listed),
         len(listed) if len(listed) < MOST_LISTED else rejected.count(),
         counted.without_id,
         source.ignored,
@@ -175,11 +176,6 @@ def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: Sourc
 def _lowest_ids(changes: DataFrame, change: Change) -> tuple[str, ...]:
     ids = changes.where(F.col("change") == change.value).select("key").orderBy("key")
     return tuple(row[0] for row in ids.limit(MOST_SAMPLES).collect())
-
-
-def _values(row: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the values of a row as they were read; the text of one that could not be parsed."""
-    return {name: value for name, value in row.items() if name != "text" or value is not None}
 
 
 def _written(spark: SparkSession, changes: DataFrame, partitions: int) -> DataFrame:

@@ -14,7 +14,6 @@ from shardpost.holders.model.fields import POSITION_FIELDS, FieldType
 from shardpost.holders.spark.decoding import decoded
 from shardpost.kafka.records import BATCH_OVERHEAD
 from shardpost.position_import.model.plan import COLUMNS, POSITION_ID
-from shardpost.position_import.spark.source_rows import ALIGNED, BROKEN
 
 FIELD_COLUMNS = tuple(field.column for field in POSITION_FIELDS)
 # What a record takes at most besides key and value: of headers it has its import id.
@@ -42,7 +41,7 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
         headers,
         key.alias("readable_key"),
         _own_reason().alias("own_reason"),
-        F.struct(*COLUMNS, F.col(BROKEN).alias("text")).alias("row"),
+        F.struct(*COLUMNS).alias("row"),
     )
     found = decoded(raw, POSITION_FIELDS, ("readable_key", "own_reason", "row"))
     size = F.octet_length("value") + F.octet_length(F.col("readable_key")) + F.lit(_MORE_BYTES)
@@ -86,7 +85,7 @@ def states(rows: DataFrame) -> DataFrame:
 
 def rejected(rows: DataFrame, states: DataFrame) -> DataFrame:
     """Return (reason, row) of each row that changes nothing."""
-    rows = rows.withColumn("row", F.struct(*(_shortened(name) for name in (*COLUMNS, "text"))))
+    rows = rows.withColumn("row", F.struct(*map(_shortened, COLUMNS)))
     own = rows.where("reason IS NOT NULL").select("reason", "row")
     unclear = states.where("NOT is_good AND times > bad").select("key", "times", "bad")
     why = F.when(
@@ -106,11 +105,8 @@ def _shortened(name: str) -> Column:
 
 
 def _has_id() -> Column:
-    is_there = F.coalesce(F.col(POSITION_ID) != "", F.lit(False))
-    return (
-        is_there
-        & ~F.contains(POSITION_ID, F.lit(_REPLACEMENT))
-        & (F.col(BROKEN).isNull() | F.col(ALIGNED))
+    return F.coalesce(F.col(POSITION_ID) != "", F.lit(False)) & ~F.contains(
+        POSITION_ID, F.lit(_REPLACEMENT)
     )
 
 
@@ -119,16 +115,9 @@ def _own_reason() -> Column:
     is_utf8 = F.lit(True)
     for name in COLUMNS:
         is_utf8 &= ~F.contains(F.coalesce(name, F.lit("")), F.lit(_REPLACEMENT))
-    quoted = F.left(BROKEN, F.lit(_MOST_QUOTED))
-    return (
-        F.when(
-            F.col(BROKEN).isNotNull(),
-            F.concat(F.lit("expected one complete row, found "), quoted),
-        )
-        .when(
-            F.coalesce(F.col(POSITION_ID), F.lit("")) == "", f"expected a {POSITION_ID}, found none"
-        )
-        .when(~is_utf8, "expected UTF-8, found other bytes")
+    is_nameless = F.coalesce(F.col(POSITION_ID), F.lit("")) == ""
+    return F.when(is_nameless, f"expected a {POSITION_ID}, found none").when(
+        ~is_utf8, "expected UTF-8, found other bytes"
     )
 
 

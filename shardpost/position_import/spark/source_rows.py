@@ -3,14 +3,15 @@
 In JSON, numbers become texts before they are parsed: where Spark reads a number as text itself, it
 makes a floating-point number of it first.
 
-Frames: one row for each row of the list, with the columns of model/plan.py and BROKEN (all STRING):
-the text of a row that could not be parsed, else null. ALIGNED (BOOLEAN) says whether what was
-parsed of a broken row stands in its columns.
+Files are found to be whole before Spark reads exactly these (list_files.py). What Spark cannot read
+then is an error, and so is another number of rows.
+
+Frames: one row for each row of the list, with the columns of model/plan.py (all STRING).
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -29,6 +30,7 @@ from pyspark.sql.types import (
 
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark import decoding
+from shardpost.position_import.list_files import ListFiles, require_whole
 from shardpost.position_import.model.plan import COLUMNS, POSITION_ID, FoundColumns, find_columns
 from shardpost.position_import.model.source import FileSource, Format, JdbcSource, Source
 from shardpost.settings import Settings
@@ -61,41 +63,17 @@ def _reason(error: Exception) -> str:
     return lines[-1][:MOST_CHARACTERS]
 
 
-BROKEN = "broken"
 _ROWS = "rows"
-_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": BROKEN,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
+_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
 def json_rows(texts: DataFrame, names: Sequence[str], is_array: bool) -> DataFrame:
-    """Return (names…, BROKEN), all STRING, of the objects in `text`, or in the array that it is.
-
-    Of a text that is broken anywhere, one row that has it as BROKEN and nothing else.
-    """
+    """Return (names…), all STRING, of the objects in `text`, or in the array that it is."""
     fields = ", ".join(f"{_quoted(name)} STRING" for name in names)
-    schema = f"{_ROWS} ARRAY<STRUCT<{fields}>>, {BROKEN} STRING"
-    text = F.col("text")
-    inner = F.regexp_replace(text, r"^\[|\]$", "") if is_array else text
+    inner = F.regexp_replace("text", r"^\[|\]$", "") if is_array else F.col("text")
     document = F.concat(F.lit(f'{{"{_ROWS}":['), decoding.with_numbers_quoted(inner), F.lit("]}"))
-    parsed = texts.select("text", F.from_json(document, schema, _OPTIONS).alias("parsed"))
-    rows = F.col("parsed").getField(_ROWS)
-    is_good = F.col("parsed").getField(BROKEN).isNull() & rows.isNotNull()
-    is_good &= decoding.unpaired_surrogate(text) == ""
-    nothing = [F.lit(None).cast("string").alias(name) for name in names]
-    broken = F.array(F.struct(*nothing, text.alias(BROKEN)))
-    good = F.transform(rows, lambda row: _with_nothing_broken(row, names))
-    return parsed.select(F.explode(F.when(is_good, good).otherwise(broken)).alias("row")).select(
-        "row.*"
-    )
-
-
-def _with_nothing_broken(row: Column, names: Sequence[str]) -> Column:
-    values = [row.getField(name).alias(name) for name in names]
-    return F.struct(*values, F.lit(None).cast("string").alias(BROKEN))
+    parsed = F.from_json(document, f"{_ROWS} ARRAY<STRUCT<{fields}>>", _OPTIONS)
+    return texts.select(F.explode(parsed.getField(_ROWS)).alias("row")).select("row.*")
 
 
 def _quoted(name: str) -> str:
@@ -103,7 +81,6 @@ def _quoted(name: str) -> str:
     return f"`{doubled}`"
 
 
-ALIGNED = "aligned"
 FETCH_ROWS = "10000"
 _CSV = {
     "header": "true",
@@ -111,72 +88,72 @@ _CSV = {
     "escape": '"',  # RFC 4180
     "enforceSchema": "false",  # each file of a folder has the same header
     "encoding": "UTF-8",
-    "columnNameOfCorruptRecord": BROKEN,
+    "mode": "FAILFAST",
 }
-_JSON = {"columnNameOfCorruptRecord": BROKEN, "primitivesAsString": "true"}
+_JSON = {"primitivesAsString": "true", "mode": "FAILFAST"}
 _NESTED = (StructType, ArrayType, MapType)
+_FLOATING = (DoubleType, FloatType)
 
 
 @dataclass(frozen=True)
 class SourceRows:
-    """The rows of a list, and the columns of it that are ignored."""
+    """The rows of a list, the columns of it that are ignored, and how many rows its files have."""
 
     frame: DataFrame
     ignored: tuple[str, ...] = ()
+    rows: int | None = None
+
+    def require_all(self, read: int, source: Source) -> None:
+        """Raise ShardpostError unless Spark has read as many rows as the files were found to have.
+
+        They differ if a file was changed meanwhile.
+        """
+        if self.rows is not None and read != self.rows:
+            raise ShardpostError(
+                f"{source}: expected {self.rows} rows, as its files had, but Spark has read {read}:"
+                " was it changed meanwhile? Run it again"
+            )
 
 
 def read_source(spark: SparkSession, settings: Settings, source: Source) -> SourceRows:
     """Return the rows of a list; ShardpostError if it cannot be read, or lacks a column."""
-    with source_errors(str(source)):
-        if isinstance(source, JdbcSource):
+    if isinstance(source, JdbcSource):
+        with source_errors(str(source)):
             return _jdbc(spark, settings, source)
-        readers = {Format.CSV: _csv, Format.JSON: _json, Format.PARQUET: _parquet}
-        return readers[source.format](spark, source)
+    files = require_whole(source)
+    readers = {Format.CSV: _csv, Format.JSON: _json, Format.PARQUET: _parquet}
+    with source_errors(str(source)):
+        found = readers[source.format](spark, source, files)
+    return replace(found, rows=files.rows)
 
 
-def _csv(spark: SparkSession, source: FileSource) -> SourceRows:
-    there = spark.read.options(**_CSV).csv(_path(source)).columns
-    if not there:
+def _csv(spark: SparkSession, source: FileSource, files: ListFiles) -> SourceRows:
+    if not files.has_text:
         return _no_rows(spark)
+    there = spark.read.options(**_CSV).csv(_paths(files)).columns
     found = find_columns(str(source), there)
-    ddl = ", ".join(f"{_quoted(name)} STRING" for name in (*there, BROKEN))
-    rows = spark.read.options(**_CSV).schema(ddl).csv(_path(source))
-    is_first = there[0] == found.names[POSITION_ID]
-    aligned = ~F.contains(BROKEN, F.lit("\n")) & (
-        F.lit(is_first) | F.col(_quoted(there[-1])).isNull()
-    )
-    return _selected(rows, found, F.col(BROKEN), aligned)
+    ddl = ", ".join(f"{_quoted(name)} STRING" for name in there)
+    return _selected(spark.read.options(**_CSV).schema(ddl).csv(_paths(files)), found)
 
 
-def _json(spark: SparkSession, source: FileSource) -> SourceRows:
-    lines = spark.read.text(_path(source)).select(_without_mark("value").alias("line"))
-    first = lines.where("line != ''").select(F.left("line", F.lit(1))).first()
-    if first is None:
+def _json(spark: SparkSession, source: FileSource, files: ListFiles) -> SourceRows:
+    if not files.rows:
         return _no_rows(spark)
-    is_array = first[0] == "["
-    options = _JSON | {"multiLine": str(is_array).lower()}
-    schema = spark.read.options(**options).json(_path(source)).schema
-    there = [name for name in schema.names if name != BROKEN]
-    if not schema.names:
-        return _no_rows(spark)
-    if not there:
-        raise ShardpostError(
-            f"{source}: expected JSON objects, one in each line or all in one array, found other"
-            " text"
-        )
-    found = find_columns(str(source), there)
+    options = _JSON | {"multiLine": str(files.is_array).lower()}
+    schema = spark.read.options(**options).json(_paths(files)).schema
+    found = find_columns(str(source), schema.names)
     _require_plain(source, schema, found)
-    whole = spark.read.text(_path(source), wholetext=is_array)
+    whole = spark.read.text(_paths(files), wholetext=files.is_array)
     texts = whole.select(_without_mark("value").alias("text")).where("text != ''")
-    return _selected(json_rows(texts, list(found.names.values()), is_array), found, F.col(BROKEN))
+    return _selected(json_rows(texts, list(found.names.values()), files.is_array), found)
 
 
-def _parquet(spark: SparkSession, source: FileSource) -> SourceRows:
-    rows = spark.read.parquet(_path(source))
+def _parquet(spark: SparkSession, source: FileSource, files: ListFiles) -> SourceRows:
+    rows = spark.read.parquet(*_paths(files))
     found = find_columns(str(source), rows.columns)
     _require_plain(source, rows.schema, found)
     _require_whole_ids(source, rows.schema[found.names[POSITION_ID]].dataType)
-    return _selected(rows, found)
+    return _selected(rows, found, rows.schema)
 
 
 def _jdbc(spark: SparkSession, settings: Settings, source: JdbcSource) -> SourceRows:
@@ -195,28 +172,40 @@ def _jdbc(spark: SparkSession, settings: Settings, source: JdbcSource) -> Source
     schema = reader.load().schema
     found = find_columns(str(source), schema.names)
     _require_plain(source, schema, found)
-    if isinstance(id_type := schema[found.names[POSITION_ID]].dataType, DoubleType | FloatType):
+    if isinstance(id_type := schema[found.names[POSITION_ID]].dataType, _FLOATING):
         _require_whole_ids(source, id_type)
     as_text = ", ".join(f"{_quoted(name)} STRING" for name in found.names.values())
-    return _selected(reader.option("customSchema", as_text).load(), found)
+    return _selected(reader.option("customSchema", as_text).load(), found, schema)
 
 
-def _selected(
-    rows: DataFrame,
-    found: FoundColumns,
-    broken: Column | None = None,
-    aligned: Column | None = None,
-) -> SourceRows:
-    columns = [F.col(_quoted(found.names[name])).cast("string").alias(name) for name in COLUMNS]
-    text = F.lit(None).cast("string") if broken is None else broken
-    is_aligned = F.lit(False) if aligned is None else F.coalesce(aligned, F.lit(True))
-    frame = rows.select(*columns, text.alias(BROKEN), is_aligned.alias(ALIGNED))
-    return SourceRows(frame, found.ignored)
+def _selected(rows: DataFrame, found: FoundColumns, schema: StructType | None = None) -> SourceRows:
+    """Return the columns of a list as text; `schema` has the types that they had."""
+    columns = []
+    for column, name in found.names.items():
+        text = F.col(_quoted(name)).cast("string")
+        is_floating = schema is not None and isinstance(schema[name].dataType, _FLOATING)
+        columns.append((_plain(text) if is_floating else text).alias(column))
+    return SourceRows(rows.select(*columns), found.ignored)
+
+
+_EXPONENT = r"^(-?)(\d)(?:\.(\d*?)0*)?[eE]([+-]?\d+)$"
+
+
+def _plain(text: Column) -> Column:
+    """Return a floating-point number without an exponent: 1.0E7 is 10000000, 1.5E-4 is 0.00015."""
+    sign, first, behind, power = (F.regexp_extract(text, _EXPONENT, n) for n in range(1, 5))
+    digits, shift = F.concat(first, behind), power.cast("int")
+    places = F.length(digits) - 1 - shift
+    whole = F.rpad(digits, shift + 1, "0")
+    parts = F.concat(F.left(digits, shift + 1), F.lit("."), F.right(digits, places))
+    below = F.concat(F.lit("0."), F.repeat(F.lit("0"), -shift - 1), digits)
+    number = F.when(shift < 0, below).when(places > 0, parts).otherwise(whole)
+    return F.when(F.rlike(text, F.lit(_EXPONENT)), F.concat(sign, number)).otherwise(text)
 
 
 def _no_rows(spark: SparkSession) -> SourceRows:
-    ddl = ", ".join(f"{name} STRING" for name in (*COLUMNS, BROKEN))
-    return SourceRows(spark.createDataFrame([], f"{ddl}, {ALIGNED} BOOLEAN"))
+    ddl = ", ".join(f"{name} STRING" for name in COLUMNS)
+    return SourceRows(spark.createDataFrame([], ddl))
 
 
 def _without_mark(column: str) -> Column:
@@ -235,12 +224,12 @@ def _require_plain(source: Source, schema: StructType, found: FoundColumns) -> N
 def _require_whole_ids(source: Source, type_: DataType) -> None:
     """Refuse ids with decimal places: 1 would become 1.0, which is another position."""
     is_decimal = isinstance(type_, DecimalType) and type_.scale > 0
-    if is_decimal or isinstance(type_, DoubleType | FloatType):
+    if is_decimal or isinstance(type_, _FLOATING):
         raise ShardpostError(
             f"{source}: expected text or whole numbers for {POSITION_ID}, found"
             f" {type_.simpleString()}: write the list with ids as text"
         )
 
 
-def _path(source: FileSource) -> str:
-    return source.location if "://" in source.location else f"file://{source.location}"
+def _paths(files: ListFiles) -> list[str]:
+    return [f"file://{path}" for path in files.paths]

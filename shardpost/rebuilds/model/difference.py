@@ -46,7 +46,7 @@ class Differences:
 class Difference:
     """The differences of open positions, of holders and of OTHERS, and some of them.
 
-    `old` and `new` say what was compared. Of the `others` one is None if it could not be.
+    `old` and `new` say what was compared. Of the `others` one may be why it was not.
     """
 
     old: dict[str, Any]
@@ -54,7 +54,7 @@ class Difference:
     positions: Differences
     holders: Differences
     samples: list[dict[str, Any]] = field(default_factory=list)
-    others: Mapping[str, Differences | None] = field(default_factory=dict)
+    others: Mapping[str, Differences | str] = field(default_factory=dict)
 
     @property
     def is_none(self) -> bool:
@@ -64,8 +64,13 @@ class Difference:
     @property
     def counts(self) -> dict[str, Differences]:
         """All that was compared, by name."""
-        others = {name: one for name, one in self.others.items() if one is not None}
+        others = {name: one for name, one in self.others.items() if isinstance(one, Differences)}
         return {"positions": self.positions, "holders": self.holders, **others}
+
+    @property
+    def not_compared(self) -> dict[str, str]:
+        """Why something was not compared, by name."""
+        return {name: why for name, why in self.others.items() if isinstance(why, str)}
 
     @property
     def share(self) -> float:
@@ -78,8 +83,10 @@ class Difference:
     def as_json(self) -> dict[str, Any]:
         """Return it in the contract's form, and with the others."""
         counts = {name: vars(one) for name, one in self.counts.items()}
-        missing = {name: None for name, one in self.others.items() if one is None}
-        return {"old": self.old, "new": self.new, **counts, **missing, "samples": self.samples}
+        found = {"old": self.old, "new": self.new, **counts, "samples": self.samples}
+        if not self.not_compared:
+            return found
+        return found | dict.fromkeys(self.not_compared) | {"not_compared": self.not_compared}
 
     def lines(self) -> list[str]:
         """Return it in words, the samples too."""
@@ -91,7 +98,12 @@ class Difference:
             f"old: {_side(self.old)}",
             f"new: {_side(self.new)}",
             *(f"{TITLES[name]}: {counts.summary()}" for name, counts in self.counts.items()),
+            *self.lines_not_compared(),
         ]
+
+    def lines_not_compared(self) -> list[str]:
+        """Return what was not compared, and why, in words."""
+        return [f"{TITLES[name]}: not compared: {why}" for name, why in self.not_compared.items()]
 
     @staticmethod
     def sample_line(sample: dict[str, Any]) -> str:
@@ -143,6 +155,7 @@ def question(number: int, difference: Difference) -> str:
             "| --- | ---: | ---: | ---: | ---: | ---: |",
             *(_row(TITLES[name], counts) for name, counts in difference.counts.items()),
             "",
+            *(f"- {line}" for line in difference.lines_not_compared()),
             *_sampled(difference),
             "- **Swap** adds what came since, puts the new tables in use by one commit, and"
             " publishes the lists that differ. The old ones are kept: `shardpost rebuild"

@@ -38,6 +38,7 @@ from shardpost.rebuilds.spark.histories import (
     held_now,
     is_decoded_alike,
     not_held,
+    require_same,
 )
 from shardpost.rebuilds.spark.top_up import writer_beside
 from shardpost.settings import Settings
@@ -174,6 +175,12 @@ class Build:
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
 
 
+REPLACED = (
+    "That happened while the tables were built of it: drop them with `shardpost rebuild drop`, and"
+    " rebuild from the history: `--from history`"
+)
+
+
 def build(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
     """Do what is left of a rebuild's work; return it, built."""
     return kafka_source.with_any_timestamps(
@@ -215,7 +222,8 @@ def _build(
         rebuild = store.update(settings, replace(rebuild, candidate=candidate, progress=done))
         log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.summary())
     candidate = replace(rebuild.candidate, counts=counted(settings, rebuild.candidate))
-    if rebuild.source is Source.KAFKA:
+    if kafka:
+        require_same(settings, pinned, kafka.low, REPLACED)
         gone = (*rebuild.missing, *_superseded(settings, rebuild, pinned))
         rebuild = replace(rebuild, missing=gone)
         if gone:

@@ -8,8 +8,9 @@ committed with the row of the rebuild: so a run that goes on after another one w
 units that are done.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial, reduce
 from operator import and_
 
@@ -22,15 +23,22 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.record_order import layout_of
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
 from shardpost.holders.spark.compaction_run import MAX_BROADCAST_KEYS, CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import decoded
-from shardpost.holders.spark.history import append_corrections, append_originals, read_corrections
+from shardpost.holders.spark.history import (
+    KNOWN_SEQ,
+    KNOWN_SNAPSHOT,
+    append_corrections,
+    append_originals,
+    read_corrections,
+)
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
-from shardpost.kafka.topic_metadata import require_same_topics, topic_ids
+from shardpost.kafka.topic_metadata import changed_topics, require_same_topics, topic_ids
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
 from shardpost.spark.kafka_source import ReadRanges
@@ -71,18 +79,33 @@ def is_erased(kind: Column, value: Column, reason: Column) -> Column:
     return of_upsert | ((kind == RecordKind.REJECTED.value) & (reason == ERASED))
 
 
-def known_originals(records: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the records of a history's own topic that are known: neither erased nor pruned."""
-    places = known.where(F.col("retry_offset").isNull()).select(*_PLACE)
-    return records.join(places, [*_PLACE], "left_semi")
+def known_originals(history: DataFrame, generation: int) -> DataFrame:
+    """Return what a history knows of the records of its own topic: columns of _KNOWN_OF.
+
+    Of a topic that was recreated, only of those of that generation.
+    """
+    is_of_it = F.coalesce(F.col("seq") >= F.lit(layout_of(generation).base), F.lit(True))
+    is_record = F.col("retry_offset").isNull() & (F.col("kind") != RecordKind.RECONCILED.value)
+    return _known(history.where(is_record & is_of_it), *_PLACE)
 
 
-def known_retries(records: DataFrame, known: DataFrame, topic: str) -> DataFrame:
-    """Return the records of a retry topic that are known."""
-    places = known.where(F.col("retry_topic") == topic).select(
-        F.col("retry_partition").alias("partition"), F.col("retry_offset").alias("offset")
+def known_retries(history: DataFrame, topic: str) -> DataFrame:
+    """Return what a history knows of the records of a retry topic: columns of _KNOWN_OF."""
+    return _known(history.where(F.col("retry_topic") == topic), "retry_partition", "retry_offset")
+
+
+_KNOWN_OF = (*_PLACE, KNOWN_SEQ, KNOWN_SNAPSHOT, "was_erased")
+
+
+def _known(rows: DataFrame, partition: str, offset: str) -> DataFrame:
+    """Return one row for each place, of the record that was read there last."""
+    columns = ("seq", "snapshot", _was_erased().alias("erased"))
+    last = F.max_by(F.struct(*columns), "snapshot").alias("last")
+    by_place = rows.groupBy(partition, offset).agg(last)
+    names = (partition, offset, "last.seq", "last.snapshot", "last.erased")
+    return by_place.select(
+        *(F.col(name).alias(known) for name, known in zip(names, _KNOWN_OF, strict=True))
     )
-    return records.join(places, [*_PLACE], "left_semi")
 
 
 def _was_erased() -> Column:
@@ -202,16 +225,37 @@ class KafkaHistories:
         ranges: Sequence[OffsetRange],
         *more: str,
     ) -> DataFrame:
-        """Return records of one topic for the history of an input; none that was erased."""
+        """Return records of one topic for the history of an input; none that was erased.
+
+        Those that the history in use has come with the order that they have there. Computed again,
+        with the partitions of now, an older record could rank above a newer one.
+        """
         records = self.read_ranges(spark, settings, ranges, *more)
-        history = source.tables.history
-        if not self._may_be_erased(history):
-            return records
-        (topic,) = {range_.topic for range_ in ranges}
-        known = self._in_use(history).where(~_was_erased())
+        history, (topic,) = source.tables.history, {range_.topic for range_ in ranges}
+        first, until = min(r.first for r in ranges), max(r.until for r in ranges)
         if topic == source.topic:
-            return known_originals(records, known)
-        return known_retries(records, known, topic)
+            in_use = self._in_use(history).where(F.col("offset").between(first, until))
+            known = known_originals(in_use, self.pinned.generations.get(source.name, 0))
+        else:
+            known = known_retries(self._in_use(history), topic)
+        found = records.join(known, [*_PLACE], "left")
+        if self._may_be_erased(history):
+            found = found.where(~F.col("was_erased"))  # nor pruned: of these nothing is known
+        if topic == source.topic and self.pinned.history_from is not None:
+            found = found.withColumn(KNOWN_SEQ, self._or_pruned(source, self.pinned.history_from))
+        return found.drop("was_erased")
+
+    def _or_pruned(self, source: InputTopic, history_from: datetime) -> Column:
+        """Return the order that a record has in the history in use, or had before it was pruned.
+
+        That is unknown: it ranks below all that Kafka's partitioner has placed, as what superseded
+        it does not.
+        """
+        layout = layout_of(self.pinned.generations.get(source.name, 0))
+        rank = F.shiftleft(F.col("partition").cast("bigint"), layout.offset_bits)
+        lowest = rank.bitwiseOR(F.col("offset")) + F.lit(layout.base)
+        is_old = F.col("key").isNotNull() & (F.col("timestamp") < F.lit(history_from))
+        return F.coalesce(KNOWN_SEQ, F.when(is_old, lowest))
 
     def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
@@ -258,17 +302,26 @@ class KafkaHistories:
 
 
 def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
-    """Return the watermarks of the topics of a snapshot.
+    """Return the watermarks of the topics of a snapshot, without retry topics that are not there.
 
-    ShardpostError if an input was replaced since it was read.
+    ShardpostError if an input was replaced since it was read. Of a retry topic that was, nothing is
+    there.
     """
     inputs = input_topics(settings)
-    known = {topic: pinned.topic_ids[topic] for topic in inputs if topic in pinned.topic_ids}
-    advice = "Rebuild from the history: `--from history`"
-    require_same_topics(known, topic_ids(settings, [*known]), advice=advice)
     retries = [topic for topic in pinned.end_offsets if topic not in inputs]
     counts = topic_metadata.partition_counts(settings, inputs, if_there=retries)
-    return offsets.watermarks(settings, counts, committed=False)
+    require_same(settings, pinned, inputs, "Rebuild from the history: `--from history`")
+    replaced = changed_topics(pinned.topic_ids, topic_ids(settings, [*counts]))
+    there = {topic: count for topic, count in counts.items() if topic not in replaced}
+    return offsets.watermarks(settings, there, committed=False)
+
+
+def require_same(
+    settings: Settings, pinned: Snapshot, topics: Collection[str], advice: str
+) -> None:
+    """Raise RecreatedTopicError if one of the topics was replaced since the snapshot read it."""
+    known = {topic: pinned.topic_ids[topic] for topic in topics if topic in pinned.topic_ids}
+    require_same_topics(known, topic_ids(settings, [*known]), advice=advice)
 
 
 def not_held(settings: Settings, pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
@@ -276,7 +329,7 @@ def not_held(settings: Settings, pinned: Snapshot, low: Watermarks) -> tuple[str
     gone_ranges = []
     for topic, ends in pinned.end_offsets.items():
         if topic not in low:
-            gone_ranges.append(f"topic {topic} no longer exists")
+            gone_ranges.append(f"topic {topic} no longer exists, or was replaced")
             continue
         gone = {number: low[topic][number][0] for number in ends if low[topic][number][0] > 0}
         gone_ranges += [

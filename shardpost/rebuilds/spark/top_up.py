@@ -35,7 +35,7 @@ from shardpost.holders.table_commits import restore_table
 from shardpost.locks import LockedError
 from shardpost.logs import step
 from shardpost.rebuilds import store
-from shardpost.rebuilds.model.rebuild import Standing
+from shardpost.rebuilds.model.rebuild import Rebuild, Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import SparkWork, topped_up
 from shardpost.rebuilds.spark.histories import decoded_again
@@ -213,7 +213,7 @@ def compact_and_top_up(settings: Settings, work: SparkWork, asked: CompactionReq
 
     The result is the compaction's: what goes wrong with the other tables is a warning.
     """
-    result = compact(with_country_held(settings), asked)
+    result = compact(settings, asked, now_in_force=with_country_held)
     try:
         _top_up(settings, work)
     except LockedError as error:
@@ -230,7 +230,8 @@ def compact_and_top_up(settings: Settings, work: SparkWork, asked: CompactionReq
 def with_country_held(settings: Settings) -> Settings:
     """Return the settings with the country of the tables in use, while others are beside them.
 
-    A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap.
+    A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap. To be
+    asked behind the lock of the compaction, without which no swap commits.
     """
     last, rebuild = snapshots.newest(settings), store.current(settings)
     if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
@@ -245,8 +246,15 @@ def with_country_held(settings: Settings) -> Settings:
 
 
 def _top_up(settings: Settings, work: SparkWork) -> None:
-    rebuild, newest = store.current(settings), snapshots.newest(settings)
-    if rebuild is None or newest is None or rebuild.standing(newest) is not Standing.READY:
+    if _waiting(settings) is None:
         return
     with rebuilding(settings):
-        topped_up(settings, store.require_current(settings), work)
+        if rebuild := _waiting(settings):  # it may have been swapped or dropped meanwhile
+            topped_up(settings, rebuild, work)
+
+
+def _waiting(settings: Settings) -> Rebuild | None:
+    """Return the rebuild whose new tables wait to be swapped for the first time."""
+    rebuild, newest = store.current(settings), snapshots.newest(settings)
+    is_ready = rebuild and newest and rebuild.standing(newest) is Standing.READY
+    return rebuild if is_ready else None

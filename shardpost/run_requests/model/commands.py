@@ -13,6 +13,35 @@ from enum import Enum, StrEnum
 from typing import Any
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
+# Levels of a request or a command: params have a few, and Python gives up at 1,000 calls, of which
+# whoever encodes the value again has made some already.
+MOST_NESTED = 100
+_TOO_DEEP = f"expected at most {MOST_NESTED} levels of objects and arrays, found more"
+
+
+def parse_json(raw: bytes) -> Any:
+    """Return a value in JSON that others wrote; ValueError for what cannot be passed on.
+
+    Besides what is no JSON: a number that JSON does not have, half of a surrogate pair, and what is
+    nested deeper than MOST_NESTED.
+    """
+    try:
+        form = json.loads(raw)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if _is_nested_deeper(form):
+        raise ValueError(_TOO_DEEP)
+    json.dumps(form, ensure_ascii=False, allow_nan=False).encode()
+    return form
+
+
+def _is_nested_deeper(form: object) -> bool:
+    """Tell whether there are more than MOST_NESTED levels; without recursion."""
+    level = [form] if isinstance(form, dict | list) else []
+    for _ in range(MOST_NESTED):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+    return bool(level)
 
 
 class CommandState(StrEnum):
@@ -74,12 +103,19 @@ def decode(key: bytes | None, value: bytes | None, at: datetime) -> CommandEntry
     if not name or value is None:
         return CommandEntry(name, None, at) if name else None
     try:
-        form = json.loads(value)
-        state = CommandState(form["State"])
-        texts = (form["RequestedBy"], int(form["RequestOffset"]), form["RunId"])
-        return CommandEntry(name, Command(name, state, form["Dag"], dict(form["Conf"]), *texts), at)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return CommandEntry(name, _command(name, parse_json(value)), at)
+    except (ValueError, KeyError, TypeError):
         return CommandEntry(name, Command(name, CommandState.UNREADABLE, "?", {}, "?", -1, "?"), at)
+
+
+def _command(key: str, form: dict[str, Any]) -> Command:
+    """Return the command of a value; ValueError, KeyError or TypeError if it is none of ours."""
+    state, conf, offset = CommandState(form["State"]), form["Conf"], form["RequestOffset"]
+    dag, requested_by, run = texts = (form["Dag"], form["RequestedBy"], form["RunId"])
+    is_ours = isinstance(conf, dict) and type(offset) is int
+    if not is_ours or not all(isinstance(text, str) for text in texts):
+        raise TypeError
+    return Command(key, state, dag, conf, requested_by, offset, run)
 
 
 def fold(entries: Iterable[CommandEntry]) -> dict[str, CommandEntry]:

@@ -16,7 +16,7 @@ from typing import Any
 from shardpost.decisions import Decision, Kind
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
-from shardpost.run_requests.model.commands import Command, CommandEntry, CommandState
+from shardpost.run_requests.model.commands import Command, CommandEntry, CommandState, parse_json
 
 NOT_SAID = "(not said)"
 _SHOWN_CHARACTERS = 120  # of what was found, in a reason
@@ -74,9 +74,8 @@ def parse(record: Record, rules: RequestRules) -> Request | Refused:
             )
     try:
         key = (record.key or b"").decode()
-        form = json.loads(record.value or b"")
-        json.dumps(form, ensure_ascii=False, allow_nan=False).encode()  # can be passed on
-    except (ValueError, RecursionError) as error:
+        form = parse_json(record.value or b"")
+    except ValueError as error:
         return Refused(f"expected a key in UTF-8 and a value in JSON: {shown(error)}")
     return _request(key, form, record)
 

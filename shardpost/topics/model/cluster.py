@@ -110,7 +110,7 @@ class FoundTopic:
 class Behind(NamedTuple):
     """A last stable offset below the high watermark: an open transaction begins there.
 
-    `since` is the timestamp of its first record; None where there was none to read.
+    `since` is the timestamp of its first record; None where it has none, or cannot be read.
     """
 
     topic: str

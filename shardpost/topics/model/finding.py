@@ -101,6 +101,14 @@ def reassign(
     )
 
 
+def producers(bootstrap: str, topic: str, partition: int) -> str:
+    """Return the command that shows who writes to a partition, and when each wrote last."""
+    return (
+        f"kafka-transactions.sh --bootstrap-server {bootstrap} describe-producers --topic {topic}"
+        f" --partition {partition}"
+    )
+
+
 def abort(bootstrap: str, topic: str, partition: int, offset: int) -> str:
     """Return the command that ends a transaction that nobody ends."""
     return (

@@ -94,21 +94,29 @@ def partitions_of_tables(view: View) -> Iterator[Finding]:
 
 
 def hanging_transaction(view: View) -> Iterator[Finding]:
-    """Find a transaction that is open for longer than brokers let one be: nobody ends it."""
+    """Find a transaction that is open for longer than brokers let one be: nobody ends it.
+
+    Whose age is not known may be one of these: its first record cannot be read, or has no time, or
+    one that no clock has yet.
+    """
     limit = timedelta(milliseconds=_longest_transaction(view))
     for one in view.cluster.behind:
-        if one.since is None or view.now - one.since <= limit:
+        since = None if one.since is None or one.since - view.now > limit else one.since
+        if since is not None and view.now - since <= limit:
             continue
+        age = "age unknown" if since is None else f"since {since:%Y-%m-%d %H:%M:%S} UTC"
+        ends = finding.abort(view.bootstrap, one.topic, one.partition, one.stable)
+        whose = finding.producers(view.bootstrap, one.topic, one.partition)
         yield Finding(
             rule="hanging-transaction",
             topic=one.topic,
             setting="last stable offset",
             found=f"partition {one.partition}: {one.stable}, {one.high - one.stable} before the"
-            f" end, since {one.since:%Y-%m-%d %H:%M:%S} UTC",
+            f" end, {age}",
             expected=f"a transaction that ends within {limit}",
             why="who reads committed records reads nothing behind it, and nothing there is"
             " compacted; where Kafka deletes by age, it is deleted unread",
-            fix=finding.abort(view.bootstrap, one.topic, one.partition, one.stable),
+            fix=ends if since else f"see whether its producer is at work: {whose}; else: {ends}",
         )
 
 

@@ -86,6 +86,21 @@ EMAILS_UNKNOWN = Rule(
 EMAILS_FAILED = Rule(
     "emails-failed", "more clients got no e-mail of a week than the settings allow"
 )
+EMAILS_LATE = Rule(
+    "emails-late",
+    "records of before a week's end were read after its audience was frozen: clients got no e-mail"
+    " of that week, or one with other positions, and are not mailed for that any more",
+)
+EMAILS_OPEN = Rule(
+    "emails-open", "clients wait for their e-mail of a week, and nothing is sending it to them"
+)
+EMAILS_MISSING = Rule(
+    "emails-missing", "nobody gets the e-mail of that week before somebody starts it"
+)
+LISTS_TOO_LARGE = Rule(
+    "lists-too-large",
+    "who reads share-holders sees how many positions these clients hold, and not which",
+)
 RUN_AGE = Rule(
     "run-age",
     "no new run starts for that key: equal requests are answered `already running`, others are"

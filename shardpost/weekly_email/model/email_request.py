@@ -20,6 +20,7 @@ from pydantic import PlainSerializer, PlainValidator
 from shardpost.addresses import UnusableAddress, check_address
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError, single_line
+from shardpost.unsubscribe import keys_of
 from shardpost.weekly_email.model.ledger import message_id
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -31,15 +32,21 @@ LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Sender:
-    """Who sends the e-mails: name, address, where to unsubscribe, and the id of the list."""
+    """Who sends the e-mails: name, address, where to unsubscribe, and the id of the list.
+
+    `secrets` are those of the tokens in links to unsubscribe, None where these have none.
+    """
 
     name: str
     address: str
     unsubscribe_url: str
     list_id: str
+    secrets: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, *, mail_from: str, unsubscribe_url: str, list_id: str) -> "Sender":
+    def of(
+        cls, *, mail_from: str, unsubscribe_url: str, list_id: str, secrets: str | None = None
+    ) -> "Sender":
         """Check the settings that e-mails are written with; UsageError names the wrong one."""
         name, text = parseaddr(mail_from)
         address = check_address(text)
@@ -49,7 +56,8 @@ class Sender:
             raise UsageError(
                 f"setting SHARDPOST_MAIL_FROM={mail_from!r}: expected an ASCII address"
             )
-        return cls(single_line(name, LONGEST_NAME), address.text, unsubscribe_url, list_id)
+        name = single_line(name, LONGEST_NAME)
+        return cls(name, address.text, unsubscribe_url, list_id, secrets)
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,11 @@ class EmailContext:
 
     def unsubscribe_url(self, client: str) -> str:
         """Return the client's own URL to unsubscribe, percent-encoded."""
-        url = self.sender.unsubscribe_url.replace("{week}", str(self.week))
+        sender = self.sender
+        url = sender.unsubscribe_url.replace("{week}", str(self.week))
+        if sender.secrets is not None:
+            token = keys_of(sender.secrets)[0].token(sender.list_id, client)
+            url = url.replace("{token}", token)
         return url.replace("{client}", quote(client, safe=""))
 
 

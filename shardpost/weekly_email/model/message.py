@@ -36,7 +36,13 @@ POSITION_COLUMNS = {
     "amount": "Amount",
     "exchange": "Exchange",
 }
-TOTAL_COLUMNS = {"exchange": "Exchange", "positions": "Positions", "total": "Amount"}
+# Of a stock, which is a ticker on an exchange: shares of different stocks have no sum.
+TOTAL_COLUMNS = {
+    "ticker": "Ticker",
+    "exchange": "Exchange",
+    "positions": "Positions",
+    "total": "Amount",
+}
 NUMBERS = frozenset({"amount", "positions", "total"})
 
 # Longer cells are cut: a position id may be as long as Kafka allows.
@@ -48,9 +54,13 @@ NOT_ADDED = "not added up"
 
 @dataclass(frozen=True)
 class Holdings:
-    """One client's positions and totals: a text table each, and the rows of an HTML table each."""
+    """One client's positions and totals by stock: a text table each, and rows of an HTML table.
+
+    With fewer stocks than positions the totals say more than the positions do.
+    """
 
     positions: int
+    stocks: int
     text_table: str
     html_rows: str
     text_totals: str
@@ -71,10 +81,12 @@ def holdings_of_batch(positions: pa.ListArray) -> list[Holdings]:
         _tables(shown, POSITION_COLUMNS, clients),
         _tables(totals, TOTAL_COLUMNS, clients),
     )
-    counts = np.bincount(frame["owner"], minlength=clients).tolist()
+    counts, stocks = (
+        np.bincount(rows["owner"], minlength=clients).tolist() for rows in (frame, totals)
+    )
     return [
-        Holdings(count, *rows, *sums)
-        for count, rows, sums in zip(counts, table, totals_table, strict=True)
+        Holdings(count, stock_count, *rows, *sums)
+        for count, stock_count, rows, sums in zip(counts, stocks, table, totals_table, strict=True)
     ]
 
 
@@ -94,14 +106,20 @@ def _shown(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
 
 
 def _totals(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return (owner, exchange, positions, total), by owner and exchange."""
-    numbers = [_number(amount) for amount in frame["amount"]]
+    """Return (owner, ticker, exchange, positions, total), by owner and stock.
+
+    Positions without a ticker may be of different stocks: they are not added up.
+    """
+    numbers = [
+        _number(amount) if ticker else None
+        for amount, ticker in zip(frame["amount"], frame["ticker"], strict=True)
+    ]
     known = [number is not None for number in numbers]
     filled = [number if number is not None else Decimal(0) for number in numbers]
     keyed = frame.assign(number=pd.Series(filled, dtype=object), known=pd.Series(known, dtype=bool))
     with localcontext() as context:
         context.prec = 3 * MAGNITUDE
-        grouped = keyed.groupby(["owner", "exchange"], sort=True)
+        grouped = keyed.groupby(["owner", "ticker", "exchange"], sort=True)
         sums = grouped.agg(
             positions=("known", "size"), number=("number", "sum"), known=("known", "all")
         ).reset_index()

@@ -202,6 +202,44 @@ def status_document(week: IsoWeek, shards: Iterable[ShardStatus]) -> dict[str, A
     }
 
 
+MOST_LATE_NAMED = 20
+
+
+@dataclass(frozen=True)
+class LateClients:
+    """Clients that held as of the week's end, and are `missed` by its audience.
+
+    And members of it that were mailed for other positions than they had (`changed`). Both by name.
+    """
+
+    missed: Sequence[str] = ()
+    changed: Sequence[str] = ()
+
+    @property
+    def count(self) -> int:
+        """How many clients there are of both kinds."""
+        return len(self.missed) + len(self.changed)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the part of `emails --json` that says so, with the first of these clients."""
+        return {
+            "missed": len(self.missed),
+            "changed": len(self.changed),
+            "clients": [*self.missed, *self.changed][:MOST_LATE_NAMED],
+        }
+
+
+def late_line(late: Mapping[str, Any]) -> str:
+    """Return what `LateClients.as_json` says, in one line."""
+    missed, changed, named = late["missed"], late["changed"], late["clients"]
+    more = ", …" if missed + changed > len(named) else ""
+    return one_line(
+        f"came late: by records that were read after the freeze, {missed} more clients held stock"
+        f" at the week's end, and {changed} held other positions than their e-mail lists; they are"
+        f" not mailed for that ({', '.join(named)}{more})"
+    )
+
+
 def gone_document(audience: object) -> dict[str, Any]:
     """Return what a status says of an audience that was erased; nothing of any other."""
     if not isinstance(audience, FrozenWeek) or audience.audience_erased_at is None:

@@ -9,13 +9,14 @@ from shardpost.weekly_email.model.ledger import CLOSED_STATES
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
 
-_POSITION = columns("position STRING, ticker STRING, amount STRING, exchange STRING")
+# What a member of an audience is mailed of each position.
+POSITION = columns("position STRING, ticker STRING, amount STRING, exchange STRING")
 # The audience of a week, frozen once: one row per client. `frozen_weeks` says which are complete.
 AUDIENCES = Table(
     "audiences",
     (
         *columns("client STRING, name STRING, email STRING, has_contact BOOLEAN"),
-        ("positions", Array(_POSITION)),
+        ("positions", Array(POSITION)),
         *columns("week STRING, shard INT"),
     ),
     "shard",

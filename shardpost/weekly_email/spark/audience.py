@@ -5,22 +5,24 @@ A freeze writes it once and for good.
 
 import logging
 import uuid
-from datetime import datetime
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.delta import file_statistics, snapshots
+from shardpost.delta import file_statistics
 from shardpost.holders.spark.held_positions import contacts, held_positions
 from shardpost.locks import exclusive
+from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.delta_files import paths, read_files, write
 from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
+from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
-from shardpost.weekly_email.model.email_request import PreparedWeek
+from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
 from shardpost.weekly_email.send_plan import BATCH
@@ -90,36 +92,58 @@ class WeekFrames:
         return contacts(self.spark, self._settings, self._week.snapshot)
 
 
-def freeze(
-    settings: Settings, week: PreparedWeek, now: datetime, *, accept_drop: bool = False
-) -> FrozenWeek:
-    """Freeze the week's audience unless another run has just done so; return what is frozen.
+def freeze(settings: Settings, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
+    """Freeze the audience of a week, unless another run has just done so; return it frozen.
 
-    CollapseError for an audience that is far smaller than the last one, unless that is accepted.
+    `week` is what the request was found to be before Spark started. It is looked at again behind
+    the lock, and when the audience is written: if tables were swapped by then, it is computed
+    again. So no week is frozen of tables that are not in use any more. CollapseError for an
+    audience that is far smaller than the last one, unless the request accepts that.
     """
-    audience, weeks = WeekFrames(settings, week), FrozenWeeks(settings)
+    WeekFrames(settings, week)  # Spark starts while another run may have the lock
     what = f"freezing the audience of {week.iso_week}"
     with exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        frozen = weeks.find(week.iso_week)
-        if frozen is None:
-            snapshots.require_contacts(settings, week.snapshot)
-            version = _write(settings, week.iso_week, audience.computed())
-            counts = weeks.counts(week.iso_week, version)
-            if not accept_drop:
-                weeks.require_no_collapse(week.iso_week, counts)
-            frozen = FrozenWeek(
-                week=str(week.iso_week),
-                snapshot=week.snapshot.number,
-                as_of=week.as_of,
-                frozen_at=now,
-                audience_version=version,
-                shards=week.partitions,
-                recipients=counts[RECIPIENTS],
-                country=week.snapshot.country,
-            )
-            weeks.commit(frozen)
-            log.info("%s: audience frozen, of snapshot %d", week.iso_week, week.snapshot.number)
-        return frozen
+        week, _ = check(request, settings)
+        while week.frozen is None:
+            version = _write(settings, week.iso_week, WeekFrames(settings, week).computed())
+            step("audience written")
+            now, _ = check(request, settings)
+            week = _frozen(settings, request, week, version) if _is_of(week, now) else now
+    return week
+
+
+def _is_of(week: PreparedWeek, now: PreparedWeek) -> bool:
+    """Tell whether what was computed of a week is of the tables that are in use now."""
+    if week.snapshot.is_in_force(now.snapshot):
+        return True
+    log.info(
+        "%s: tables were swapped between snapshots %d and %d: computing the audience again",
+        *(week.iso_week, week.snapshot.number, now.snapshot.number),
+    )
+    return False
+
+
+def _frozen(
+    settings: Settings, request: EmailRequest, week: PreparedWeek, version: int
+) -> PreparedWeek:
+    """Commit a week whose audience is written as that version; return it, frozen."""
+    weeks = FrozenWeeks(settings)
+    counts = weeks.counts(week.iso_week, version)
+    if not request.accept_drop:
+        weeks.require_no_collapse(week.iso_week, counts)
+    frozen = FrozenWeek(
+        week=str(week.iso_week),
+        snapshot=week.snapshot.number,
+        as_of=week.as_of,
+        frozen_at=request.now,
+        audience_version=version,
+        shards=week.partitions,
+        recipients=counts[RECIPIENTS],
+        country=week.snapshot.country,
+    )
+    weeks.commit(frozen)
+    log.info("%s: audience frozen, of snapshot %d", week.iso_week, week.snapshot.number)
+    return replace(week, frozen=frozen)
 
 
 def _write(settings: Settings, week: IsoWeek, audience: DataFrame) -> int:

@@ -18,32 +18,19 @@ def refused_request(_context: Context) -> object:
     raise UsageError("week 2026-W99: there is no such week in 2026")
 
 
-@task
-@task_errors()
-def could_not() -> None:
-    """Fail as a command does."""
-    raise ShardpostError("no broker at 127.0.0.1:1")
+ERRORS = {
+    "could_not": ShardpostError("no broker at 127.0.0.1:1"),
+    "needs_a_person": AirflowFailException("2 deliveries are unknown"),
+    "left_out": AirflowSkipException("the week ended long ago"),
+    "has_a_bug": KeyError("shards"),
+}
 
 
 @task
 @task_errors()
-def needs_a_person() -> None:
-    """Fail once and for all."""
-    raise AirflowFailException("2 deliveries are unknown")
-
-
-@task
-@task_errors()
-def left_out() -> None:
-    """Skip."""
-    raise AirflowSkipException("the week ended long ago")
-
-
-@task
-@task_errors()
-def has_a_bug() -> None:
-    """Fail as nobody has foreseen."""
-    raise KeyError("shards")
+def raising(name: str) -> None:
+    """Raise the error of that name."""
+    raise ERRORS[name]
 
 
 @task(execution_timeout=timedelta(seconds=0.2))
@@ -59,10 +46,8 @@ def failures() -> None:
     """Run them all, none after another."""
     SparkJob(task_id="refused", job=JobSpec("stand_in"), request=refused_request)
     SparkJob(task_id="bad_job", job=JobSpec("stand_in"), request="bad_job")
-    could_not()
-    needs_a_person()
-    left_out()
-    has_a_bug()
+    for name in ERRORS:
+        raising.override(task_id=name)(name)
     takes_too_long()
 
 

@@ -1,0 +1,225 @@
+"""Telling people: what is due to each channel is sent, and what each took is stored.
+
+What is to be sent is stored first, and that it was taken afterwards: a process that is killed in
+between sends it once more, and nothing is lost. One process of a machine does so at a time.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from shardpost.alerts import history
+from shardpost.alerts.channels import LOG, Channel, Delivery, append, channels, send_all
+from shardpost.alerts.model.alert import (
+    CHANNEL_DOWN,
+    EVENT,
+    REPORTED,
+    Alert,
+    AlertState,
+    Condition,
+    Firing,
+    Key,
+    Message,
+    message_of,
+)
+from shardpost.delta.query import table_errors
+from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.locks import exclusive
+from shardpost.logs import step
+from shardpost.settings import Settings
+from shardpost.topics.model.finding import Severity
+
+LOCK = "alerts"
+# Longer than the channels may take, twice.
+LOCK_WAIT = 120.0
+
+Change = Callable[[list[Firing]], list[Firing]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What was due to anybody, and what became of the messages in the channels."""
+
+    alerts: list[Alert] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether a channel took a message; without any, alerts.log is enough."""
+        return not self.deliveries or any(one.problem is None for one in self.deliveries)
+
+
+def tell(settings: Settings, now: datetime, change: Change) -> Telling:
+    """Change what is known to fire, send each channel what is due to it, store what it took.
+
+    ShardpostError if the table cannot be read or written, or another process is telling for long.
+    """
+    with exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT), table_errors():
+        known = history.list_firing(settings)
+        round_ = _Round(settings, now, change(known), channels(settings))
+        if round_.has_due() and round_.firing != known:
+            history.store_firing(settings, known, round_.firing, now)
+            known = round_.firing
+        telling = round_.tell()
+        after = round_.still_known()
+        if after != known:
+            history.store_firing(settings, known, after, now)
+        return telling
+
+
+class _Round:
+    """One telling: what is known, as it changes by what channels take."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        now: datetime,
+        firing: Sequence[Firing],
+        channels: Sequence[Channel],
+    ) -> None:
+        self._settings, self._now = settings, now
+        self._channels = channels
+        self._names = [LOG, *(channel.name for channel in channels)]
+        self.firing = [one.ended(now) if self._is_of_no_channel(one) else one for one in firing]
+
+    def has_due(self) -> bool:
+        """Tell whether anything is due to anybody."""
+        return any(self._due(name) for name in self._names)
+
+    def still_known(self) -> list[Firing]:
+        """Return what is to be stored: all of which something may be due later."""
+        return [one for one in self.firing if not one.is_over(self._names, self._now)]
+
+    def tell(self) -> Telling:
+        """Send what is due; then once more, where a channel is found to be down, or to be back."""
+        alerts = self._alerts(self._names)
+        deliveries = self._send(self._channels)
+        self._note_channels(deliveries)
+        down = {delivery.channel for delivery in deliveries if delivery.problem}
+        self._send([channel for channel in self._channels if channel.name not in down])
+        if alerts:
+            step("told")
+        return Telling(alerts, deliveries)
+
+    def _send(self, channels: Sequence[Channel]) -> list[Delivery]:
+        """Send to alerts.log, and through these channels; note what they took."""
+        if due := self._due(LOG):
+            whole = message_of(due, self._settings.runbook, most=len(due))
+            append(self._settings, whole.body)
+            self._taken(LOG, due)
+        due_to = {channel: due for channel in channels if (due := self._to(channel))}
+        deliveries = send_all({channel: self._message(due) for channel, due in due_to.items()})
+        for (channel, due), delivery in zip(due_to.items(), deliveries, strict=True):
+            if delivery.problem:
+                log.warning("alert channel %s", delivery)
+            else:
+                self._taken(channel.name, due)
+        return deliveries
+
+    def _due(self, channel: str) -> list[Alert]:
+        states = ((one, one.due(channel, self._now)) for one in self.firing)
+        return [one.alert(state) for one, state in states if state]
+
+    def _alerts(self, names: Iterable[str]) -> list[Alert]:
+        """Return what is due to any of the channels, once each."""
+        alerts = (alert for name in names for alert in self._due(name))
+        return list({(alert.state, alert.condition.key): alert for alert in alerts}.values())
+
+    def _taken(self, channel: str, alerts: Iterable[Alert]) -> None:
+        keys = {alert.condition.key for alert in alerts}
+        self.firing = [
+            one.taken(channel, self._now) if one.condition.key in keys else one
+            for one in self.firing
+        ]
+
+    def _note_channels(self, deliveries: Iterable[Delivery]) -> None:
+        """Let a condition begin for each channel that is down, and end for each that is not."""
+        known = {one.condition.key: one for one in self.firing}
+        for delivery in deliveries:
+            key = (CHANNEL_DOWN, delivery.channel)
+            if delivery.problem:
+                found = channel_down(delivery)
+                known[key] = known.get(key, Firing(found, self._now)).found(found, self._now)
+            elif key in known:
+                known[key] = known[key].ended(self._now)
+        self.firing = list(known.values())
+
+    def _to(self, channel: Channel) -> list[Alert]:
+        """Return what is due to a channel; that it was down is not, unless there is nothing else.
+
+        Then that finds out whether it works again.
+        """
+        due = self._due(channel.name)
+        own = (CHANNEL_DOWN, channel.name)
+        return [alert for alert in due if alert.condition.key != own] or due
+
+    def _message(self, due: Sequence[Alert]) -> Message:
+        return message_of(due, self._settings.runbook)
+
+    def _is_of_no_channel(self, one: Firing) -> bool:
+        rule, subject = one.condition.key
+        return rule == CHANNEL_DOWN and subject not in self._names
+
+
+def channel_down(delivery: Delivery) -> Condition:
+    """Return what a failed delivery says of its channel."""
+    meaning = "who is told by this channel alone is told nothing"
+    text = f"alert channel {delivery}"
+    return Condition(CHANNEL_DOWN, delivery.channel, Severity.RISK, text, meaning, source=REPORTED)
+
+
+def report(settings: Settings, condition: Condition, now: datetime) -> None:
+    """Tell people of a condition that no look finds, until `resolve`; or of an event.
+
+    alerts.log has a line each time, whoever was told already. Where the table of what fires cannot
+    be used, all channels are told at once. Raises nothing.
+    """
+    append(settings, one_line(condition.text))
+    try:
+        tell(settings, now, lambda known: _reported(known, condition, now))
+    except ShardpostError as error:
+        log.warning("what fires cannot be stored, so all channels are told: %s", error)
+        state = AlertState.HAPPENED if condition.source == EVENT else AlertState.FIRING
+        message = message_of([Alert(state, condition, now)], settings.runbook)
+        for delivery in send_all(dict.fromkeys(channels(settings), message)):
+            log.info("alert channel %s", delivery)
+
+
+def _reported(known: Iterable[Firing], condition: Condition, now: datetime) -> list[Firing]:
+    firing = {one.condition.key: one for one in known}
+    new = Firing(condition, now)
+    if condition.source != EVENT:
+        new = firing.get(condition.key, new).found(condition, now)
+    return [*(firing | {condition.key: new.taken(LOG, now)}).values()]
+
+
+def resolve(settings: Settings, key: Key, now: datetime) -> None:
+    """Tell people that a reported condition is over, if it was firing."""
+    with table_errors():
+        known = history.list_firing(settings)
+    if any(one.condition.key == key for one in known):
+        tell(settings, now, lambda known: [*_ended(known, key, now)])
+
+
+def _ended(known: Iterable[Firing], key: Key, now: datetime) -> Iterator[Firing]:
+    for one in known:
+        yield one.ended(now) if one.condition.key == key else one
+
+
+def silence(settings: Settings, name: str, until: datetime, why: str, now: datetime) -> None:
+    """Send nothing of a condition until then but its end; UsageError if none of that name fires."""
+    with exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT), table_errors():
+        known = history.list_firing(settings)
+        if name not in (names := [one.condition.name for one in known]):
+            found = ", ".join(names) or "nothing"
+            raise UsageError(f"{one_line(name)} is not firing: expected one of what is, {found}")
+        silenced = [
+            replace(one, silenced_until=until, silenced_why=why)
+            if one.condition.name == name
+            else one
+            for one in known
+        ]
+        history.store_firing(settings, known, silenced, now)

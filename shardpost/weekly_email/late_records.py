@@ -1,0 +1,103 @@
+"""Records that came after a week was frozen, and are of before its end: whom they concern.
+
+The audience is frozen once, so nobody is mailed for them. It is compared with what the newest
+snapshot says as of the same instant, when somebody asks: by the tables, without a JVM. If nothing
+came late, that costs one look at what was read since the freeze.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardpost.delta import snapshots
+from shardpost.errors import ShardpostError
+from shardpost.kafka.partitioning import partition_of
+from shardpost.settings import Settings
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_topic import ShardLedger
+from shardpost.weekly_email.model.ledger import ERASED, erased_id
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_report import LateClients
+from shardpost.weekly_email.model.week_tables import POSITION
+
+if TYPE_CHECKING:
+    from shardpost.holders.spark.held_positions import LatePositions
+
+POSITION_FIELDS = tuple(name for name, _ in POSITION)
+
+
+def find_late(settings: Settings, frozen: FrozenWeek) -> LateClients | None:
+    """Return whom late records concern, by the newest snapshot; None if that is not known.
+
+    That is so once the audience was erased, or the history of the week's end was pruned.
+    """
+    newest = snapshots.newest(settings)
+    if newest is None or frozen.audience_erased_at is not None:
+        return None
+    if newest.number <= frozen.snapshot:
+        return LateClients()
+    from shardpost.holders.spark.held_positions import late_positions  # imports PySpark
+
+    try:
+        newest.require_history(frozen.as_of)
+    except ShardpostError:
+        return None
+    late = late_positions(settings, newest, frozen.snapshot, frozen.country, frozen.as_of)
+    return LateClients() if late is None else _compared(settings, frozen, late)
+
+
+def _compared(settings: Settings, frozen: FrozenWeek, late: "LatePositions") -> LateClients:
+    rows = (late.rows.column(name).to_pylist() for name in ("client", *POSITION_FIELDS))
+    now, then = (
+        _by_client(zip(*rows, strict=True)),
+        _by_client(_mailed(settings, frozen, late.keys)),
+    )
+    differ = {client for client in now.keys() | then.keys() if now.get(client) != then.get(client)}
+    missed, changed = set[str](), set[str]()
+    for shard, clients in _by_shard(differ, frozen.shards).items():
+        members = clients.intersection(FrozenWeeks(settings).clients(frozen, shard))
+        changed |= members
+        missed |= _not_erased(settings, frozen, shard, clients & now.keys() - members)
+    return LateClients(tuple(sorted(missed)), tuple(sorted(changed)))
+
+
+def _by_client(rows: Iterable[tuple[str, ...]]) -> dict[str, int]:
+    """Return {client: a hash of its positions, in any order}, of (client, position, …)."""
+    found: dict[str, int] = defaultdict(int)
+    for client, *position in rows:
+        found[client] += hash(tuple(position))
+    return found
+
+
+def _mailed(
+    settings: Settings, frozen: FrozenWeek, keys: pa.ChunkedArray | None
+) -> Iterator[tuple[str, ...]]:
+    """Yield (client, position, …) of the audience, of those positions; None: of all."""
+    for batch in FrozenWeeks(settings).positions(frozen):
+        flat = pc.list_flatten(batch.column("positions"))
+        clients = batch.column("client").cast(pa.string())
+        owners = clients.take(pc.list_parent_indices(batch.column("positions")))
+        fields = [pc.struct_field(flat, name).cast(pa.string()) for name in POSITION_FIELDS]
+        found = pa.table([owners, *fields], ["client", *POSITION_FIELDS])
+        if keys is not None:
+            found = found.filter(pc.is_in(fields[0], value_set=keys.cast(pa.string())))
+        yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
+
+
+def _by_shard(clients: Iterable[str], shards: int) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = defaultdict(set)
+    for client in clients:
+        found[partition_of(client, shards)].add(client)
+    return found
+
+
+def _not_erased(settings: Settings, frozen: FrozenWeek, shard: int, clients: set[str]) -> set[str]:
+    """Return the clients without those that were members, and were erased."""
+    if not clients:
+        return clients
+    entries = ShardLedger(settings, IsoWeek.parse(frozen.week), shard).entries()
+    erased = {entry.client for entry in entries if entry.state and entry.client.startswith(ERASED)}
+    return {client for client in clients if erased_id(client) not in erased}

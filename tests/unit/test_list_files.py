@@ -1,0 +1,249 @@
+"""A list that was cut or garbled is never read as a shorter one, whatever its format."""
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from io import BytesIO, StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.position_import.list_files import ListFiles, files_of, require_whole
+from shardpost.position_import.model.plan import COLUMNS
+from shardpost.position_import.model.source import FileSource, Format, format_of
+
+HEADER = ",".join(COLUMNS) + "\n"
+CSV = HEADER + '1,c,A,1,N\n2,"a, ""b""","T\nU",1,N\n"3",ü,"A","1.5","N"\n'
+ROWS = [dict(zip(COLUMNS, (str(n), "ü", "A", "1.5", "N"), strict=True)) for n in (1, 2, 3)]
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
+
+
+def parquet() -> bytes:
+    file = BytesIO()
+    pyarrow.parquet.write_table(pa.Table.from_pylist(ROWS), file)
+    return file.getvalue()
+
+
+# {name: its bytes, and after how many of them a row ends of which a text can say no more}
+WHOLE: dict[str, tuple[bytes, set[int]]] = {
+    name: (text.encode(), {len(text[: text.rindex(last)].encode())})
+    for name, text, last in [
+        ("list.csv", CSV, '"3"'),
+        ("crlf.csv", CSV.replace("\n", "\r\n"), '"3"'),
+        ("list.jsonl", LINES, '{"PositionId": "3"'),
+    ]
+} | {
+    "list.csv.gz": (gzip.compress(CSV.encode()), set()),
+    "list.jsonl.gz": (gzip.compress(LINES.encode()), set()),
+    "list.json": (json.dumps(ROWS, ensure_ascii=False, indent=1).encode(), set()),
+    "list.parquet": (parquet(), set()),
+}
+
+
+def whole(path: Path, *more: str) -> ListFiles:
+    """Return the list that is these files, all in one folder, or the one file."""
+    format_ = format_of(path.name)
+    assert format_ is not None
+    return require_whole(FileSource(str(path.parent if more else path), format_))
+
+
+def refused(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ShardpostError) as raised:
+        whole(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_file_that_is_cut_anywhere_in_its_last_two_rows_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    content, row_ends = WHOLE[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert whole(path).rows == 3
+    # In a packed file, an array and a Parquet file nobody knows where rows are.
+    begins = content.index(b'2,"a') if name.endswith(".csv") else 0
+    begins = content.index(b'{"PositionId": "2"') if name.endswith(".jsonl") else begins
+    accepted = set()
+    for size in range(begins + 1, len(content)):
+        path.write_bytes(content[:size])
+        try:
+            found = whole(path)
+        except ShardpostError as error:
+            assert str(error).startswith(f"{path}: ")  # noqa: PT017
+        else:
+            assert found.rows == 2
+            accepted.add(size)
+    assert accepted == row_ends
+
+
+@pytest.mark.parametrize("unwanted", ['"', "\n", "\r", "\0", ","])
+def test_no_character_too_many_makes_csv_a_shorter_list(tmp_path: Path, unwanted: str) -> None:
+    path = tmp_path / "list.csv"
+    for at in range(len(HEADER), len(CSV)):
+        path.write_bytes((CSV[:at] + unwanted + CSV[at:]).encode())
+        try:
+            assert whole(path).rows == 3
+        except ShardpostError as error:
+            assert "line " in str(error)  # noqa: PT017
+        else:
+            assert unwanted not in '"\0'
+
+
+@pytest.mark.parametrize("lost", ['"', "\n", ","])
+def test_a_character_of_csv_that_is_lost_is_noticed(tmp_path: Path, lost: str) -> None:
+    ends = HEADER + '1,c,A,1,N\n2,"a","b""",1,N\n3,c,A,1,N\n'
+    for at in (at for at, one in enumerate(ends) if one == lost and at >= len(HEADER)):
+        assert "line " in refused(tmp_path / "list.csv", ends[:at] + ends[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("1,c,A,1,N\n2,c,A,1\n", "line 3: expected 5 values, as in the header, found 4: 2,c,A,1:"),
+        ("1,c,A,1,5,N\n", "line 2: expected 5 values, as in the header, found 6: 1,c,A,1,5,N:"),
+        ("1,c,A,1,N", "line 2: expected a line break at the end of the last row, found none: 1,c"),
+        ('1,"c,A,1,N\n2,c,A,1,N\n', "line 2: expected a quote that is closed, found none up to li"),
+        ('1,6" pipe,8" pipe,1,N\n', "line 2: expected quotes and line breaks only where RFC 4180"),
+        ('1, "c",A,1,N\n', "line 2: expected quotes and line breaks only where RFC 4180"),
+        ('1,"c"A,A,1,N\n', "line 2: expected quotes and line breaks only where RFC 4180"),
+        ('1,c,A,1,"N\n2,c,A,1,N\n3,c,A,1,N"\n', "line 2: expected one row, found whole rows in q"),
+        ('1,"c,A,1,N\n2,c",A,1,N\n', "line 2: expected one row, found whole rows in quotes, up to"),
+        ("1,c,A,1,N\r\n", r"line 2: expected a line that ends with '\n', as the header, found '\r"),
+        ("1,c,A,1,N\r2,c,A,1,N\n", "line 2: expected quotes and line breaks only where RFC 4180"),
+        ("1,c,A,1,N\0\n", "line 2: expected text in UTF-8, found a NUL character"),
+        (
+            '1,"' + "\n" * 20_000,
+            "line 2: expected a quote that is closed, found none up to line 10",
+        ),
+    ],
+)
+def test_rows_of_csv_that_may_have_swallowed_others_are_refused(
+    tmp_path: Path, text: str, error: str
+) -> None:
+    said = refused(tmp_path / "list.csv", HEADER + text)
+    assert error in said
+    assert "the list may have been cut or garbled, so nothing is imported: write it again" in said
+
+
+@given(st.lists(st.lists(st.text('a",\n', max_size=3), min_size=5, max_size=5), max_size=4))
+@example([["a", "b\nc", "", '"', ","]])
+def test_all_that_is_written_as_csv_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]
+) -> None:
+    text = StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows])
+    path = tmp_path_factory.getbasetemp() / "written.csv"
+    path.write_text(text.getvalue(), newline="")
+    try:
+        assert whole(path).rows == len(rows)
+    except ShardpostError as error:  # rare, and then one cannot tell
+        assert "whole rows in quotes" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('{"PositionId":"1","Client":"c","PositionId":"2"}\n', "a name twice in one object, of Po"),
+        ('[{"a":1},{"a":1,"b":{"c":1,"c":2}}]', "a name twice in one object, of c, c"),
+        ('{"a":1}\nnonsense\n', "line 2: expected JSON objects, one in each line or all in one"),
+        ('{"a":1}\n[1]\n', "line 2: expected JSON objects"),
+        ('{"a":1}{"a":2}\n', "line 1: expected JSON objects"),
+        ('[{"a":1}\n,5]', "line 1: expected JSON objects"),
+        ('[{"a":1},\n\n{"a:2}]', "line 3: expected JSON objects"),
+        ('[{"a":1}]\n[{"a":2}]\n', "line 2: expected JSON objects"),
+        ('{"a":NaN}\n', "NaN, which is no JSON"),
+        ('{"a":"\\ud800"}\n', "half of a surrogate pair"),
+        ('{"a":' + "[" * 100_000 + "\n", "recursion"),
+    ],
+)
+def test_json_that_may_have_lost_rows_is_refused(tmp_path: Path, text: str, error: str) -> None:
+    assert error in refused(tmp_path / "list.json", text)
+
+
+def test_json_is_taken_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "list.jsonl"
+    path.write_text('\ufeff{"a":' + "9" * 5000 + '}\r\n\n{"a":"\\ud83d\\ude00"}\n')
+    assert whole(path) == ListFiles((str(path),), 2)
+    path.write_text(' [ {"a": 1},\n{"a": 2}]')
+    assert whole(path) == ListFiles((str(path),), 2, is_array=True)
+    path.write_text("[]")
+    assert whole(path) == ListFiles((str(path),), 0, is_array=True)
+    path.write_text("")
+    assert whole(path) == ListFiles((str(path),), 0, has_text=False)
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+    (path / "part.csv").write_text(CSV)
+
+
+def by_spark(path: Path) -> None:
+    folder(path)
+    (path / "_SUCCESS").touch()
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "error"),
+    [
+        ("_b.csv", Path.touch, "Spark leaves out names that begin with _ or a dot"),
+        (".x", Path.touch, "Spark leaves out names that begin with _ or a dot"),
+        ("_SUCCESS", lambda path: path.write_text("no"), "Spark leaves out names"),
+        (".c.csv.crc", Path.touch, "Spark leaves out names"),  # c.csv is lost
+        ("_temporary", Path.mkdir, "Spark leaves out names"),
+        ("more", folder, "expected only files in the folder of a list, found a folder, which"),
+        ("by-spark.csv", by_spark, "expected only files in the folder of a list, found a folder"),
+        ("lost.csv", lambda path: path.symlink_to("nothing"), "a link to none"),
+        ("b[1].csv", Path.touch, "Spark takes '[' as a pattern"),
+        ("b.csv.bz2", Path.touch, "expected no compression but .gz, found .bz2: unpack it"),
+        ("b.csv.GZ", Path.touch, "expected no compression but .gz, found .GZ: unpack it"),
+        ("b.csv", Path.touch, "expected rows, found an empty file: remove it"),
+        ("b.csv", lambda path: path.write_text("PositionId\n1\n"), "expected what"),
+    ],
+)
+def test_nothing_in_a_folder_is_passed_over(
+    tmp_path: Path, name: str, make: Callable[[Path], object], error: str
+) -> None:
+    (tmp_path / "a.csv").write_text(CSV)
+    (tmp_path / ".a.csv.crc").touch()
+    (tmp_path / "_SUCCESS").unlink(missing_ok=True)
+    make(tmp_path / name)
+    with pytest.raises(ShardpostError, match=rf"^{tmp_path}/") as raised:
+        whole(tmp_path / "a.csv", name)
+    assert error in str(raised.value)
+    assert name in str(raised.value)
+
+
+def test_a_folder_that_spark_wrote_is_a_list(tmp_path: Path) -> None:
+    for name in ("part-0.csv", "part-1.csv"):
+        (tmp_path / name).write_text(CSV)
+        (tmp_path / f".{name}.crc").touch()
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "._SUCCESS.crc").touch()
+    paths = [tmp_path / "part-0.csv", tmp_path / "part-1.csv"]
+    assert files_of(tmp_path) == paths
+    assert whole(paths[0], "all") == ListFiles(tuple(map(str, paths)), 6)
+
+
+def test_files_of_other_kinds_are_no_one_list(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a":1}\n')
+    (tmp_path / "b.json").write_text('[{"a":1}]')
+    with pytest.raises(ShardpostError, match=r"b\.json: expected what .*a\.json has, objects in"):
+        require_whole(FileSource(str(tmp_path), Format.JSON))
+    for name, ids in (("c", ["1"]), ("d", [1])):
+        pyarrow.parquet.write_table(pa.table({"PositionId": ids}), tmp_path / f"{name}.parquet")
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).unlink()
+    with pytest.raises(ShardpostError, match=r"d\.parquet: expected what .* found PositionId int6"):
+        require_whole(FileSource(str(tmp_path), Format.PARQUET))
+    with pytest.raises(UsageError, match="no such file or folder"):
+        files_of(tmp_path / "none")
