@@ -273,8 +273,9 @@ def test_another_country_counts_from_the_next_run_on(
     assert set(snapshots.current(stream.settings).folded) == layered
     for country in countries:
         there = stream.settings.model_copy(update={"country": country})
-        with pytest.raises(UsageError, match="is of"):
-            run(there)
+        if country != snapshots.current(there).country:
+            with pytest.raises(UsageError, match="is of"):
+                run(there)
         run(there, country_changed=True)
         agree(there, stream.fold)
 
