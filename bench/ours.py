@@ -47,7 +47,9 @@ class Ours:
         self.settings.home.mkdir(parents=True)
         own: tuple[TopicName, ...] = ("clients", "exchanges", "share-holders", "weekly-emails")
         kafka.delete(self.settings, [self.settings.topic(name) for name in own])
-        kafka.forget(self.settings, ("shardpost-publish", "shardpost-compaction"))
+        kafka.forget(
+            self.settings, ("shardpost-publish", "shardpost-owner", "shardpost-compaction")
+        )
         apply_topics(self.settings)
 
     def warm_up(self) -> None:

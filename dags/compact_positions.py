@@ -11,7 +11,10 @@ the result name it (the job ends with 3, and the task with success). If another 
 (`shardpost compact`) is running, it waits for that one. Killed at any point and run again, it ends
 with the same result as an uninterrupted run.
 
-**Refused until a person acts.** The task fails without a retry if Kafka may have deleted tombstones
+**Refused until a person acts.** A result that collapses is not published: if open positions or
+holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` is another than that of the
+last snapshot, the task fails, nothing is changed, and a run with **accept drop** or **country
+changed** goes on. The task fails without a retry if Kafka may have deleted tombstones
 that were not read (after a long pause: closed positions would stay open), or good records behind
 undecodable ones, and after its retries if
 an input was deleted and recreated, or its records were deleted before being read. Nothing is
@@ -32,11 +35,17 @@ So it does where `share_holders_compacted` is false: Kafka may delete records of
 
 from datetime import timedelta
 
-from airflow.sdk import dag
+from airflow.sdk import Context, dag
 
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import DEFAULTS, HOLDERS
+from shardpost.orchestration.tasks import DEFAULTS, HOLDERS, MEANT, require_known
+
+
+def compaction_request(context: Context) -> CompactionRequest:
+    """Return what a run was asked for; UsageError for a param that there is not."""
+    require_known(context["dag_run"].conf, MEANT)
+    return CompactionRequest(**{name: bool(context["params"][name]) for name in MEANT})
 
 
 @dag(
@@ -45,6 +54,7 @@ from shardpost.orchestration.tasks import DEFAULTS, HOLDERS
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,
+    params=MEANT,
     tags=["positions", "spark"],
     doc_md=__doc__,
 )
@@ -53,6 +63,7 @@ def compact_positions() -> None:
     SparkJob(
         task_id="compact",
         job=COMPACT_POSITIONS,
+        request=compaction_request,
         outlets=[HOLDERS],
         execution_timeout=timedelta(hours=3),
         doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",

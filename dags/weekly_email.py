@@ -19,6 +19,10 @@ else the last week that ended.
 Clients that failed and whose addresses were fixed since are mailed by a run with **again** FAILED;
 clients that were not subscribed by mistake, with **again** SUPPRESSED.
 
+If far fewer clients would get a mail than in the week before, nothing is frozen, and the run fails
+until one with **accept drop** confirms it; so it does if `SHARDPOST_COUNTRY` is another than that
+of the newest snapshot (**country changed**).
+
 To check first: a **dry run** prints into the logs of `send` who would get what. The delivery
 status: `shardpost emails --week 2026-W47`.
 """
@@ -40,6 +44,7 @@ from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     DEFAULTS,
     HOLDERS,
+    MEANT,
     flag_param,
     require_known,
     task_errors,
@@ -96,6 +101,7 @@ PARAMS = {
         },
     ),
     "early": flag_param("Early", "Mail a week that has not ended, as of now; freezes nothing."),
+    **MEANT,
 }
 
 
@@ -147,6 +153,7 @@ def common_options(params: Any) -> dict[str, Any]:
         "recipients": Path("/dev/stdout") if params["dry_run"] else None,
         "on_unknown": params["on_unknown"],
         "again": params["again"],
+        **{name: bool(params[name]) for name in MEANT},
     }
 
 

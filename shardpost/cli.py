@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from shardpost import __version__, logs
-from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError, harmless
+from shardpost.errors import BAD_USAGE, COULD_NOT, NoSnapshotError, ShardpostError, harmless
 
 # {what keeps a file from being written: what to do}
 _FIXES = {
@@ -115,7 +115,7 @@ def run(argv: list[str]) -> int:
     try:
         code = root.main(argv, prog_name="shardpost", standalone_mode=False)
     except ShardpostError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(f"{error}{_hint(error)}", error.exit_code)
     except click.ClickException as error:
         error.show(sys.stderr)
         return BAD_USAGE
@@ -131,6 +131,16 @@ def run(argv: list[str]) -> int:
 def _fail(text: str, code: int) -> int:
     sys.stderr.write(f"shardpost: {harmless(text)}\n")
     return code
+
+
+def _hint(error: ShardpostError) -> str:
+    """Return which home may have been meant, where this one has nothing."""
+    if not isinstance(error, NoSnapshotError):
+        return ""
+    from shardpost.embedded.stack import hint_at_other_home
+    from shardpost.settings import load
+
+    return hint_at_other_home(load())
 
 
 def _not_written(error: Exception) -> str | None:

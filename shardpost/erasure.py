@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shardpost import ownership
 from shardpost.dead_letters import removal as letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.decisions import Decision, Kind, decisions_topic
@@ -151,6 +152,8 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
     `lock_wait`. No week is frozen meanwhile: its audience would have the contact again. LockedError
     while a freeze runs; ShardpostError for a ledger of which Kafka may delete records.
     """
+    if not dry_run:
+        ownership.require(settings)
     client = request.client
     result = ErasedClient(client, erased_id(client), dry_run, others(settings, client))
     partitions = compacted_ledger(settings).partitions

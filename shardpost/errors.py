@@ -24,6 +24,10 @@ class UsageError(ShardpostError):
     exit_code = BAD_USAGE
 
 
+class NoSnapshotError(ShardpostError):
+    """Nothing was compacted in this home yet; it may be another than was meant."""
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, or its type if it has none."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -35,9 +35,14 @@ __all__ = [
 ]
 
 
-def snapshots(settings: Settings | None = None) -> list[Snapshot]:
-    """Return all committed snapshots (plain values), oldest first; [] before the first one."""
-    return _snapshots.list_all(settings or load())
+def snapshots(settings: Settings | None = None, *, at: datetime | None = None) -> list[Snapshot]:
+    """Return the snapshots that can be asked (plain values), oldest first; [] before the first one.
+
+    `at` is by default now; of a later time, those of today's that are kept until then.
+    """
+    settings = settings or load()
+    now, of_weeks = at or datetime.now(UTC), _of_weeks(settings)
+    return _snapshots.list_kept(settings, now=now, pinned=of_weeks)
 
 
 def snapshot(number: int | None = None, settings: Settings | None = None) -> Snapshot:

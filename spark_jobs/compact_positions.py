@@ -17,5 +17,5 @@ if __name__ == "__main__":
     work = SparkWork(build, top_up)
     driver.run_job(
         CompactionRequest,
-        lambda asked, settings: compact_and_top_up(settings, work, reconcile=asked.reconcile),
+        lambda asked, settings: compact_and_top_up(settings, work, asked),
     )

@@ -138,6 +138,19 @@ def _why(*, is_needed: bool) -> Callable[[Any], Any]:
 
 
 WHY, NEEDED_WHY = _why(is_needed=False), _why(is_needed=True)
+COUNTRY_CHANGED = click.option(
+    "--country-changed",
+    is_flag=True,
+    help="SHARDPOST_COUNTRY is meant: that of the last snapshot, or of any exchange, is another.",
+)
+ACCEPT_DROP = click.option(
+    "--accept-drop", is_flag=True, help="More are gone than SHARDPOST_MAX_DROP allows, as meant."
+)
+TAKE_OVER = click.option(
+    "--take-over",
+    is_flag=True,
+    help="Own the topics from now on; the home that did is refused.",
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, WEEK, print_document, text_table
+from shardpost.commands.console import (
+    ACCEPT_DROP,
+    AS_JSON,
+    COUNTRY_CHANGED,
+    TAKE_OVER,
+    WEEK,
+    print_document,
+    text_table,
+)
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
@@ -81,13 +89,18 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
     type=click.Choice(["hold", "resend"]),
     help="What to do about unknown deliveries; default: SHARDPOST_ON_UNKNOWN.",
 )
+@COUNTRY_CHANGED
+@ACCEPT_DROP
+@TAKE_OVER
 @AS_JSON
-def email_command(week: str, dry_run: bool, as_json: bool, **options: Any) -> int:
+def email_command(week: str, dry_run: bool, take_over: bool, as_json: bool, **options: Any) -> int:
     """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
 
     Uses the newest snapshot and does not compact. Exit code 3: done, but some deliveries are
-    unknown (`shardpost emails` lists them), or too many clients failed or are not subscribed.
+    unknown (`shardpost emails` lists them), or too many clients failed or are not subscribed; or
+    nothing is frozen, since recipients fall by more than SHARDPOST_MAX_DROP.
     """
+    from shardpost import ownership
     from shardpost.weekly_email.checks import check
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
@@ -96,6 +109,8 @@ def email_command(week: str, dry_run: bool, as_json: bool, **options: Any) -> in
         EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options),
         load(),
     )
+    if take_over and not dry_run:
+        ownership.take(settings, take_over=True)
     log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
     check(request, settings)  # before Java starts, which takes long
     return (_dry_run if dry_run else _send)(request, as_json=as_json)

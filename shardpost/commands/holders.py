@@ -1,13 +1,15 @@
 """`shardpost holders`, `explain` and `snapshots`: what one snapshot says."""
 
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import click
 
 from shardpost.commands.console import AS_JSON, INSTANT, KEY, SNAPSHOT, print_document, text_table
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot import RETENTION_IN_WORDS, Snapshot
 from shardpost.errors import one_line
 from shardpost.holders.model.explain import Transition
+from shardpost.wording import ranges_text
 
 
 @click.command()
@@ -135,13 +137,15 @@ def _transition_row(transition: Transition) -> tuple[str, ...]:
 
 
 COUNTED = ("positions", "holders", "rejected")
-SNAPSHOTS_HEADING = ("snapshot", "committed at", "looked at", "end offsets", *COUNTED)
+SNAPSHOTS_HEADING = ("snapshot", "country", "committed at", "looked at", "end offsets", *COUNTED)
+# How far ahead it is said which snapshots leave.
+SOON = timedelta(days=1)
 
 
 @click.command()
 @AS_JSON
 def snapshots_command(as_json: bool) -> int:
-    """Print the committed views, oldest first.
+    """Print the committed views that can be asked, oldest first.
 
     `looked at` is when a compaction last read the input topics to their ends; `end offsets` is the
     sum of those of all input partitions.
@@ -149,17 +153,25 @@ def snapshots_command(as_json: bool) -> int:
     from shardpost import tables
 
     found = tables.snapshots()
-    print_document(found, lambda: _snapshots_text(found), as_json=as_json)
+    print_document(found, lambda: "\n".join(_snapshots_text(found)), as_json=as_json)
     return 0
 
 
-def _snapshots_text(found: list[Snapshot]) -> str:
+def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
+    from shardpost import tables
+
     if not found:
-        return "no snapshot yet: run `shardpost compact`"
-    table = text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
-    if (at := found[-1].history_from) is None:
-        return table
-    return f"{table}\nthe newest has the whole history from {_minute(at)} on"
+        from shardpost.embedded.stack import hint_at_other_home
+        from shardpost.settings import load
+
+        yield f"no snapshot yet: run `shardpost compact`{hint_at_other_home(load())}"
+        return
+    yield text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
+    if (at := found[-1].history_from) is not None:
+        yield f"the newest has the whole history from {_minute(at)} on"
+    staying = {one.number for one in tables.snapshots(at=datetime.now(UTC) + SOON)}
+    if leaving := [one.number for one in found if one.number not in staying]:
+        yield f"no longer kept a day from now: {ranges_text(leaving)}; {RETENTION_IN_WORDS}"
 
 
 def _snapshot_row(snapshot: Snapshot) -> tuple[str, ...]:
@@ -167,7 +179,7 @@ def _snapshot_row(snapshot: Snapshot) -> tuple[str, ...]:
     counts = snapshot.counts
     numbers = (read, counts.positions, counts.holders, counts.rejected)
     times = (_minute(snapshot.committed_at), _minute(snapshot.looked_at))
-    return (str(snapshot.number), *times, *map(str, numbers))
+    return (str(snapshot.number), one_line(snapshot.country), *times, *map(str, numbers))
 
 
 def _minute(at: datetime) -> str:

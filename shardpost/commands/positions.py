@@ -6,7 +6,18 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, WHY, Parsed, print_document, who
+from shardpost.commands.console import (
+    ACCEPT_DROP,
+    AS_JSON,
+    BY,
+    COUNTRY_CHANGED,
+    TAKE_OVER,
+    WHY,
+    Parsed,
+    grouped,
+    print_document,
+    who,
+)
 from shardpost.errors import COULD_NOT, one_line
 from shardpost.holders.compaction_job import (
     COMPACT_POSITIONS,
@@ -30,17 +41,23 @@ from shardpost.wording import counted
     help="In the same run, re-read the input topics and close every key whose latest record they no"
     " longer contain: where tombstones were lost, or a topic was recreated.",
 )
+@COUNTRY_CHANGED
+@ACCEPT_DROP
+@TAKE_OVER
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
-def compact_command(reconcile: bool, as_json: bool) -> int:
+@grouped(CompactionRequest)
+def compact_command(asked: CompactionRequest, as_json: bool) -> int:
     """Catch up with the input topics, commit one snapshot, publish the changes.
 
-    Exit code 3, and nothing changed, if tombstones or other records may have been lost: reconcile
-    then. Exit code 3 also if the run committed, but an open transaction hides records of an input,
-    or a client's list of positions exceeds `max.message.bytes`.
+    Exit code 2 for another country than that of the last snapshot. Exit code 3, and nothing
+    changed, if tombstones or other records may have been lost: reconcile then; or if open positions
+    or holders fall by more than SHARDPOST_MAX_DROP. Exit code 3 also if the run committed, but an
+    open transaction hides records of an input, or a client's list of positions exceeds
+    `max.message.bytes`.
     """
     began = datetime.now(UTC)
-    job = RECONCILE_POSITIONS if reconcile else COMPACT_POSITIONS
-    code, result = submit(load(), job, CompactionRequest(reconcile))
+    job = RECONCILE_POSITIONS if asked.reconcile else COMPACT_POSITIONS
+    code, result = submit(load(), job, asked)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: _compaction_text(result, began), as_json=as_json)

@@ -40,6 +40,32 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
 
 
+@topics_command.command("groups")
+@click.option("--apply", "is_applied", is_flag=True, help="Delete them; else they are only listed.")
+@AS_JSON
+def groups_command(is_applied: bool, as_json: bool) -> int:
+    """List the consumer groups that former homes left in Kafka, and delete them with --apply.
+
+    Each notes how far the letters of rejected records were sent, by tables that are neither this
+    home's nor the owner's of the topics.
+    """
+    from shardpost.holders.rejected_letters import former_groups
+    from shardpost.kafka.groups import delete_groups
+    from shardpost.settings import load
+
+    settings = load()
+    found = former_groups(settings)
+    if is_applied:
+        delete_groups(settings, found)
+    done = "deleted" if is_applied else "left by a former home; --apply deletes it"
+    print_document(
+        {"groups": found, "deleted": is_applied},
+        lambda: "\n".join(f"{name}: {done}" for name in found) or "none is left",
+        as_json=as_json,
+    )
+    return DONE
+
+
 @topics_command.command("audit")
 @AS_JSON
 def audit_command(as_json: bool) -> int:

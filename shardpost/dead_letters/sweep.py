@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from shardpost import locks, logs
+from shardpost import locks, logs, ownership
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import routes_of
@@ -59,6 +59,7 @@ def sweep_dead_letters(settings: Settings, now: datetime) -> JobResult:
 
 
 def _sweep(settings: Settings, now: datetime) -> JobResult:
+    ownership.require(settings)
     require_stores(settings, "dead-letters", "parking-lot")
     routes = routes_of(settings)
     step("intake")

@@ -249,6 +249,7 @@ class Snapshot:
             "snapshot": self.number,
             "committed_at": self.committed_at.isoformat(),
             "looked_at": self.looked_at.isoformat(),
+            "country": self.country,
             "end_offsets": {
                 topic: {str(partition): end for partition, end in partitions.items()}
                 for topic, partitions in self.end_offsets.items()

@@ -17,7 +17,7 @@ from shardpost.delta.query import HIGHEST, exists, open_table, row_files, rows, 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import columns_of, from_row
-from shardpost.errors import ShardpostError
+from shardpost.errors import NoSnapshotError, ShardpostError
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
@@ -112,13 +112,21 @@ def current(settings: Settings) -> Snapshot:
     """Return the newest snapshot; ShardpostError before the first."""
     found = newest(settings)
     if found is None:
-        raise ShardpostError(f"no snapshot in {settings.tables_root} yet: run `shardpost compact`")
+        raise NoSnapshotError(f"no snapshot in {settings.tables_root} yet: run `shardpost compact`")
     return found
 
 
 def list_all(settings: Settings) -> list[Snapshot]:
     """Return all snapshots, by number."""
     return select(settings, SNAPSHOTS, Snapshot, "ORDER BY snapshot")
+
+
+def list_kept(settings: Settings, *, now: datetime, pinned: Collection[int]) -> list[Snapshot]:
+    """Return the snapshots that `get` returns, by number."""
+    every = list_all(settings)
+    committed = [(one.number, one.committed_at) for one in every]
+    kept = snapshot.kept_snapshots(committed, now, settings.snapshot_days) | {*pinned}
+    return [replace(one, erased_in=every[-1].erased_in) for one in every if one.number in kept]
 
 
 def commit(settings: Settings, snapshot: Snapshot) -> None:

@@ -57,6 +57,7 @@ def java_major(output: str) -> int | None:
 LOGGING = "-Dlog4j2.configurationFile=log4j2.properties"
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 
+PID_FILE = "kafka.pid"
 # Paths are relative to home/kafka, so that no character of the home's path has to be escaped.
 PROPERTIES = """\
 process.roles=broker,controller
@@ -205,7 +206,7 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
         ],
         ENVIRONMENT,
         settings.home / "logs" / "kafka.log",
-        settings.home / "kafka" / "kafka.pid",
+        settings.home / "kafka" / PID_FILE,
     )
 
 

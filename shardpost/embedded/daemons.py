@@ -68,16 +68,31 @@ def require_free_port(port: int, what: str, setting: str) -> None:
 def port_owner(port: int) -> str:
     """Return which process listens on the port, as far as this user may know."""
     try:
-        connections = psutil.net_connections(kind="tcp")
-        pids = {
-            c.pid
-            for c in connections
-            if c.status == psutil.CONN_LISTEN and c.laddr[1] == port and c.pid
-        }
-        process = psutil.Process(min(pids, default=0))
-        return f"{process.name()} (pid {process.pid})" if pids else "another process"
+        process = _listening(port)
+        return f"{process.name()} (pid {process.pid})" if process else "another process"
     except psutil.Error:
         return "another process"
+
+
+def folder_of_listener(port: int) -> Path | None:
+    """Return the working directory of the process that listens on the port, as far as known.
+
+    Of a daemon that is where its pid file is.
+    """
+    try:
+        process = _listening(port)
+        return Path(process.cwd()) if process else None
+    except psutil.Error:
+        return None
+
+
+def _listening(port: int) -> psutil.Process | None:
+    pids = {
+        c.pid
+        for c in psutil.net_connections(kind="tcp")
+        if c.status == psutil.CONN_LISTEN and c.laddr[1] == port and c.pid
+    }
+    return psutil.Process(min(pids)) if pids else None
 
 
 POLL_SECONDS = 0.1

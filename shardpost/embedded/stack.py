@@ -125,6 +125,17 @@ def status(settings: Settings) -> dict[str, State]:
     return {name: states[name] for name in (KAFKA, SMTP, AIRFLOW)}
 
 
+def hint_at_other_home(settings: Settings) -> str:
+    """Return, to end a line, which other home has the broker on this one's port; "" if none."""
+    folder = None if settings.bootstrap_servers else daemons.folder_of_listener(settings.kafka_port)
+    if folder is None or not (folder / broker.PID_FILE).exists():
+        return ""
+    home = folder.parent
+    if home == settings.home.resolve():
+        return ""
+    return f"; the stack that is up on port {settings.kafka_port} has SHARDPOST_HOME={home}"
+
+
 @contextmanager
 def _stack_lock(settings: Settings, say: Say) -> Iterator[None]:
     """Hold the stack's lock; report which process it waits for."""

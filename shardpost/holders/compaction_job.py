@@ -3,14 +3,21 @@
 from dataclasses import dataclass
 
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job_spec import JobResult, JobSpec, request_of
 
 
 @dataclass(frozen=True)
 class CompactionRequest:
-    """One run; `reconcile`: what the inputs do not hold any more is closed."""
+    """One run; `reconcile`: what the inputs do not hold any more is closed.
+
+    A person says that another country than the last one is meant (`country_changed`), that so many
+    are gone (`accept_drop`), or that this home is to own the topics from now on (`take_over`).
+    """
 
     reconcile: bool = False
+    country_changed: bool = False
+    accept_drop: bool = False
+    take_over: bool = False
 
 
 def _unread_records(settings: Settings) -> int:
@@ -26,10 +33,13 @@ def _all_records(settings: Settings) -> int:
     return inputs.Inputs(settings).unread_originals(None)
 
 
-def _if_nothing_new(settings: Settings, _request: str) -> JobResult | None:
+def _if_nothing_new(settings: Settings, request: str) -> JobResult | None:
     from shardpost.holders import results
 
-    return results.result_if_nothing_new(settings, COMPACT_POSITIONS.name)
+    asked = request_of(CompactionRequest, request)
+    return results.result_if_nothing_new(
+        settings, COMPACT_POSITIONS.name, take_over=asked.take_over
+    )
 
 
 COMPACT_POSITIONS = JobSpec(

@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardpost import ownership
 from shardpost.delta.query import has_rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
@@ -91,7 +92,7 @@ class _Publisher:
             futures = [pool.submit(self._publish_partition, partition) for partition in behind]
         errors = [future.exception() for future in futures]
         if failures := [error for error in errors if isinstance(error, Exception)]:
-            raise combined(failures)
+            raise combined([*{str(error): error for error in failures}.values()])
         done = [future.result() for future in futures]
         records, too_large = (sum(counts) for counts in zip((0, 0), *done, strict=True))
         return Publication(records, too_large, is_compacted)
@@ -133,7 +134,9 @@ class _Publisher:
         settings, snapshot, writer = self._settings, self._snapshot, self._writer(partition)
         with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader, closing(writer):
             writer.open()
-            # Read after that: a newer run commits its snapshot before it publishes it.
+            # Read after that: who takes over is the owner before it publishes, and a newer run
+            # commits its snapshot before it publishes it.
+            ownership.require(settings)
             runs = runs_of(settings, snapshot)
             before = published_partition(settings, reader, partition, runs)
             at = before.published.at

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from shardpost import ownership
 from shardpost.dead_letters.model import letters
 from shardpost.delta.query import at_snapshot, has_rows, path_of, stream
 from shardpost.delta.snapshot import Snapshot
@@ -30,6 +31,7 @@ from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.holders.table_commits import runs_of
 from shardpost.kafka import clients, offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.groups import groups
 from shardpost.kafka.records import Outgoing, Record, batch_bytes, queue_config
 from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
@@ -62,6 +64,23 @@ def send(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> int:
 def group_of(tables: str) -> str:
     """Return the group that has how far letters of tables were sent, by the id of `snapshots`."""
     return f"{GROUP}-{tables}"
+
+
+def former_groups(settings: Settings) -> list[str]:
+    """Return the groups of tables that were here before: those of no home that may still write.
+
+    Of other installations, which have other topics, none is among them.
+    """
+    here = (ownership.installation(settings), ownership.owner(settings))
+    kept = {group_of(one.tables) for one in here if one}
+    topic = settings.topic("dead-letters")
+    return [
+        group.name
+        for group in groups(settings).groups
+        if group.name.startswith(f"{GROUP}-")
+        and group.name not in kept
+        and any(partition.topic == topic for partition in group.committed)
+    ]
 
 
 class _Sent(NamedTuple):

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from shardpost import locks
+from shardpost import locks, ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import publishing, rejected_letters
+from shardpost.holders import plausibility, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
@@ -144,22 +144,26 @@ def report_look(look: Look, unread: Unread) -> None:
         )
 
 
-def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
+def result_if_nothing_new(
+    settings: Settings, lock: str, *, take_over: bool = False
+) -> JobResult | None:
     """Do, and return, all that a compaction does that has nothing to read; None if it has.
 
     Under the compaction's lock, after any that is running: `lock_wait` at most.
     """
     with locks.after_running(settings, lock), explain_outage(settings):
+        if not take_over:
+            ownership.require_to_begin(settings)
         inputs, last = Inputs(settings), snapshots.newest(settings)
         if last is None or inputs.unread_originals(last):
             return None  # the job itself looks at all: twice would be once too often
         look, unread = inputs.look()
         if not look.is_of(unread, settings.country):
             return None
-        return keep_snapshot(settings, look, unread)
+        return keep_snapshot(settings, look, unread, take_over=take_over)
 
 
-def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> JobResult:
+def keep_snapshot(settings: Settings, look: Look, unread: Unread, *, take_over: bool) -> JobResult:
     """Record when the inputs were read to their ends, and publish what is left."""
     assert look.last is not None  # noqa: S101 - by Look.is_of
     report_look(look, unread)
@@ -167,5 +171,7 @@ def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> JobResult:
     latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete, unread.cleaning)
     latest = latest.without_topics(unread.gone)
     snapshots.update_looked_at(settings, latest)
+    plausibility.forget_refusal(settings)
     log.info("snapshot %d has all that can be read", latest.number)
+    ownership.take(settings, take_over=take_over)
     return publish_results(settings, latest, unread, RunCounts(), changed=False)

@@ -10,7 +10,7 @@ nobody has: to that it says that it is not ready.
 import itertools
 import time
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,7 @@ import confluent_kafka
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, unreachable
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of_group
@@ -130,6 +131,18 @@ def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
         if name in states or offsets
     ]
     return Groups(found, [n for n, at in committed.items() if n not in states and not at], failed)
+
+
+def delete_groups(settings: Settings, names: Sequence[str]) -> None:
+    """Delete groups, with what they have committed; ShardpostError names the first that stays."""
+    if not names:
+        return
+    asked = admin(settings).delete_consumer_groups([*names], request_timeout=settings.kafka_timeout)
+    for name, future in asked.items():
+        try:
+            future.result()
+        except KafkaException as error:
+            raise ShardpostError(f"group {name}: it cannot be deleted: {_text(error)}") from None
 
 
 def _has_members(state: ConsumerGroupState | None) -> bool:

@@ -245,10 +245,10 @@ def committed_offset(settings: Settings, reader: Consumer, partition: TopicParti
     return found[partition].offset if partition in found else None
 
 
-def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:
+def commit_offsets(settings: Settings, group: str, offsets: Offsets, metadata: str = "") -> None:
     """Commit offsets to a consumer group without being its member, for lag tools to see."""
     committing = [
-        confluent_kafka.TopicPartition(topic, partition, offset)
+        confluent_kafka.TopicPartition(topic, partition, offset, metadata)
         for topic, partitions in offsets.items()
         for partition, offset in partitions.items()
     ]

@@ -28,13 +28,14 @@ from shardpost.lag.model.time_to_loss import assess, unknown
 from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.partition_sizes import SizeLook, with_sizes
 from shardpost.lag.partitions import partitions_now, with_unread
+from shardpost.ownership import GROUP as OWNER
 from shardpost.run_requests.request_topics import GROUP as DISPATCH
 from shardpost.settings import Settings
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_NOTES = re.compile(rf"{PUBLISHED}|{REJECTED}-{_UUID}")
+_NOTES = re.compile(rf"{PUBLISHED}|{OWNER}|{REJECTED}-{_UUID}")
 
 
 def is_note(group: str) -> bool:

@@ -185,6 +185,18 @@ def flag_param(title: str, description: str) -> Param:
     return Param(False, type=["null", "boolean"], title=title, description=description)
 
 
+# By these a person says that what a run would refuse is meant.
+MEANT = {
+    "country_changed": flag_param(
+        "Country changed",
+        "SHARDPOST_COUNTRY is meant: that of the last snapshot, or of any exchange, is another.",
+    ),
+    "accept_drop": flag_param(
+        "Accept drop",
+        "Open positions, holders or recipients fall by more than SHARDPOST_MAX_DROP, as meant.",
+    ),
+}
+
 ANSWER = "answer"
 REASON = "reason"
 FORM = {REASON: text_param("Why", "Recorded on the topic decisions.")}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from shardpost import locks
+from shardpost import locks, ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import offsets
@@ -147,6 +147,7 @@ def import_positions(settings: Settings, request: ImportRequest) -> JobResult:
         config = topic_config(settings, settings.topic("positions"))
         if not request.is_applied:
             return _import(settings, request, largest_batch(config), None)
+        ownership.require(settings)
         with closing(ImportWriter(settings, config)) as writer:
             writer.open()
             return _import(settings, request, largest_batch(config), writer)

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.holders import plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
@@ -50,6 +52,9 @@ def begun(settings: Settings, order: Order) -> Rebuild:
     country = order.country if order.country is not None else in_force
     rebuild = store.current(settings)
     if rebuild is None:
+        if country != last.country:
+            advice = "Start it with one of these"
+            plausibility.require_exchange_in(country, settings, last, advice=advice)
         return _new(settings, order, last, country)
     standing = rebuild.standing(last)
     wanted = (order.source, country, order.tables)
@@ -183,6 +188,7 @@ def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
 
 def _swap(order: Order, settings: Settings, work: SparkWork) -> JobResult:
     with after_running(settings, COMPACT_POSITIONS.name):
+        ownership.require(settings)
         last = snapshots.current(settings)
         rebuild = store.require_current(settings, order.number)
         if rebuild.standing(last) is _AFTERWARDS[order.action]:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import select
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
+from shardpost.holders import plausibility
 from shardpost.locks import exclusive
-from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild
+from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,6 +69,17 @@ def get(settings: Settings, number: int) -> Rebuild:
     if found is None:
         raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` lists them")
     return found
+
+
+def require_country(settings: Settings, last: Snapshot) -> None:
+    """Refuse a SHARDPOST_COUNTRY that is not in force at the last snapshot; UsageError.
+
+    While tables are beside those in use, another one comes with their swap.
+    """
+    if last.country_now(settings.country) != last.country:
+        rebuild = current(settings)
+        if rebuild is None or rebuild.standing(last) is Standing.IN_USE:
+            plausibility.require_country(settings, last, settings.country)
 
 
 def insert(settings: Settings, rebuild: Rebuild) -> None:

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from datetime import datetime, timedelta
 
+from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
@@ -33,6 +34,7 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
         partitions, max_age = request_topics.partitions(settings), timedelta(settings.request_days)
         dags, max_bytes = settings.requestable_dags, settings.request_bytes
         rules = RequestRules(dags, max_bytes, max_age, partitions, now)
+        ownership.require(settings)
         require_stores(settings, "run-commands")
         with connected(settings) as runs:
             counts = _dispatch_partitions(settings, runs, rules)

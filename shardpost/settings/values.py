@@ -88,6 +88,7 @@ class Settings(BaseModel):
     topic_decisions: Topic = "decisions"
 
     country: Annotated[str, AfterValidator(forms.trimmed)] = "US"
+    max_drop: Annotated[float, BeforeValidator(share)] = 0.5
     lock_wait: Seconds = 600
     snapshot_days: Days = 90
     history_days: Days | None = None

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
-from shardpost import tables
+from shardpost import ownership, tables
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
@@ -17,6 +17,7 @@ from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
+from shardpost.ownership import NotOwnerError
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import inspect_stores
@@ -98,10 +99,21 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
         return
     yield ok("kafka", f"{settings.bootstrap} answers")
     yield check_version(settings)
+    yield from check_owner(settings)
     yield from audit.check_topics(settings, now)
     yield from check_stores(settings, cluster_metadata(settings).topics, now)
     yield check_letters(settings, now)
     yield check_inputs(settings, now)
+
+
+def check_owner(settings: Settings) -> Iterator[DoctorFinding]:
+    """Say that this home does not own the topics; nothing if it does, or nobody."""
+    try:
+        ownership.require_to_begin(settings)
+    except NotOwnerError as problem:
+        yield refused("owner", problem, "work in the owner's home: set SHARDPOST_HOME")
+    except ShardpostError:
+        return  # what is missing is a finding of the topics
 
 
 def _kafka_unreachable(settings: Settings) -> DoctorFinding:

@@ -19,8 +19,10 @@ from shardpost.alerts.model.alert import EVENT, Firing
 from shardpost.delta import snapshots
 from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders import plausibility
 from shardpost.kafka.partitioning import ONE_PARTITIONER
+from shardpost.plausible import MOST_NAMED
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
@@ -62,7 +64,9 @@ def _count_firing(known: Iterable[Firing], now: datetime) -> DoctorFinding:
 
 
 def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
-    """Check the newest snapshot."""
+    """Check the newest snapshot, and whether the next one was refused."""
+    if why := plausibility.refusal(settings):
+        yield error("compaction", why, "a result that a person has seen", "docs/compaction.md")
     try:
         newest = snapshots.newest(settings)
     except TableFormError as problem:
@@ -77,7 +81,23 @@ def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]
         return
     yield check_freshness(newest, now, timedelta(seconds=settings.mail_snapshot_age))
     yield from check_scattered(newest, now)
-    yield _check_tables(settings, newest)
+    yield (readable := _check_tables(settings, newest))
+    if readable.state == "ok":
+        yield from _check_countries(settings, newest)
+
+
+def _check_countries(settings: Settings, snapshot: Snapshot) -> Iterator[DoctorFinding]:
+    """Say that the country that is set is not the one in force, and which exchanges have none."""
+    try:
+        store.require_country(settings, snapshot)
+    except UsageError as problem:
+        yield refused("country", problem)
+    if found := plausibility.without_country(settings, snapshot):
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        said = f"without a country: {', '.join(found[:MOST_NAMED])}{more}"
+        expected = "a Country in the record of each: no position on them counts"
+        cure = f"send their records to {settings.topic('exchanges')} again, with their Country"
+        yield warning("exchanges", said, expected, cure)
 
 
 def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> DoctorFinding:

@@ -5,9 +5,11 @@ Settings, shards, the week, its snapshot and its ledger are looked at in that or
 
 from datetime import datetime, timedelta
 
+from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
+from shardpost.rebuilds import store
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic
 from shardpost.weekly_email import closed_weeks
@@ -22,7 +24,8 @@ from shardpost.weekly_email.smtp_server import sender_of
 def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, StoreTopic]:
     """Return the week that a request is about, with its audience if that is frozen; its ledger.
 
-    UsageError for settings that no mail can be written with, and for shards that do not exist;
+    UsageError for settings that no mail can be written with, for shards that do not exist, and for
+    another country than the newest snapshot's;
     ShardpostError for a week that has not ended, that the newest snapshot does not cover, or that
     is not frozen and whose history was pruned, and for a ledger that may have lost records
     of the week; WeekClosedError for a week that is closed.
@@ -34,6 +37,8 @@ def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, Stor
     ledger = LedgerGuard(settings, request.week).require_ledger()
     chosen = email_request.parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(settings)
+    if not request.country_changed:
+        store.require_country(settings, snapshot)
     at_most = request.as_of if request.early and request.as_of else latest
     frozen = FrozenWeeks(settings).find(request.week)
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
@@ -44,6 +49,7 @@ def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, Stor
     partitions = ledger.partitions
     week = PreparedWeek(request.week, as_of, sender, snapshot, partitions, chosen, frozen)
     if request.is_real:
+        ownership.require(settings)
         _require_recent(snapshot, request.now, settings.mail_snapshot_age)
     return week, ledger
 

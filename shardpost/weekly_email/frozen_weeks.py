@@ -12,6 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from shardpost import plausible
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import query, rows, select, stream
 from shardpost.delta.table import text_literal
@@ -19,6 +20,9 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
+
+RECIPIENTS = "recipients"
+WITH_ADDRESS = "recipients with an address"
 
 
 class FrozenWeeks:
@@ -95,10 +99,34 @@ class FrozenWeeks:
         """Point a week's row to another version of `audiences`, which has the files of now."""
         self._update(week, "audience_version", str(version))
 
-    def recipients(self, week: IsoWeek, version: int) -> int:
-        """Return how many clients the week's audience has at a version of `audiences`."""
-        sql = f"SELECT count(*) AS clients FROM audiences WHERE week = '{week}'"  # noqa: S608 - an IsoWeek
-        return int(rows(self._settings, sql, {AUDIENCES: version})[0]["clients"])
+    def counts(self, week: IsoWeek, version: int) -> dict[str, int]:
+        """Return how many clients the week's audience has at a version of `audiences`.
+
+        All of them, and those with an address.
+        """
+        sql = (
+            f'SELECT count(*) AS "{RECIPIENTS}", count(email) AS "{WITH_ADDRESS}"'  # noqa: S608
+            f" FROM audiences WHERE week = '{week}'"
+        )
+        return rows(self._settings, sql, {AUDIENCES: version})[0]
+
+    def require_no_collapse(self, week: IsoWeek, counts: dict[str, int]) -> None:
+        """Refuse an audience with far fewer clients than that of the last frozen week before."""
+        # The form 2026-W47 sorts as the weeks do.
+        before = next((one for one in self.list_all() if one.week < str(week)), None)
+        if before is None:
+            return
+        known = {RECIPIENTS: before.recipients}
+        if before.audience_erased_at is None:
+            known = self.counts(IsoWeek.parse(before.week), before.audience_version)
+        plausible.require_no_collapse(
+            f"week {week} after {before.week}",
+            known,
+            counts,
+            most=self._settings.max_drop,
+            advice="Nothing was frozen, and nothing is mailed. If that is meant, run it once with"
+            " --accept-drop",
+        )
 
     def clients(self, frozen: FrozenWeek, shard: int) -> list[str]:
         """Return the audience of one shard."""

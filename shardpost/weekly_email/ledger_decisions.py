@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 
+from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
@@ -40,6 +41,7 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     ShardpostError if a client is not unknown: then nothing is changed. LockedError beside a run.
     A client's ledger record and the record of the decision are one transaction, one per shard.
     """
+    ownership.require(settings)
     week = resolution.week
     closed_weeks.require_open(settings, week, resolution.when)
     shards = _by_shard(resolution.clients, LedgerGuard(settings, week).require_ledger().partitions)
@@ -95,6 +97,7 @@ def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: da
 
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
+    ownership.require(settings)
     closed_weeks.require_open(settings, week, now)
     ledger = compacted_ledger(settings)
     with LedgerGuard(settings, week).locked(range(ledger.partitions)):

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from shardpost import ownership
 from shardpost.delta.query import exists, table_errors
 from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive, postponing
@@ -217,6 +218,7 @@ def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: Clos
         if result.dry_run:  # its audience goes before
             result.records += sum(len(ShardLedger(settings, week, n).keys()) for n in shards)
         else:
+            ownership.require(settings)
             with LedgerGuard(settings, week).locked(shards):
                 _require_no_audience(settings, week, now)  # it may have been frozen meanwhile
                 result.records += _close(settings, week, shards, now)

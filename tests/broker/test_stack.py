@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,18 @@ def test_up_and_down_can_be_called_again_and_what_was_there_stays(lasting: Comma
 
     lasting(*NO_AIRFLOW)
     assert exchanges_in(lasting.settings) == set(STARTER_COUNTRIES)
+
+
+def test_a_home_without_a_snapshot_names_the_home_of_the_stack_that_is_up(
+    lasting: CommandLine, tmp_path: Path
+) -> None:
+    lasting(*NO_AIRFLOW)
+    port, home = lasting.settings.kafka_port, lasting.settings.home
+    said = f"; the stack that is up on port {port} has SHARDPOST_HOME={home}"
+    empty = CommandLineHere(lasting.settings.model_copy(update={"home": tmp_path}).environ())
+    assert empty.refused("holders", code=1).strip().endswith(f"run `shardpost compact`{said}")
+    assert empty("snapshots").strip().endswith(said)
+    assert said not in lasting.refused("holders", code=1)
 
 
 @pytest.mark.one_of("stacks in trouble")

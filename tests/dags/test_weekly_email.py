@@ -22,6 +22,8 @@ AS_DECLARED = {
     "on_unknown": None,
     "again": None,
     "early": False,
+    "country_changed": False,
+    "accept_drop": False,
 }
 FROZEN = {"week": "2026-W46", "shards": 8, "groups": ["0-3", "4-7"], "skipped": None}
 

@@ -14,7 +14,7 @@ from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import path_of, rows
 from shardpost.delta.snapshot import NEVER
 from shardpost.delta.table import Table
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model.unread import UnreadableRecordsError
 from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
@@ -222,7 +222,7 @@ def test_with_added_partitions_the_newer_one_of_a_key_wins(stream: Stream) -> No
     # Read at once from nothing, with both partitions in one batch: the same holders.
     again = settings.model_copy(update={"home": settings.home / "again"})
     with planned_for(0):
-        run(again)
+        run(again, take_over=True)
     assert snapshots.current(again).counts == snapshots.current(settings).counts
     agree(again, stream.fold)
 
@@ -273,7 +273,10 @@ def test_another_country_counts_from_the_next_run_on(
     assert set(snapshots.current(stream.settings).folded) == layered
     for country in countries:
         there = stream.settings.model_copy(update={"country": country})
-        run(there)
+        if country != snapshots.current(there).country:
+            with pytest.raises(UsageError, match="is of"):
+                run(there)
+        run(there, country_changed=True)
         agree(there, stream.fold)
 
 

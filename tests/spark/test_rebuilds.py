@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from shardpost.decisions import decisions_topic
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders import pruned_histories
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.queries import HoldersQuery, query_holders
@@ -36,6 +36,7 @@ from shardpost.rebuilds.spark import build, histories, top_up
 from shardpost.settings import Settings
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, held
+from tests.support.compacting import run as run_compaction
 from tests.support.how_far import drawn, up_to
 from tests.support.job_process import paused
 from tests.support.kafka_configs import configure_topic
@@ -459,7 +460,9 @@ def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream)
     stream.send([position("7", "client2", "LON")])
     compacted(changed)
     agree(settings, stream.fold, "GB")
-    compacted(settings)  # set again: that is a change of the setting
+    with pytest.raises(UsageError, match=r"'US': snapshot .* is of 'GB'"):
+        compacted(settings)  # set again: that is a change of the setting
+    run_compaction(settings, country_changed=True)
     agree(settings, stream.fold, "US")
 
 

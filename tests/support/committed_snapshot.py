@@ -50,7 +50,7 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     ends = Inputs(settings).unread(Look(START, None, counts)).ends
     made = Snapshot(
         *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
-        *(settings.country, SHARDS, "test", "test"),
+        *(settings.country, SHARDS, "test", settings.home.name),
     )
     snapshots.commit(settings, made)
     return made

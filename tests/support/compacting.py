@@ -5,6 +5,7 @@ Run it here, read what it left, hold it against the fold.
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
+from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
 from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
@@ -12,9 +13,9 @@ from shardpost.topics.declared import STARTER_COUNTRIES
 from tests.support.reference import Fold, Raw, exchange, published
 
 
-def run(settings: Settings, *, reconcile: bool = False, code: int = 0) -> dict[str, object]:
-    """Run one compaction in this process, which is to end with that code."""
-    found, result = compact(settings, reconcile=reconcile)
+def run(settings: Settings, *, code: int = 0, **asked: bool) -> dict[str, object]:
+    """Run one compaction in this process, as asked, which is to end with that code."""
+    found, result = compact(settings, CompactionRequest(**asked))
     assert found == code
     return result
 

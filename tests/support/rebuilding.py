@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import SparkWork, run
@@ -44,6 +45,6 @@ def done(settings: Settings, wanted: Order) -> dict[str, Any]:
 
 def compacted(settings: Settings) -> dict[str, Any]:
     """Compact, as the job does beside a rebuild; return its result."""
-    code, result = compact_and_top_up(settings, WORK, reconcile=False)
+    code, result = compact_and_top_up(settings, WORK, CompactionRequest())
     assert code == 0
     return result

@@ -1,6 +1,6 @@
 """Random streams of records, as they come to real topics, and the fold of the same records."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -120,6 +120,7 @@ class Stream:
     def compact(
         self,
         *records: Raw | Again | Growth,
+        asked: Mapping[str, bool] | None = None,
         reconcile: bool = False,
         code: int = 0,
         **other: Any,
@@ -127,7 +128,7 @@ class Stream:
         """Send records, compact with other settings, hold what is there against the fold."""
         self.send(records)
         settings = self.settings.model_copy(update=other)
-        result = run(settings, reconcile=reconcile, code=code)
+        result = run(settings, reconcile=reconcile, code=code, **asked or {})
         agree(settings, self.fold)
         return result
 

@@ -17,7 +17,7 @@ from shardpost.weekly_email import week_retention
 from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_run import run
-from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
@@ -53,7 +53,8 @@ def is_complete(settings: Settings, week: IsoWeek) -> bool:
     listed = [FrozenWeeks(settings).clients(frozen, shard) for shard in (0, 1)]
     member = FrozenWeeks(settings).member(frozen, "c1")
     assert member is not None
-    assert FrozenWeeks(settings).recipients(week, frozen.audience_version) == len(CLIENTS)
+    counts = FrozenWeeks(settings).counts(week, frozen.audience_version)
+    assert counts[RECIPIENTS] == len(CLIENTS)
     return sorted([*listed[0], *listed[1]]) == sorted(CLIENTS) and member["email"] == "c1@x.example"
 
 
@@ -65,7 +66,7 @@ def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
     table = Path(path_of(settings, AUDIENCES))
     files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
-    rows = FrozenWeeks(settings).recipients(week, AudienceFiles(settings).version())
+    rows = FrozenWeeks(settings).counts(week, AudienceFiles(settings).version())[RECIPIENTS]
     return not files and not rows and frozen_row(settings, week).audience_erased_at is not None
 
 

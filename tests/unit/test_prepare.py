@@ -62,6 +62,18 @@ def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at:
     assert prepared(at, "--early", now=EARLY).frozen is None
 
 
+@pytest.mark.parametrize("mode", EVERY_MODE)
+def test_another_country_than_that_of_the_snapshot_is_refused_unless_it_is_meant(
+    at: Settings, mode: tuple[str, ...]
+) -> None:
+    look(at, EARLY)
+    of_none = at.model_copy(update={"country": "us"})
+    with pytest.raises(UsageError, match=r"'us': snapshot 1 is of 'US'\. Correct SHARDPOST_COUNT"):
+        prepared(of_none, "--early", *mode, now=EARLY)
+    meant = replace(request("--early", *mode, now=EARLY), country_changed=True)
+    assert prepare(meant, of_none).snapshot.country == "US"
+
+
 def test_the_jobs_of_one_early_run_are_as_of_one_instant(at: Settings) -> None:
     now = EARLY + timedelta(minutes=2)
     look(at, EARLY)

@@ -5,7 +5,8 @@ import os
 import re
 import subprocess
 import sys
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ from tests.support.histories import (
 )
 from tests.support.how_far import up_to
 
+HOUR = timedelta(hours=1)
 STORY = [
     Batch(
         [
@@ -222,9 +224,10 @@ def test_snapshots_have_the_form_of_the_contract(shardpost: CommandLine) -> None
     first, second = shardpost.json("snapshots")
     assert (first["snapshot"], second["snapshot"]) == (1, 2)
     assert set(first) == {
-        *("snapshot", "committed_at", "looked_at", "end_offsets", "tables"),
+        *("snapshot", "committed_at", "looked_at", "end_offsets", "tables", "country"),
         *("positions", "holders", "rejected"),
     }
+    assert first["country"] == "US"
     assert first["tables"]["share_holders"] == 1
 
 
@@ -288,6 +291,23 @@ def test_a_snapshot_is_the_newest_or_the_one_asked_for(with_rejected: Settings) 
     assert tables.snapshot(1, with_rejected) == tables.snapshots(with_rejected)[0]
     with pytest.raises(ShardpostError, match="no snapshot 4: there are 1 to 3"):
         tables.snapshot(4, with_rejected)
+
+
+def test_the_snapshots_are_those_that_can_be_asked_and_those_that_leave_are_named(
+    settings: Settings,
+) -> None:
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    two_each = [hour - ago * HOUR + n * HOUR / 4 for ago in (60, 47, 24) for n in (1, 2)]
+    for number, at in enumerate([*two_each, hour], 1):
+        snapshots.commit(settings, replace(snapshot(number, {}), committed_at=at))
+    found = [one.number for one in tables.snapshots(settings)]
+    assert found == [2, 3, 4, 5, 6, 7]
+    assert [tables.snapshot(number, settings).number for number in found] == found
+    with pytest.raises(ShardpostError, match="no longer kept"):
+        tables.snapshot(1, settings)
+    shown = CommandLineHere(settings.environ())("snapshots").splitlines()
+    assert [line.split()[:2] for line in shown[1:-1]] == [[str(number), "US"] for number in found]
+    assert shown[-1].startswith("no longer kept a day from now: 3; of 2 days all are kept, then")
 
 
 def test_a_time_without_a_zone_is_refused(with_rejected: Settings) -> None:

@@ -11,6 +11,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, ShardpostError
 from shardpost.holders import publishing
+from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark import compaction
 from shardpost.holders.spark.decoder_id import decoder_id
@@ -167,7 +168,7 @@ def test_a_compaction_that_waited_for_a_swap_keeps_the_country_of_the_swap(
 
     monkeypatch.setattr(compaction, "after_running", after_a_swap)
     monkeypatch.setattr(compaction, "build_snapshot", needs_spark)
-    code, result = top_up.compact_and_top_up(settings, WORK, reconcile=False)
+    code, result = top_up.compact_and_top_up(settings, WORK, CompactionRequest())
     assert (code, result["changed"], result["published"]) == (DONE, False, 0)
     newest = snapshots.current(kafka.settings)
     assert (newest.country, newest.number) == ("GB", newest.rebuilt_in)
@@ -189,7 +190,7 @@ def test_tables_that_were_swapped_or_dropped_meanwhile_are_not_topped_up(
 
     monkeypatch.setattr(top_up, "rebuilding", after_it)
     monkeypatch.setattr(top_up, "topped_up", needs_spark)
-    top_up.compact_and_top_up(kafka.settings, WORK, reconcile=False)
+    top_up.compact_and_top_up(kafka.settings, WORK, CompactionRequest())
     assert "not topped up" not in caplog.text
 
 

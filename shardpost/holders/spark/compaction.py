@@ -20,10 +20,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from shardpost import __version__
+from shardpost import __version__, ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Scattered, Snapshot
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders import plausibility
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
@@ -213,8 +214,8 @@ def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int
 
 def compact(
     settings: Settings,
+    asked: CompactionRequest | None = None,
     *,
-    reconcile: bool = False,
     now_in_force: Callable[[Settings], Settings] = lambda settings: settings,
 ) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
@@ -224,21 +225,42 @@ def compact(
     `publish_results` says. An error says how far the run came: nothing was changed, or the snapshot
     is committed and what is left to do.
     """
-    with after_running(settings, COMPACT_POSITIONS.name), explain_outage(settings):
-        return _compact(now_in_force(settings), reconcile)
+    with (
+        after_running(settings, COMPACT_POSITIONS.name),
+        explain_outage(settings),
+        plausibility.noting_refusal(settings),
+    ):
+        return _compact(now_in_force(settings), asked or CompactionRequest())
 
 
-def _compact(settings: Settings, reconcile: bool) -> JobResult:
+def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
+    if not asked.take_over:
+        ownership.require_to_begin(settings)
     inputs = Inputs(settings)
-    look, unread = inputs.look(reconcile=reconcile)
+    look, unread = inputs.look(reconcile=asked.reconcile)
+    if look.last and not asked.country_changed:
+        plausibility.require_country(settings, look.last, settings.country)
     if look.is_of(unread, settings.country):
-        return keep_snapshot(settings, look, unread)
+        return keep_snapshot(settings, look, unread, take_over=asked.take_over)
     report_look(look, unread)
     step("read")
     latest, done = build_snapshot(settings, look, unread)
+    _require_plausible(settings, look.last, latest, asked)
     inputs.require_same(unread)
     step("commit")
     snapshots.commit(settings, latest)
+    plausibility.forget_refusal(settings)
     counts = latest.counts.summary(), done.summary()
     log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
+    ownership.take(settings, take_over=asked.take_over)
     return publish_results(settings, latest, unread, done, changed=True)
+
+
+def _require_plausible(
+    settings: Settings, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
+) -> None:
+    """Refuse a snapshot before it is committed, unless that was asked for."""
+    if last is None and not asked.country_changed:
+        plausibility.require_exchange_in(made.country, settings, made)
+    if last is not None and not asked.accept_drop:
+        plausibility.require_no_collapse(settings, last, made)

@@ -21,6 +21,7 @@ from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.errors import ShardpostError, first_line
+from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import VIEW
@@ -207,12 +208,12 @@ def _positions(run: BesideRun, folders: Mapping[str, str], version: LayeredVersi
     return known.select(*_KNOWN)
 
 
-def compact_and_top_up(settings: Settings, work: SparkWork, *, reconcile: bool) -> JobResult:
+def compact_and_top_up(settings: Settings, work: SparkWork, asked: CompactionRequest) -> JobResult:
     """Compact; then top up new tables that wait to be swapped, outside the compaction's lock.
 
     The result is the compaction's: what goes wrong with the other tables is a warning.
     """
-    result = compact(settings, reconcile=reconcile, now_in_force=with_country_held)
+    result = compact(settings, asked, now_in_force=with_country_held)
     try:
         _top_up(settings, work)
     except LockedError as error:

@@ -64,6 +64,10 @@ SNAPSHOT_AGE = Rule(
     "the holders are as of that time, and the weekly e-mail is not sent before a week's last"
     " records are compacted",
 )
+COMPACTION_REFUSED = Rule(
+    "compaction-refused",
+    "nothing is published, and the holders stay as they were, until that is corrected or confirmed",
+)
 LETTERS_OVERDUE = Rule(
     "letters-overdue", "records that failed are not retried: their consumers go without them"
 )

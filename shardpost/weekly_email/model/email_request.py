@@ -167,8 +167,9 @@ class EmailRequest:
     week that has not ended, as of `as_of` at the latest, None for `now`. `again`: FAILED mails
     those again that had failed, SUPPRESSED those that were not subscribed, and are now.
     `on_unknown` None is the setting's. `groups`: how many jobs share the rate limit.
-    `is_scheduled`: the run may skip its week. `recipients`: the folder (for JSON lines) or file
-    (for text) that a dry run writes its lists to, None for into the result.
+    `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: what would be
+    refused is meant (plausible.py). `recipients`: the folder (for JSON lines) or file (for text)
+    that a dry run writes its lists to, None for into the result.
     """
 
     week: Annotated[IsoWeek, PlainValidator(IsoWeek.parse), PlainSerializer(str)]
@@ -181,6 +182,8 @@ class EmailRequest:
     on_unknown: Literal["hold", "resend"] | None = None
     groups: int = 1
     is_scheduled: bool = False
+    country_changed: bool = False
+    accept_drop: bool = False
     recipients: Path | None = None
 
     @property

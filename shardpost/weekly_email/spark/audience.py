@@ -6,7 +6,6 @@ A freeze writes it once and for good.
 import logging
 import uuid
 from dataclasses import replace
-from datetime import datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,7 +21,7 @@ from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
@@ -98,7 +97,8 @@ def freeze(settings: Settings, request: EmailRequest, week: PreparedWeek) -> Pre
 
     `week` is what the request was found to be before Spark started. It is looked at again behind
     the lock, and when the audience is written: if tables were swapped by then, it is computed
-    again. So no week is frozen of tables that are not in use any more.
+    again. So no week is frozen of tables that are not in use any more. CollapseError for an
+    audience that is far smaller than the last one, unless the request accepts that.
     """
     WeekFrames(settings, week)  # Spark starts while another run may have the lock
     what = f"freezing the audience of {week.iso_week}"
@@ -108,7 +108,7 @@ def freeze(settings: Settings, request: EmailRequest, week: PreparedWeek) -> Pre
             version = _write(settings, week.iso_week, WeekFrames(settings, week).computed())
             step("audience written")
             now, _ = check(request, settings)
-            week = _frozen(settings, week, version, request.now) if _is_of(week, now) else now
+            week = _frozen(settings, request, week, version) if _is_of(week, now) else now
     return week
 
 
@@ -123,17 +123,22 @@ def _is_of(week: PreparedWeek, now: PreparedWeek) -> bool:
     return False
 
 
-def _frozen(settings: Settings, week: PreparedWeek, version: int, at: datetime) -> PreparedWeek:
+def _frozen(
+    settings: Settings, request: EmailRequest, week: PreparedWeek, version: int
+) -> PreparedWeek:
     """Commit a week whose audience is written as that version; return it, frozen."""
     weeks = FrozenWeeks(settings)
+    counts = weeks.counts(week.iso_week, version)
+    if not request.accept_drop:
+        weeks.require_no_collapse(week.iso_week, counts)
     frozen = FrozenWeek(
         week=str(week.iso_week),
         snapshot=week.snapshot.number,
         as_of=week.as_of,
-        frozen_at=at,
+        frozen_at=request.now,
         audience_version=version,
         shards=week.partitions,
-        recipients=weeks.recipients(week.iso_week, version),
+        recipients=counts[RECIPIENTS],
         country=week.snapshot.country,
     )
     weeks.commit(frozen)

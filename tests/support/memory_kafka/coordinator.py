@@ -107,6 +107,10 @@ class Coordinator:
             at: offset for at, offset in self._committed.items() if at.partition.topic != topic
         }
 
+    def forget_group(self, group: str) -> None:
+        """Forget what a group has committed: it expired."""
+        self._committed = {at: one for at, one in self._committed.items() if at.group != group}
+
     def committed(self, wanted: GroupPartition) -> GroupOffset | None:
         return self._committed.get(wanted)
 

@@ -1,0 +1,93 @@
+"""What a compaction refuses before anybody sees its result; no JVM.
+
+Its country, and counts that fall (plausible.py); a person may say that both are meant.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from shardpost import plausible
+from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.errors import UsageError
+from shardpost.holders.model.view_tables import EXCHANGES
+from shardpost.plausible import CollapseError
+from shardpost.settings import Settings
+
+_COUNTRIES = "SELECT DISTINCT country FROM exchanges WHERE is_open AND country IS NOT NULL"
+_WITHOUT = "SELECT key FROM exchanges WHERE is_open AND country IS NULL ORDER BY key"
+ACCEPT = (
+    "Nothing was published, and nothing is changed. Look at what closed them; if they are meant to"
+    " be gone, run it once with --accept-drop"
+)
+# In SHARDPOST_HOME: why the last compaction was refused.
+REFUSED = "compaction-refused.txt"
+CORRECT = "Correct SHARDPOST_COUNTRY; if it is meant, go on with --country-changed"
+
+
+def countries(settings: Settings, snapshot: Snapshot) -> set[str]:
+    """Return the countries that exchanges have."""
+    if EXCHANGES.name not in snapshot.tables:
+        return set()
+    found = rows(settings, _COUNTRIES, at_snapshot(snapshot, EXCHANGES))
+    return {row["country"] for row in found}
+
+
+def without_country(settings: Settings, snapshot: Snapshot) -> list[str]:
+    """Return the exchanges that have a record without a country: no position on them counts."""
+    if EXCHANGES.name not in snapshot.tables:
+        return []
+    return [row["key"] for row in rows(settings, _WITHOUT, at_snapshot(snapshot, EXCHANGES))]
+
+
+def require_country(settings: Settings, last: Snapshot, country: str) -> None:
+    """Refuse a country that is not the one in force at the last snapshot."""
+    wanted = last.country_now(country)
+    if wanted != last.country:
+        known = countries(settings, last)
+        plausible.require_same(wanted, last.country, last.number, known)
+
+
+def require_exchange_in(
+    country: str, settings: Settings, made: Snapshot, *, advice: str = CORRECT
+) -> None:
+    """Refuse a country that no exchange has, where any has one."""
+    plausible.require_known(country, countries(settings, made), advice=advice)
+
+
+def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> None:
+    """Refuse a snapshot, not committed yet, with far fewer open positions or holders."""
+    plausible.require_no_collapse(
+        f"snapshot {made.number}",
+        _counts(last.counts),
+        _counts(made.counts),
+        most=settings.max_drop,
+        advice=ACCEPT,
+    )
+
+
+@contextmanager
+def noting_refusal(settings: Settings) -> Iterator[None]:
+    """Note in the home why a compaction was refused, for doctor and watch, until one is not."""
+    try:
+        yield
+    except (CollapseError, UsageError) as refusal:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        (settings.home / REFUSED).write_text(str(refusal))
+        raise
+
+
+def forget_refusal(settings: Settings) -> None:
+    """Note that the last compaction was not refused."""
+    (settings.home / REFUSED).unlink(missing_ok=True)
+
+
+def refusal(settings: Settings) -> str | None:
+    """Return why the last compaction was refused, None if it was not."""
+    with suppress(FileNotFoundError):
+        return (settings.home / REFUSED).read_text()
+    return None
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {"open positions": counts.positions, "holders": counts.holders}

@@ -1,0 +1,118 @@
+"""Which installation owns the topics: that which publishes to `share-holders`. No JVM.
+
+Another home, with other tables of the same topics, would publish what it has over what the owner
+has published. An installation is its tables, by the id that Delta gave to the table `snapshots`: a
+restored copy has the same one, whatever its folder or machine. Kafka keeps the owner's id as
+metadata of an offset of the group GROUP, which every compaction commits again. It forgets it some
+days after the last one; then a home that has no snapshot is refused where there are records
+(decision 0035 has why it is there).
+"""
+
+import json
+import socket
+from contextlib import closing
+from dataclasses import asdict, dataclass
+
+from deltalake.exceptions import TableNotFoundError
+
+from shardpost.delta.query import open_table
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.errors import ShardpostError, single_line
+from shardpost.kafka import clients, offsets
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.settings import Settings
+
+GROUP = "shardpost-owner"
+# Kafka takes metadata of 4096 bytes, and JSON needs up to 6 for a character.
+LONGEST = 250
+TAKE_OVER = (
+    "If that one is never to publish again, take over with `shardpost compact --take-over`: it is"
+    " refused from then on"
+)
+
+
+class NotOwnerError(ShardpostError):
+    """The topics belong to another installation."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An installation: the id of its table `snapshots`, and where it was when it wrote that."""
+
+    tables: str
+    home: str
+    host: str
+
+
+def installation(settings: Settings) -> Owner | None:
+    """Return this installation; None before its first snapshot."""
+    try:
+        table = open_table(settings, SNAPSHOTS)
+    except TableNotFoundError:
+        return None
+    home, host = (single_line(text, LONGEST) for text in (str(settings.home), socket.gethostname()))
+    return Owner(str(table.metadata().id), home, host)
+
+
+def owner(settings: Settings) -> Owner | None:
+    """Return the owner of the topics, None if there is none."""
+    place = _place(settings)
+    with closing(clients.consumer(settings, GROUP)) as reader:
+        found = offsets.committed_offsets(settings, reader, [place]).get(place)
+    if found is None or not found.metadata:
+        return None
+    form = json.loads(found.metadata)
+    return Owner(form["tables"], form["home"], form["host"])
+
+
+def require(settings: Settings) -> None:
+    """Refuse an installation where another one owns the topics; NotOwnerError names the owner."""
+    known, own = owner(settings), installation(settings)
+    if known is not None and (own is None or own.tables != known.tables):
+        raise NotOwnerError(
+            f"topic {settings.topic('share-holders')} belongs to the home {known.home} on"
+            f" {known.host}, and this is {settings.home} on {socket.gethostname()}, with other"
+            " tables: nothing is written to Kafka. Work in that home"
+            f" (SHARDPOST_HOME={known.home}). {TAKE_OVER}"
+        )
+
+
+def require_to_begin(settings: Settings) -> None:
+    """Refuse as `require` does; of topics without an owner, also a home that has no snapshot.
+
+    That is if somebody has published already.
+    """
+    require(settings)
+    if installation(settings) is None and owner(settings) is None and _has_records(settings):
+        raise NotOwnerError(
+            f"topic {settings.topic('share-holders')} has records, and {settings.tables_root} has"
+            " no snapshot: another home has published them. Work in that home (SHARDPOST_HOME)."
+            f" {TAKE_OVER}"
+        )
+
+
+def take(settings: Settings, *, take_over: bool = False) -> None:
+    """Record this installation as the owner, or again; errors as those of `require`.
+
+    ShardpostError if it has no snapshot yet.
+    """
+    if not take_over:
+        require(settings)
+    own = installation(settings)
+    if own is None:
+        raise ShardpostError(
+            f"no snapshot in {settings.tables_root} yet: run `shardpost compact"
+            f"{' --take-over' * take_over}`"
+        )
+    topic, partition = _place(settings)
+    offsets.commit_offsets(settings, GROUP, {topic: {partition: 0}}, json.dumps(asdict(own)))
+
+
+def _place(settings: Settings) -> TopicPartition:
+    return TopicPartition(settings.topic("share-holders"), 0)
+
+
+def _has_records(settings: Settings) -> bool:
+    counts = partition_counts(settings, [], if_there=[settings.topic("share-holders")])
+    return bool(offsets.partitions_with_records(settings, counts))

@@ -1,0 +1,64 @@
+"""A result that collapses leaves nothing behind until a person accepts it: tables, topic, week."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from shardpost.delta import snapshots
+from shardpost.plausible import CollapseError
+from shardpost.settings import Settings
+from shardpost.watch.sources import look_at_snapshot
+from shardpost.weekly_email.email_run import run as weekly_email
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.compacting import agree
+from tests.support.jobs_here import CommandsHere
+from tests.support.record_streams import Stream
+from tests.support.reference import closed, position, published
+
+LONG_AGO = 1_760_000_000_000
+MANY = [position(str(n), f"client{n}", "NASDAQ", timestamp_ms=LONG_AGO) for n in range(12)]
+
+
+def freeze(settings: Settings, week: IsoWeek, **asked: Any) -> None:
+    request = EmailRequest(week, datetime.now(UTC), Mode.FREEZE, **asked)
+    code, _ = weekly_email(request, settings)
+    assert code == 0
+
+
+def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_accepted(
+    stream: Stream, spark: SparkSession
+) -> None:
+    del spark  # the jobs find it
+    settings, week = stream.settings, IsoWeek.last_ended(datetime.now(UTC))
+    mistyped = CommandsHere(settings.model_copy(update={"country": "us"}).environ())
+    stream.send(MANY)
+    assert "'us': no exchange has it: did you mean US?" in mistyped.refused("compact", code=2)
+    assert snapshots.newest(settings) is None
+    stream.compact()
+    assert "and snapshot 1 is of 'US'" in mistyped.refused("compact", code=2)
+    freeze(settings, week.previous)
+
+    before, shardpost = published(settings), CommandsHere(settings.environ())
+    stream.send(closed(str(n), timestamp_ms=LONG_AGO + 1) for n in range(12))
+    line = shardpost.refused("compact", code=3)
+    assert (
+        "snapshot 2: open positions fall from 12 to 0, holders fall from 12 to 0, by more" in line
+    )
+    assert (published(settings), snapshots.current(settings).number) == (before, 1)
+    [told] = look_at_snapshot(settings, datetime.now(UTC)).conditions
+    assert (told.rule, told.text in line) == ("compaction-refused", True)
+    assert shardpost.json("compact", "--accept-drop")["published"] == 12
+    agree(settings, stream.fold)
+    assert look_at_snapshot(settings, datetime.now(UTC)).conditions == []
+
+    with pytest.raises(CollapseError, match="recipients fall from 12 to 0"):
+        freeze(settings, week)
+    assert FrozenWeeks(settings).find(week) is None
+    freeze(settings, week, accept_drop=True)
+    frozen = FrozenWeeks(settings).find(week)
+    assert frozen is not None
+    assert frozen.recipients == 0

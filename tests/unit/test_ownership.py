@@ -1,0 +1,179 @@
+"""One installation owns its topics, whatever other homes do with the same Kafka; no JVM."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardpost import ownership
+from shardpost.dead_letters.sweep import sweep_dead_letters
+from shardpost.delta import snapshots
+from shardpost.erasure import ErasureRequest, erase
+from shardpost.holders import publishing
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.ownership import GROUP, NotOwnerError
+from shardpost.rebuilds import run as rebuilds
+from shardpost.rebuilds.order import Action, Order
+from shardpost.run_requests.dispatch import dispatch
+from shardpost.settings import Settings
+from shardpost.spark.submit import submit
+from shardpost.watch.kafka_checks import check_owner
+from shardpost.weekly_email.checks import check
+from shardpost.weekly_email.ledger_decisions import accept_ledger
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.command_line import CommandLineHere
+from tests.support.committed_snapshot import SHARDS, commit_snapshot, held, published
+from tests.support.memory_kafka import MemoryKafka
+from tests.support.memory_kafka.coordinator import GroupPartition
+
+KAFKA = {"partitions": SHARDS}
+NOW = datetime.now(UTC)
+WEEK = IsoWeek.last_ended(NOW)
+
+
+@pytest.fixture
+def other(kafka: MemoryKafka, tmp_path: Path) -> MemoryKafka:
+    """Give another home with the same Kafka, where somebody else holds."""
+    made = home(kafka, tmp_path / "other")
+    commit_snapshot(made, stranger=["9"])
+    return made
+
+
+def home(kafka: MemoryKafka, folder: Path) -> MemoryKafka:
+    folder.mkdir(exist_ok=True)
+    return replace(kafka, settings=kafka.settings.model_copy(update={"home": folder}))
+
+
+def compact(of: MemoryKafka, **asked: bool) -> Any:
+    """Compact where there is nothing new to read."""
+    code, result = submit(of.settings, COMPACT_POSITIONS, CompactionRequest(**asked))
+    assert code == 0
+    return result
+
+
+def forget_owner(kafka: MemoryKafka) -> None:
+    """Let Kafka forget the owner, as it does some days after the last compaction."""
+    kafka.broker.coordinator.forget_group(GROUP)
+
+
+def test_another_home_is_refused_until_it_takes_over_and_then_the_first_one_is(
+    kafka: MemoryKafka, other: MemoryKafka
+) -> None:
+    commit_snapshot(kafka, client=["1"])
+    compact(kafka)
+    line = CommandLineHere(other.settings.environ()).refused("compact", code=1)
+    assert f"topic share-holders belongs to the home {kafka.settings.home} on " in line
+    assert f"SHARDPOST_HOME={kafka.settings.home}). If that one is never" in line
+    assert "`shardpost compact --take-over`" in line
+    assert set(published(kafka)) == {"client"}
+    assert [one.check for one in check_owner(other.settings)] == ["owner"]
+
+    compact(other, take_over=True)
+    assert set(published(kafka)) == {"stranger"}
+    with pytest.raises(NotOwnerError, match=f"belongs to the home {other.settings.home} on "):
+        compact(kafka)
+    compact(other)
+    assert [*check_owner(other.settings)] == []
+
+
+WRITERS: dict[str, Callable[[Settings], object]] = {
+    "e-mail": lambda at: check(EmailRequest(WEEK, NOW), at),
+    "sweep": lambda at: sweep_dead_letters(at, NOW),
+    "dispatch": lambda at: dispatch(at, NOW),
+    "swap": lambda at: rebuilds.run(Order(Action.SWAP, "me"), at, None),  # type: ignore[arg-type]
+    "erasure": lambda at: erase(at, ErasureRequest("client", "me", "asked", NOW)),
+    "accepted ledger": lambda at: accept_ledger(at, WEEK, "me", "checked", NOW),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_whatever_writes_to_kafka_is_refused_in_another_home(
+    kafka: MemoryKafka, other: MemoryKafka, name: str
+) -> None:
+    commit_snapshot(kafka)
+    compact(kafka)
+    seen = snapshots.current(other.settings).with_looked_at(NOW)
+    snapshots.update_looked_at(other.settings, seen)
+    with pytest.raises(NotOwnerError):
+        WRITERS[name](other.settings)
+
+
+def test_a_dry_run_of_the_e_mail_looks_from_any_home(
+    kafka: MemoryKafka, other: MemoryKafka
+) -> None:
+    commit_snapshot(kafka)
+    compact(kafka)
+    seen = snapshots.current(other.settings).with_looked_at(NOW)
+    snapshots.update_looked_at(other.settings, seen)
+    assert check(EmailRequest(WEEK, NOW, Mode.DRY_RUN), other.settings)
+
+
+def test_a_run_that_wakes_up_after_another_home_took_over_publishes_nothing(
+    kafka: MemoryKafka, other: MemoryKafka
+) -> None:
+    commit_snapshot(kafka, client=["1"])
+    compact(kafka)
+    compact(other, take_over=True)
+    later = held(kafka, 2, {"client": ["1", "2"], "late": ["3"]})
+    with pytest.raises(NotOwnerError):
+        publishing.publish(kafka.settings, later)
+    assert set(published(kafka)) == {"stranger"}
+
+
+def test_a_restored_copy_is_the_same_installation_wherever_it_is(
+    kafka: MemoryKafka, tmp_path: Path
+) -> None:
+    commit_snapshot(kafka)
+    compact(kafka)
+    copy = home(kafka, tmp_path / "copy")
+    shutil.copytree(kafka.settings.home / "tables", copy.settings.home / "tables")
+    compact(copy)
+    found = ownership.owner(kafka.settings)
+    assert found is not None
+    assert found.home == str(copy.settings.home)
+    compact(kafka)
+
+
+def test_an_empty_home_is_refused_where_somebody_published_though_kafka_forgot_who(
+    kafka: MemoryKafka, tmp_path: Path
+) -> None:
+    empty = home(kafka, tmp_path / "empty").settings
+    ownership.require_to_begin(empty)  # nothing was published yet
+    commit_snapshot(kafka)
+    compact(kafka)
+    forget_owner(kafka)
+    with pytest.raises(NotOwnerError, match=r"share-holders has records, and .* has no snapshot"):
+        submit(empty, COMPACT_POSITIONS)
+    with pytest.raises(NotOwnerError, match=r"no snapshot"):
+        ownership.require_to_begin(empty)
+    compact(kafka)
+    assert ownership.owner(empty) == ownership.installation(kafka.settings)
+
+
+def test_other_topics_have_another_owner(kafka: MemoryKafka, other: MemoryKafka) -> None:
+    commit_snapshot(kafka)
+    compact(kafka)
+    own = other.settings.model_copy(update={"topic_share_holders": "others-holders"})
+    ownership.require(own)
+    assert ownership.owner(own) is None
+    with pytest.raises(NotOwnerError):
+        ownership.require(other.settings)
+
+
+def test_a_long_name_of_a_home_fits_into_what_kafka_takes(
+    kafka: MemoryKafka, tmp_path: Path
+) -> None:
+    deep = tmp_path.joinpath(*["größe" * 20] * 5)
+    deep.mkdir(parents=True)
+    of = home(kafka, deep)
+    commit_snapshot(of)
+    compact(of)
+    place = GroupPartition(GROUP, ownership._place(of.settings))
+    found = kafka.broker.coordinator.committed(place)
+    assert found is not None
+    assert len(found.metadata.encode()) <= 4096

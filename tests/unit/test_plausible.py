@@ -1,0 +1,172 @@
+"""What is refused as implausible: another country, and counts that fall; no JVM."""
+
+from dataclasses import replace
+
+import pytest
+
+from shardpost import plausible
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Counts
+from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, UsageError
+from shardpost.holders import plausibility
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.plausible import CollapseError
+from shardpost.rebuilds import store
+from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.run import begun
+from shardpost.settings import Settings
+from shardpost.spark.submit import submit
+from shardpost.watch.sources import look_at_snapshot
+from shardpost.watch.table_checks import check_snapshot
+from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
+from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.committed_snapshot import commit_snapshot
+from tests.support.histories import START, Batch, country_of, put, write
+from tests.support.memory_kafka import MemoryKafka
+from tests.support.written_weeks import freeze
+
+WEEK = IsoWeek(2026, 47)
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Give tables of one snapshot, whose country is US."""
+    exchanges = [country_of("NASDAQ", "US"), country_of("LON", "GB"), country_of("NEW", None)]
+    write(settings, [Batch([put("1", "client1", "NASDAQ")], exchanges)])
+    return settings
+
+
+def of_country(settings: Settings, country: str) -> Settings:
+    return settings.model_copy(update={"country": country})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "most", "is_refused"),
+    [
+        (10, 5, 0.5, False),
+        (10, 4, 0.5, True),
+        (10, 0, 0.99, True),
+        (10, 0, 1, False),
+        (9, 0, 0, False),
+        (10, 9, 0, True),
+        (10, 11, 0, False),
+        (0, 0, 0, False),
+    ],
+)
+def test_from_ten_on_a_fall_by_more_than_the_share_is_refused(
+    before: int, now: int, most: float, is_refused: bool
+) -> None:
+    def require() -> None:
+        counts = {"holders": before, "positions": 1}, {"holders": now, "positions": 1, "new": 0}
+        plausible.require_no_collapse("snapshot 2", *counts, most=most, advice="Do this.")
+
+    if not is_refused:
+        return require()
+    with pytest.raises(CollapseError, match=f"2: holders fall from {before} to {now}, by") as found:
+        require()
+    assert found.value.exit_code == NEEDS_ATTENTION
+    return None
+
+
+def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None:
+    last = replace(snapshots.current(settings), counts=Counts(40, 20, 40))
+    made = replace(last, number=2, counts=Counts(3, 1, 3))
+    said = "snapshot 2: open positions fall from 40 to 3, holders fall from 20 to 1, by more than"
+    with pytest.raises(CollapseError, match=rf"{said} SHARDPOST_MAX_DROP=0\.5 .*--accept-drop"):
+        plausibility.require_no_collapse(settings, last, made)
+    all_of_it = settings.model_copy(update={"max_drop": 1})
+    plausibility.require_no_collapse(all_of_it, last, made)
+
+
+@pytest.mark.parametrize(
+    ("country", "said"),
+    [
+        ("us", r"'us': no exchange has it: did you mean US\? .* GB, US, and snapshot 1 is of 'US'"),
+        ("UK", r"'UK': no exchange has it\. Their countries are GB, US, and"),
+        ("GB", r"'GB': snapshot 1 is of 'US'\. .*`shardpost rebuild .* --country-changed does"),
+    ],
+)
+def test_another_country_than_the_last_is_refused_with_the_ways_on(
+    settings: Settings, country: str, said: str
+) -> None:
+    last = snapshots.current(settings)
+    with pytest.raises(UsageError, match=said) as found:
+        plausibility.require_country(settings, last, country)
+    assert found.value.exit_code == BAD_USAGE
+    [finding] = [
+        one
+        for one in check_snapshot(of_country(settings, country), START)
+        if one.check == "country"
+    ]
+    assert (finding.state, finding.found) == ("error", str(found.value))
+
+
+def test_the_country_of_the_last_snapshot_counts_whether_or_not_an_exchange_has_it(
+    settings: Settings,
+) -> None:
+    last = replace(snapshots.current(settings), country="FR", set_country="DE")
+    plausibility.require_country(settings, last, "DE")  # swapped to FR, and not set otherwise since
+    plausibility.require_country(settings, last, "FR")
+    with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'FR'"):
+        plausibility.require_country(settings, last, "GB")
+
+
+def test_a_first_country_is_one_of_an_exchange_if_any_has_one(settings: Settings) -> None:
+    made = snapshots.current(settings)
+    plausibility.require_exchange_in("GB", settings, made)
+    with pytest.raises(UsageError, match=r"'us': .*did you mean US\? .*--country-changed"):
+        plausibility.require_exchange_in("us", settings, made)
+    write(settings, [])
+    none = replace(made, tables={})
+    plausibility.require_exchange_in("us", settings, none)
+
+
+def test_a_rebuild_of_a_country_that_no_exchange_has_is_not_begun(settings: Settings) -> None:
+    of = Order(Action.START, "me", country="gb", tables=("share_holders",))
+    with pytest.raises(UsageError, match=r"'gb': .*did you mean GB\?"):
+        begun(settings, of)
+    assert store.list_rebuilds(settings) == []
+    begun(settings, replace(of, country="GB"))
+    store.require_country(of_country(settings, "GB"), snapshots.current(settings))  # by its swap
+
+
+def test_the_doctor_names_exchanges_without_a_country(settings: Settings) -> None:
+    found = {one.check: one for one in check_snapshot(settings, START)}
+    assert (found["exchanges"].state, found["exchanges"].found) == (
+        *("warning", "without a country: NEW"),
+    )
+    assert "country" not in found
+
+
+def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka) -> None:
+    settings = kafka.settings
+    weeks = FrozenWeeks(settings)
+
+    def require(clients: int, with_address: int, week: IsoWeek = WEEK) -> None:
+        weeks.require_no_collapse(week, {RECIPIENTS: clients, WITH_ADDRESS: with_address})
+
+    require(0, 0)
+    freeze(settings, WEEK.previous, [f"c{n}" for n in range(12)], WEEK.start)
+    freeze(settings, WEEK.next, ["c1"], WEEK.next.end)
+    require(0, 0, WEEK.previous)
+    require(6, 6)
+    for found in [(5, 5), (12, 5), (0, 0)]:
+        with pytest.raises(CollapseError, match=r"2026-W47 after 2026-W46: .* from 12 to"):
+            require(*found)
+    weeks.mark_erased(WEEK.previous, WEEK.end)
+    require(6, 0)
+    with pytest.raises(CollapseError, match="recipients fall from 12 to 5"):
+        require(5, 5)
+
+
+def test_why_a_compaction_was_refused_is_told_until_one_is_not(kafka: MemoryKafka) -> None:
+    settings = kafka.settings
+    why = "snapshot 2: holders fall from 12 to 0, by more than SHARDPOST_MAX_DROP=0.5 allows."
+    with pytest.raises(CollapseError), plausibility.noting_refusal(settings):
+        raise CollapseError(why)
+    [told] = look_at_snapshot(settings, START).conditions
+    assert (told.rule, told.text) == ("compaction-refused", why)
+    assert next(iter(check_snapshot(settings, START))).found == why
+    commit_snapshot(kafka)
+    assert submit(settings, COMPACT_POSITIONS)[0] == 0  # with nothing new, without Spark
+    assert plausibility.refusal(settings) is None
