@@ -86,6 +86,7 @@ def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
     stream.compact(
         *(position(str(n), f"client{n % 4}", "NASDAQ") for n in range(12)),
         *(client("client1", "anna"), client("client2", "bob"), exchange("LON", "GB"), bad),
+        exchange("LSE", "GB"),  # that country still has one, when a rebuild is for it
     )
     first = printed(settings)
     hold(settings, first)
