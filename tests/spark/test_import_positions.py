@@ -198,7 +198,7 @@ def test_after_an_import_the_records_of_any_producer_count_and_an_import_follows
     assert of_tables(settings) == expected
     monkeypatch.setattr(compaction, "MAX_BROADCAST_KEYS", 0)
     again = settings.model_copy(update={"home": settings.home / "again"})
-    run(again)
+    run(again, take_over=True)
     assert of_tables(again) == expected
     assert snapshots.current(again).scattered[topic].count == len(elsewhere)
 
