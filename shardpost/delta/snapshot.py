@@ -83,7 +83,7 @@ class Scattered:
     def __str__(self) -> str:
         such = f", such as {', '.join(map(one_line, self.keys))}" if self.keys else ""
         at = f"snapshot {self.snapshot} of {self.at:%Y-%m-%d %H:%M} UTC"
-        return f"{self.count} keys{such}, by {at}"
+        return f"{counted(self.count, 'key')}{such}, by {at}"
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,16 @@ def question(api: httpx.Client, run: str) -> dict[str, Any]:
 
 
 def answer(api: httpx.Client, run: str, option: str, reason: str | None = None) -> None:
+    """Answer what a run asks; again where Airflow lost the task that was answered at once."""
     body = {"chosen_options": [option], "params_input": {"reason": reason}}
     path = f"{run}/taskInstances/approval/-1/hitlDetails"
-    api.patch(path, json=body).raise_for_status()
+
+    def is_taken() -> bool:
+        if (found := tasks(api, run))["approval"] == WAITS:
+            api.patch(path, json=body)
+        return found["approval"] in ENDED
+
+    eventually(is_taken, f"{run} takes no answer", DEADLINE_SECONDS)
 
 
 def succeeded(api: httpx.Client, run: str) -> list[str]:

@@ -147,16 +147,12 @@ def test_a_file_that_changes_after_it_was_checked_is_noticed(
     source = written(tmp_path, "list.csv", HEADER + "1,c,A,1.5,N\n2,c,A,1.5,N\n")
     found = read_source(spark, Settings(), source)
     written(tmp_path, "list.csv", HEADER + "1,c,A,1.5,N\n")
-    with pytest.raises(
-        ShardpostError, match=r"expected 2 rows in 1 file, .* found 1 in 1: it was"
-    ):
+    with pytest.raises(ShardpostError, match=r"expected 2 rows in 1 file, .* found 1 in 1: it was"):
         found.require_all(found.frame.count(), source)
     folder = find_source(str(tmp_path))
     found = read_source(spark, Settings(), folder)
     written(tmp_path, "late.csv", HEADER)
-    with pytest.raises(
-        ShardpostError, match=r"expected 1 row in 1 file, .* found 1 in 2: it was"
-    ):
+    with pytest.raises(ShardpostError, match=r"expected 1 row in 1 file, .* found 1 in 2: it was"):
         found.require_all(1, folder)
 
 

@@ -83,6 +83,7 @@ class World:
         last = snapshots.current(self.settings)
         self.number = number = last.number + 1
         changed = replace(last, number=number, country=country, rebuilt_in=number)
+        changed = replace(changed, set_country=self.settings.country)
         snapshots.commit(self.settings, changed)
 
     def _change(self, key: str, at: datetime, columns: dict[str, Any]) -> None:

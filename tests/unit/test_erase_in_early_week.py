@@ -63,7 +63,8 @@ def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
 ) -> None:
     last = snapshots.current(at)
     number = last.number + 1
-    snapshots.commit(at, replace(last, number=number, country="GB", rebuilt_in=number))
+    swapped = replace(last, number=number, country="GB", rebuilt_in=number)
+    snapshots.commit(at, replace(swapped, set_country=at.country))
     with pytest.raises(ShardpostError, match="tables were swapped, or the country changed, since"):
         send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), 1)
     assert prepare(REQUEST, at).context.country == "GB"
