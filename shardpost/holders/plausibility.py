@@ -72,8 +72,7 @@ def noting_refusal(settings: Settings) -> Iterator[None]:
     try:
         yield
     except (CollapseError, UsageError) as refusal:
-        settings.home.mkdir(parents=True, exist_ok=True)
-        (settings.home / REFUSED).write_text(str(refusal))
+        (settings.folder() / REFUSED).write_text(str(refusal))
         raise
 
 
