@@ -66,8 +66,11 @@ def owner(settings: Settings) -> Owner | None:
     return Owner(form["tables"], form["home"], form["host"])
 
 
-def require(settings: Settings) -> None:
-    """Refuse an installation where another one owns the topics; NotOwnerError names the owner."""
+def require(settings: Settings) -> tuple[Owner | None, Owner | None]:
+    """Return the owner of the topics, and this installation.
+
+    NotOwnerError, which names the owner, if that is another one.
+    """
     known, own = owner(settings), installation(settings)
     if known is not None and (own is None or own.tables != known.tables):
         raise NotOwnerError(
@@ -76,6 +79,7 @@ def require(settings: Settings) -> None:
             " tables: nothing is written to Kafka. Work in that home"
             f" (SHARDPOST_HOME={known.home}). {TAKE_OVER}"
         )
+    return known, own
 
 
 def require_to_begin(settings: Settings) -> None:
@@ -83,8 +87,7 @@ def require_to_begin(settings: Settings) -> None:
 
     That is if somebody has published already.
     """
-    require(settings)
-    if installation(settings) is None and owner(settings) is None and _has_records(settings):
+    if require(settings) == (None, None) and _has_records(settings):
         raise NotOwnerError(
             f"topic {settings.topic('share-holders')} has records, and {settings.tables_root} has"
             " no snapshot: another home has published them. Work in that home (SHARDPOST_HOME)."
@@ -97,9 +100,7 @@ def take(settings: Settings, *, take_over: bool = False) -> None:
 
     ShardpostError if it has no snapshot yet.
     """
-    if not take_over:
-        require(settings)
-    own = installation(settings)
+    own = installation(settings) if take_over else require(settings)[1]
     if own is None:
         raise ShardpostError(
             f"no snapshot in {settings.tables_root} yet: run `shardpost compact"
