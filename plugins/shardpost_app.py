@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 from airflow.plugins_manager import AirflowPlugin
@@ -22,7 +21,8 @@ from shardpost.settings import load
 FRESH_SECONDS = 10.0
 # Prometheus waits no longer (docs/monitoring/prometheus.yml).
 MOST_SECONDS = 45.0
-SHARDPOST = Path(sys.executable).parent / "shardpost"
+# By this Python, wherever pip put the command.
+COMMAND = (sys.executable, "-c", "from shardpost.cli import main; main()", "metrics")
 PREFIX = "/shardpost"
 
 app = FastAPI(title="Shardpost", docs_url=None, redoc_url=None, openapi_url=None)
@@ -81,7 +81,7 @@ def _answer() -> _Answer:
 def _measured() -> str:
     try:
         done = subprocess.run(
-            [str(SHARDPOST), "metrics"],
+            COMMAND,
             capture_output=True,
             text=True,
             timeout=MOST_SECONDS,

@@ -233,7 +233,10 @@ def _path(path: Path) -> Path:
 
 def _absolute(path: Path) -> Path:
     """Return the absolute path of a folder that is there, or that can be made there."""
-    absolute = _path(path).expanduser().absolute()
+    try:
+        absolute = _path(path).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"expected a folder, found {path} for a user without a home") from None
     if "%" in str(absolute):  # deltalake decodes it as an escape, as in a URL
         raise ValueError(f"expected a path without '%', found {absolute}")
     for part in (absolute, *absolute.parents):

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from shardpost.checkout import CHECKOUT
+from shardpost.checkout import DOT_ENV
 from shardpost.errors import UsageError
 from shardpost.settings.values import Settings
 from shardpost.settings.variables import (
@@ -113,12 +113,12 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """
     if environ is None:
         return _of_this_process()
-    return _parsed(read_dot_env(CHECKOUT / ".env"), environ)
+    return _parsed(read_dot_env(DOT_ENV), environ)
 
 
 @lru_cache(maxsize=1)
 def _of_this_process() -> Settings:
-    return _parsed(read_dot_env(CHECKOUT / ".env"), os.environ)
+    return _parsed(read_dot_env(DOT_ENV), os.environ)
 
 
 def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:

@@ -19,7 +19,7 @@ from pydantic import (
     field_validator,
 )
 
-from shardpost.checkout import CHECKOUT
+from shardpost.checkout import HOME
 from shardpost.retry_settings import (
     RetryRules,
     RetrySettings,
@@ -60,7 +60,7 @@ class Settings(BaseModel):
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
 
-    home: Absolute = CHECKOUT / ".shardpost"
+    home: Absolute = HOME
     tables: Located | None = None
 
     bootstrap_servers: Servers | None = None

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from shardpost.checkout import CHECKOUT
+from shardpost.checkout import CHECKOUT, DOT_ENV
 from shardpost.embedded.broker import find_java
 from shardpost.embedded.daemons import stat_of
 from shardpost.embedded.stack import FREE_BYTES
@@ -117,7 +117,7 @@ def check_access(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
 
     A group may: whoever lets one in does so on purpose.
     """
-    places = [settings.home, CHECKOUT / ".env"]
+    places = [settings.home, DOT_ENV]
     if not Path(settings.tables_root).is_relative_to(settings.home):
         places.append(Path(settings.tables_root))
     modes = {place: place.stat().st_mode for place in places if place.exists()}

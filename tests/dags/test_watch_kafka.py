@@ -66,7 +66,7 @@ def looks(names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     family = "# TYPE shardpost_snapshot_number gauge\\nshardpost_snapshot_number 7\\n# EOF\\n"
     command.write_text(f"#!/bin/sh\necho $* >> {calls}\nprintf '{family}'\n")
     command.chmod(0o755)
-    monkeypatch.setitem(names, "SHARDPOST", command)
+    monkeypatch.setitem(names, "COMMAND", (str(command), "metrics"))
     monkeypatch.setitem(names, "_MEASURED", names["_Measured"]())
     return calls
 
