@@ -1,7 +1,7 @@
 """The weekly e-mail: to each client, once, its US positions as of the week's end.
 
-One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end of the week (Monday
-00:00 UTC) gets **one** e-mail with its own positions.
+One run per ISO week, Mondays 08:00 UTC (`SHARDPOST_WEEKLY_SEND`): everybody who held US stock at
+the end of the week (Monday 00:00 UTC) gets **one** e-mail with its own positions.
 
 1. `freeze` stores this audience, once and for good. Later runs of the week read the same one.
 2. `send`, one task per group of shards, mails the clients that are still open, and records each
@@ -50,6 +50,7 @@ from shardpost.orchestration.tasks import (
     task_errors,
     text_param,
 )
+from shardpost.settings import load, one
 from shardpost.spark.job_spec import document_of
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.limits import too_many
@@ -187,8 +188,6 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
 @task_errors()
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     """Log the counts; fail if deliveries are unknown, or if too many clients got no mail."""
-    from shardpost.settings import load
-
     groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
     shards = [shard for group in groups for shard in group.get("shards", ())]
     log.info("%s: %s", frozen["week"], totals(shards) if shards else "nothing was sent")
@@ -223,7 +222,7 @@ def what_to_do(week: str, unknown: list[str]) -> str:
 
 @dag(
     description="One e-mail per client and ISO week: its US positions as of the week's end",
-    schedule=IsoWeeks(),
+    schedule=IsoWeeks(one("weekly_send")),
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,

@@ -11,7 +11,7 @@ from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from shardpost.checkout import DOT_ENV
@@ -119,6 +119,25 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 @lru_cache(maxsize=1)
 def _of_this_process() -> Settings:
     return _parsed(read_dot_env(DOT_ENV), os.environ)
+
+
+def one(field: str) -> str:
+    """Return one text of the settings of this process; UsageError if that is wrong.
+
+    Others that are wrong do not count, and fail tasks: with them, a DAG would go that is parsed.
+    """
+    file, name = read_dot_env(DOT_ENV), PREFIX + field.upper()
+    given = {**file.values, **os.environ}.get(name)
+    declared = Settings.model_fields[field]
+    if not given:
+        return str(declared.default)
+    if name in os.environ:
+        file.lines.pop(name, None)
+    try:
+        return str(TypeAdapter(declared.rebuild_annotation()).validate_python(given))
+    except ValidationError as error:
+        [problem] = error.errors()
+        raise UsageError(_problem({**problem, "loc": (field,)}, file)) from None
 
 
 def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
