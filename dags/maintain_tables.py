@@ -29,8 +29,9 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 
+from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, flag_param, task_errors
-from shardpost.settings import load, one
+from shardpost.settings import one
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def maintain(**context: Any) -> dict[str, Any]:
     """Maintain the tables once; return how much went."""
     from shardpost.maintenance.maintain import maintain_all
 
-    settings, dry_run = load(), bool(context["params"]["dry_run"])
+    settings, dry_run = task_settings(), bool(context["params"]["dry_run"])
     found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)
     for line in found.lines(settings.snapshot_days):
         log.info(line)

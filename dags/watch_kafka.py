@@ -24,8 +24,9 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, task
 
+from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.tasks import DEFAULTS, task_errors
-from shardpost.settings import load, one
+from shardpost.settings import one
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def watch() -> dict[str, Any]:
     """Look once; return how many values were measured and alerts told."""
     from shardpost.watch.watch import watch_once
 
-    watched = watch_once(load(), datetime.now(UTC))
+    watched = watch_once(task_settings(), datetime.now(UTC))
     for condition in watched.found.conditions:
         log.warning(condition.line())
     telling = watched.telling

@@ -40,6 +40,7 @@ from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.instants import parse_instant
+from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     DEFAULTS,
@@ -50,7 +51,7 @@ from shardpost.orchestration.tasks import (
     task_errors,
     text_param,
 )
-from shardpost.settings import load, one
+from shardpost.settings import one
 from shardpost.spark.job_spec import document_of
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.limits import too_many
@@ -195,7 +196,7 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
         log.warning("%s: %s", frozen["week"], failed)
     unknown = [client for group in groups for client in group.get("unknown", ())]
     wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
-    wrong += too_many(load(), frozen["week"], groups)
+    wrong += too_many(task_settings(), frozen["week"], groups)
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 
@@ -242,6 +243,7 @@ def weekly_email() -> None:
     send = SparkJob.partial(
         task_id="send",
         job=WEEKLY_EMAIL,
+        mails=True,
         map_index_template="{{ task.part }}",
         max_active_tis_per_dagrun=AT_ONCE,
         execution_timeout=timedelta(hours=12),  # a low rate and many clients take long

@@ -10,7 +10,7 @@ from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, T
 from pendulum import UTC, DateTime, instance, now
 
 from shardpost.schedules import WEEKLY_SEND, WeeklyTime
-from shardpost.settings import load
+from shardpost.settings import one
 from shardpost.weekly_email.model.week import IsoWeek
 
 
@@ -52,7 +52,7 @@ class IsoWeeks(Timetable):
         if restriction.earliest is not None:
             weeks.append(_first_from(restriction.earliest))
         if not restriction.catchup:
-            weeks += _earliest_scheduled(load().weekly_first)
+            weeks += _earliest_scheduled(one("weekly_first"))
         if not weeks:
             return None
         interval = _interval(max(weeks))

@@ -3,6 +3,7 @@
 Airflow asks nobody there who they are, so each path checks that itself.
 """
 
+import os
 import secrets
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from fastapi import FastAPI, Header, HTTPException
 from fastapi.responses import PlainTextResponse
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
-from shardpost.settings import load
+from shardpost.errors import ShardpostError
+from shardpost.orchestration.connections import task_settings
+from shardpost.settings import one
 
 # Those who ask within so many seconds are given what the first one was given, also a failure.
 FRESH_SECONDS = 10.0
@@ -73,7 +76,7 @@ def _answer() -> _Answer:
     text, problem = "", None
     try:
         text = _measured()
-    except (NotMeasuredError, OSError) as error:
+    except (NotMeasuredError, ShardpostError, OSError) as error:
         problem = str(error)
     return _Answer(time.monotonic(), text, problem)
 
@@ -82,6 +85,7 @@ def _measured() -> str:
     try:
         done = subprocess.run(
             COMMAND,
+            env={**os.environ, **task_settings().environ()},
             capture_output=True,
             text=True,
             timeout=MOST_SECONDS,
@@ -100,7 +104,7 @@ _MEASURED = _Measured()
 @app.get("/metrics")
 def metrics(authorization: str = Header("")) -> PlainTextResponse:
     """Return what `shardpost metrics` prints; 401 without the token of SHARDPOST_METRICS_TOKEN."""
-    token = load().metrics_token
+    token = one("metrics_token")
     if token is None:
         raise HTTPException(403, "metrics are served once SHARDPOST_METRICS_TOKEN is set")
     scheme, _, given = authorization.partition(" ")

@@ -3,7 +3,11 @@
 The mail server gets a connection and no mail; Airflow is only checked if it is the embedded one.
 """
 
+import json
+import os
 import smtplib
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -118,6 +122,59 @@ def _too_seldom(settings: Settings, schedule: str, limit: str, else_: str) -> Do
         f"at most {duration_text(most)} ({name})",
         f"raise {name}, or have the DAG run more often",
     )
+
+
+# Asks an Airflow, by its own database, which connections its DAGs go by.
+_DESCRIBE = "from shardpost.orchestration.connections import describe; describe()"
+_SERVER = {"_AIRFLOW_PROCESS_CONTEXT": "server"}
+_DESCRIBE_SECONDS = 9.0
+
+
+def check_connections(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Say which count for DAGs, settings or connections, and where those lead elsewhere.
+
+    Of another Airflow than the embedded one, where this environment has its configuration.
+    """
+    if settings.airflow_url is None:
+        said = "DAGs of the embedded Airflow go by the settings, and for Spark by spark_default"
+        yield ok("connections", said)
+        return
+    counting = _counting()
+    if isinstance(counting, str):
+        logs = "the log of each task says which of its connections count"
+        yield unknown("connections", f"not known here ({counting}): {logs}")
+        return
+    ours = {
+        "kafka_default": ("SHARDPOST_BOOTSTRAP_SERVERS", settings.bootstrap),
+        "smtp_default": ("SHARDPOST_SMTP_HOST", f"{settings.mail_server}:{settings.smtp_port}"),
+    }
+    for connection, (by, address) in counting.items():
+        variable, own = ours.get(connection, ("", address))
+        name = f"connection {connection}"
+        if own == address:
+            yield ok(name, f"DAGs go by {by}: {address}")
+            continue
+        found = f"DAGs go by {by}: {address}; commands here go to {own}"
+        yield warning(name, found, "one address", f"set {variable} for commands, too")
+
+
+def _counting() -> dict[str, list[str]] | str:
+    """Return {connection: [what counts, address]} of this environment's Airflow, or why not."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _DESCRIBE],
+            env=os.environ | _SERVER,
+            capture_output=True,
+            text=True,
+            timeout=_DESCRIBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_DESCRIBE_SECONDS:g} s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+    counting: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    return counting
 
 
 API_SECONDS = 5.0
