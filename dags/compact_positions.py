@@ -1,9 +1,10 @@
 """One snapshot of positions, clients and exchanges, and who holds US stock.
 
-Every 15 minutes, and by hand: reads the new records of the topics `positions`, `clients` and
-`exchanges` since the last snapshot, folds them into the Delta tables (latest record per key, who
-holds US stock), commits **one snapshot** that makes all of it visible at once, and publishes the
-changes to the topic `share-holders`. Corrections come by the topic `retries`.
+Every 15 minutes (`SHARDPOST_COMPACT_SCHEDULE`), and by hand: reads the new records of the topics
+`positions`, `clients` and `exchanges` since the last snapshot, folds them into the Delta tables
+(latest record per key, who holds US stock), commits **one snapshot** that makes all of it visible
+at once, and publishes the changes to the topic `share-holders`. Corrections come by the topic
+`retries`.
 
 With nothing new it adds no snapshot, but updates `looked_at` of the last one. While an open
 transaction hides records of an input, `looked_at` stays behind; the log and `open_transactions` of
@@ -35,11 +36,12 @@ So it does where `share_holders_compacted` is false: Kafka may delete records of
 
 from datetime import timedelta
 
-from airflow.sdk import Context, dag
+from airflow.sdk import Context, CronTriggerTimetable, dag
 
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS, HOLDERS, MEANT, require_known
+from shardpost.settings import one
 
 
 def compaction_request(context: Context) -> CompactionRequest:
@@ -50,7 +52,7 @@ def compaction_request(context: Context) -> CompactionRequest:
 
 @dag(
     description="Topics of positions, clients and exchanges → Delta tables → share-holders",
-    schedule="*/15 * * * *",
+    schedule=CronTriggerTimetable(one("compact_schedule"), timezone="UTC"),
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,

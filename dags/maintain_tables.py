@@ -1,6 +1,6 @@
 """Remove from the tables what is no longer kept, so that their size does not grow with their age.
 
-Once a week, and by hand:
+Once a week (`SHARDPOST_MAINTAIN_SCHEDULE`), and by hand:
 
 1. **audiences** of the weekly e-mail that are older than `SHARDPOST_AUDIENCE_DAYS` are erased:
    names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` are
@@ -29,8 +29,9 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 
+from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, flag_param, task_errors
-from shardpost.settings import load
+from shardpost.settings import one
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def maintain(**context: Any) -> dict[str, Any]:
     """Maintain the tables once; return how much went."""
     from shardpost.maintenance.maintain import maintain_all
 
-    settings, dry_run = load(), bool(context["params"]["dry_run"])
+    settings, dry_run = task_settings(), bool(context["params"]["dry_run"])
     found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)
     for line in found.lines(settings.snapshot_days):
         log.info(line)
@@ -56,7 +57,7 @@ def maintain(**context: Any) -> dict[str, Any]:
 
 @dag(
     description="Remove snapshots that are no longer kept, and the files that none needs",
-    schedule=CronTriggerTimetable("0 3 * * SUN", timezone="UTC"),
+    schedule=CronTriggerTimetable(one("maintain_schedule"), timezone="UTC"),
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,

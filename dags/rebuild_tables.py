@@ -29,6 +29,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
 
 from shardpost.decisions import SHARDPOST
+from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     ANSWER,
@@ -92,9 +93,8 @@ def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
     if params["action"] is None:
         return "build"
     from shardpost.rebuilds import store
-    from shardpost.settings import load
 
-    ti.xcom_push(key="rebuild", value=store.require_current(load()).number)
+    ti.xcom_push(key="rebuild", value=store.require_current(task_settings()).number)
     return {"rollback": "rollback", "drop": "give_up"}[params["action"]]
 
 
@@ -116,9 +116,8 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
     """Return the counts, some samples, and what a person is asked."""
     from shardpost.rebuilds.model.difference import question, samples
     from shardpost.rebuilds.sides import compared
-    from shardpost.settings import load
 
-    found = compared(load(), built["rebuild"])
+    found = compared(task_settings(), built["rebuild"])
     some = samples(found)
     for line in [*found.count_lines(), *some]:
         log.info(line)
@@ -176,9 +175,10 @@ def give_up(ti: Any = None, params: Any = None, dag_run: Any = None) -> dict[str
 
 def _dropped(number: int, by: str, why: str | None, *, even_in_use: bool) -> dict[str, Any]:
     from shardpost.rebuilds import drop as module
-    from shardpost.settings import load
 
-    rebuild, removed = module.give_up(load(), by, why or "", number, even_in_use=even_in_use)
+    rebuild, removed = module.give_up(
+        task_settings(), by, why or "", number, even_in_use=even_in_use
+    )
     return {"rebuild": rebuild.number, "state": "dropped", "removed": removed}
 
 

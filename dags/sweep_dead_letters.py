@@ -1,9 +1,10 @@
 """Dead letters that are due are retried, with backoff; those that cannot be retried are parked.
 
-Every five minutes, one run at a time: reads the topic `dead-letters`, and sends each letter that is
-due to `retries` (or the retry topic of its origin). A letter that is exhausted, fatal or malformed
-goes to `parking-lot`, for a person. Each letter leaves the store by a tombstone in the same Kafka
-transaction, so a sweep that is killed anywhere sends nothing twice and loses nothing.
+Every five minutes (`SHARDPOST_SWEEP_SCHEDULE`), one run at a time: reads the topic `dead-letters`,
+and sends each letter that is due to `retries` (or the retry topic of its origin). A letter that is
+exhausted, fatal or malformed goes to `parking-lot`, for a person. Each letter leaves the store by a
+tombstone in the same Kafka transaction, so a sweep that is killed anywhere sends nothing twice and
+loses nothing.
 
 1. `sweep` does it, and appends each step of each letter to the table `dead_letters`. Its result
    (XCom) is how many were retried, parked (by origin and error), dropped (failures reported again
@@ -21,13 +22,14 @@ transaction, so a sweep that is killed anywhere sends nothing twice and loses no
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import dag, get_current_context, task
+from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from shardpost.dead_letters.model.sweep_result import for_a_person
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, task_errors
+from shardpost.settings import one
 
 
 @task(doc_md="Alerts, once, if something needs a person; skipped if all is well.")
@@ -42,7 +44,7 @@ def report(result: dict[str, Any]) -> None:
 
 @dag(
     description="dead-letters → retries and parking-lot, with backoff; the table dead_letters",
-    schedule="*/5 * * * *",
+    schedule=CronTriggerTimetable(one("sweep_schedule"), timezone="UTC"),
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,

@@ -1,6 +1,6 @@
 """Look at Kafka, the tables, dead letters, e-mails and runs, and tell people what needs them.
 
-Every 15 minutes:
+Every 15 minutes (`SHARDPOST_WATCH_SCHEDULE`):
 
 1. **everything is measured** once: what the audit of Kafka finds, how far readers are behind and
    when they lose data, the age of the newest snapshot, lists too large to be published, waiting and
@@ -24,8 +24,9 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, task
 
+from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.tasks import DEFAULTS, task_errors
-from shardpost.settings import load
+from shardpost.settings import one
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def watch() -> dict[str, Any]:
     """Look once; return how many values were measured and alerts told."""
     from shardpost.watch.watch import watch_once
 
-    watched = watch_once(load(), datetime.now(UTC))
+    watched = watch_once(task_settings(), datetime.now(UTC))
     for condition in watched.found.conditions:
         log.warning(condition.line())
     telling = watched.telling
@@ -53,7 +54,7 @@ def watch() -> dict[str, Any]:
 
 @dag(
     description="Measure everything, keep it, and alert people of what needs them",
-    schedule=CronTriggerTimetable("*/15 * * * *", timezone="UTC"),
+    schedule=CronTriggerTimetable(one("watch_schedule"), timezone="UTC"),
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,

@@ -1,7 +1,7 @@
 """The weekly e-mail: to each client, once, its US positions as of the week's end.
 
-One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end of the week (Monday
-00:00 UTC) gets **one** e-mail with its own positions.
+One run per ISO week, Mondays 08:00 UTC (`SHARDPOST_WEEKLY_SEND`): everybody who held US stock at
+the end of the week (Monday 00:00 UTC) gets **one** e-mail with its own positions.
 
 1. `freeze` stores this audience, once and for good. Later runs of the week read the same one.
 2. `send`, one task per group of shards, mails the clients that are still open, and records each
@@ -40,6 +40,7 @@ from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.instants import parse_instant
+from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     DEFAULTS,
@@ -50,6 +51,7 @@ from shardpost.orchestration.tasks import (
     task_errors,
     text_param,
 )
+from shardpost.settings import one
 from shardpost.spark.job_spec import document_of
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.limits import too_many
@@ -187,8 +189,6 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
 @task_errors()
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     """Log the counts; fail if deliveries are unknown, or if too many clients got no mail."""
-    from shardpost.settings import load
-
     groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
     shards = [shard for group in groups for shard in group.get("shards", ())]
     log.info("%s: %s", frozen["week"], totals(shards) if shards else "nothing was sent")
@@ -196,7 +196,7 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
         log.warning("%s: %s", frozen["week"], failed)
     unknown = [client for group in groups for client in group.get("unknown", ())]
     wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
-    wrong += too_many(load(), frozen["week"], groups)
+    wrong += too_many(task_settings(), frozen["week"], groups)
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 
@@ -223,7 +223,7 @@ def what_to_do(week: str, unknown: list[str]) -> str:
 
 @dag(
     description="One e-mail per client and ISO week: its US positions as of the week's end",
-    schedule=IsoWeeks(),
+    schedule=IsoWeeks(one("weekly_send")),
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,
@@ -243,6 +243,7 @@ def weekly_email() -> None:
     send = SparkJob.partial(
         task_id="send",
         job=WEEKLY_EMAIL,
+        mails=True,
         map_index_template="{{ task.part }}",
         max_active_tis_per_dagrun=AT_ONCE,
         execution_timeout=timedelta(hours=12),  # a low rate and many clients take long

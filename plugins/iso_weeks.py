@@ -1,30 +1,42 @@
-"""The timetable of weekly_email: one run per ISO week, Monday 08:00 UTC after the week has ended.
+"""The timetable of weekly_email: one run per ISO week, by default Monday 08:00 UTC after it ended.
 
 Airflow imports this file as the module `iso_weeks`, for DAGs, scheduler and UI alike.
 """
 
-from datetime import timedelta
+from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from pendulum import UTC, DateTime, instance, now
 
-from shardpost.settings import load
+from shardpost.schedules import WEEKLY_SEND, WeeklyTime
+from shardpost.settings import one
 from shardpost.weekly_email.model.week import IsoWeek
-
-# From the end of a week to its run: the records of Sunday evening have been compacted by then.
-DELAY = timedelta(hours=8)
 
 
 class IsoWeeks(Timetable):
-    """Data interval: Monday 00:00 UTC to the next Monday 00:00 UTC."""
+    """Data interval: Monday 00:00 UTC to the next Monday 00:00 UTC; the run starts at `send`.
 
-    description = "Mondays 08:00 UTC, for the ISO week that has just ended"
+    By default eight hours later: the records of Sunday evening have been compacted by then.
+    """
+
+    def __init__(self, send: str = WEEKLY_SEND) -> None:
+        self._send = WeeklyTime.parse(send)
+        self.description = f"{self._send.in_words('s')}, for the ISO week that has just ended"
+
+    def serialize(self) -> dict[str, Any]:
+        """Return from what Airflow's database makes it again."""
+        return {"send": str(self._send)}
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> "IsoWeeks":
+        """Return what was serialized; a release before 0.3.0 wrote nothing."""
+        return cls(**data)
 
     @property
     def summary(self) -> str:
         """What the UI shows as the schedule."""
-        return "weekly, Monday 08:00 UTC"
+        return f"weekly, {self._send.in_words()}"
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
         """Return the last week that had ended."""
@@ -40,13 +52,15 @@ class IsoWeeks(Timetable):
         if restriction.earliest is not None:
             weeks.append(_first_from(restriction.earliest))
         if not restriction.catchup:
-            weeks += _earliest_scheduled(load().weekly_first)
+            weeks += _earliest_scheduled(one("weekly_first"))
         if not weeks:
             return None
         interval = _interval(max(weeks))
         if restriction.latest is not None and interval.start > restriction.latest:
             return None
-        return DagRunInfo(run_after=interval.end + DELAY, data_interval=interval)
+        return DagRunInfo(
+            run_after=instance(self._send.after(interval.end)), data_interval=interval
+        )
 
 
 def _first_from(earliest: DateTime) -> IsoWeek:

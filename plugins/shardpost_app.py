@@ -3,12 +3,12 @@
 Airflow asks nobody there who they are, so each path checks that itself.
 """
 
+import os
 import secrets
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 from airflow.plugins_manager import AirflowPlugin
@@ -16,13 +16,16 @@ from fastapi import FastAPI, Header, HTTPException
 from fastapi.responses import PlainTextResponse
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
-from shardpost.settings import load
+from shardpost.errors import ShardpostError
+from shardpost.orchestration.connections import task_settings
+from shardpost.settings import one
 
 # Those who ask within so many seconds are given what the first one was given, also a failure.
 FRESH_SECONDS = 10.0
 # Prometheus waits no longer (docs/monitoring/prometheus.yml).
 MOST_SECONDS = 45.0
-SHARDPOST = Path(sys.executable).parent / "shardpost"
+# By this Python, wherever pip put the command.
+COMMAND = (sys.executable, "-c", "from shardpost.cli import main; main()", "metrics")
 PREFIX = "/shardpost"
 
 app = FastAPI(title="Shardpost", docs_url=None, redoc_url=None, openapi_url=None)
@@ -73,7 +76,7 @@ def _answer() -> _Answer:
     text, problem = "", None
     try:
         text = _measured()
-    except (NotMeasuredError, OSError) as error:
+    except (NotMeasuredError, ShardpostError, OSError) as error:
         problem = str(error)
     return _Answer(time.monotonic(), text, problem)
 
@@ -81,7 +84,8 @@ def _answer() -> _Answer:
 def _measured() -> str:
     try:
         done = subprocess.run(
-            [str(SHARDPOST), "metrics"],
+            COMMAND,
+            env={**os.environ, **task_settings().environ()},
             capture_output=True,
             text=True,
             timeout=MOST_SECONDS,
@@ -100,7 +104,7 @@ _MEASURED = _Measured()
 @app.get("/metrics")
 def metrics(authorization: str = Header("")) -> PlainTextResponse:
     """Return what `shardpost metrics` prints; 401 without the token of SHARDPOST_METRICS_TOKEN."""
-    token = load().metrics_token
+    token = one("metrics_token")
     if token is None:
         raise HTTPException(403, "metrics are served once SHARDPOST_METRICS_TOKEN is set")
     scheme, _, given = authorization.partition(" ")

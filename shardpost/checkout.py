@@ -1,8 +1,21 @@
-"""The checkout that Shardpost runs from, and its folders that are no part of the package."""
+"""The checkout that Shardpost runs from, and its folders that are no part of the package.
 
+A wheel has them in a folder of the package (hatch_build.py), which stands for the checkout then.
+What is the user's own is not in there: it is in the checkout, or in a folder of the user's home.
+"""
+
+import os
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent
+_SHIPPED = PACKAGE / "shipped"
+IS_CHECKOUT = not _SHIPPED.is_dir()
+CHECKOUT = PACKAGE.parent if IS_CHECKOUT else _SHIPPED
 DAGS = CHECKOUT / "dags"
-PLUGINS = CHECKOUT / "plugins"
+PLUGINS = CHECKOUT / "plugins"  # a wheel has them as modules, which Airflow finds by an entry point
 SPARK_JOBS = CHECKOUT / "spark_jobs"
+
+# Of a user without a home folder it stays relative to `~`, and is refused as that.
+_USERS = CHECKOUT if IS_CHECKOUT else Path(os.path.expanduser("~/.shardpost"))  # noqa: PTH111
+HOME = CHECKOUT / ".shardpost" if IS_CHECKOUT else _USERS
+DOT_ENV = _USERS / ".env"

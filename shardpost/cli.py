@@ -49,6 +49,8 @@ COMMANDS = {
     "lag": "lag",
     "alerts": "monitoring",
     "metrics": "monitoring",
+    "dags": "installed",
+    "jars": "installed",
     "airflow": "stack",
 }
 

@@ -14,9 +14,10 @@ from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
+from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.task_log import JobLog
 from shardpost.orchestration.tasks import failure, task_errors
-from shardpost.settings import Settings, load
+from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
 from shardpost.spark.job_process import job_folder
@@ -43,7 +44,7 @@ class SparkJob(SparkSubmitOperator):
 
     `request` may be a function of the run, which is called when the task runs: what it refuses with
     a ShardpostError fails the task before anything is started, and the job runs as of its own time.
-    `part` names a mapped task.
+    `part` names a mapped task; `mails` says that the job sends mails.
     Exit code 3 (needs attention) is success with a result, which says why; without one it was not
     done, and fails without a retry, as exit code 2 (bad usage) does: a person has to act first. Any
     other but 0 is retried.
@@ -54,7 +55,13 @@ class SparkJob(SparkSubmitOperator):
     overwrite_rtif_after_execution = True
 
     def __init__(
-        self, *, job: JobSpec, request: Request = BY_DEFAULT, part: str = "", **rest: Any
+        self,
+        *,
+        job: JobSpec,
+        request: Request = BY_DEFAULT,
+        part: str = "",
+        mails: bool = False,
+        **rest: Any,
     ) -> None:
         super().__init__(name=f"shardpost {job.name}", **rest)
         self.job = job
@@ -62,6 +69,7 @@ class SparkJob(SparkSubmitOperator):
         # Not a template field: Airflow shows what is raised there inside of a closed group.
         self.request_of = request if callable(request) else None
         self.part = part
+        self.mails = mails
         self._job_log = JobLog()
 
     @task_errors()
@@ -70,7 +78,7 @@ class SparkJob(SparkSubmitOperator):
         if self.request_of is not None:
             self.request = document_of(self.request_of(context), with_now=False)
         log.info("job %s %s", self.job.name, self.request)
-        settings = load()
+        settings = task_settings(mails=self.mails)
         if done := self._without_spark(settings):
             return self._result_of(*done)
         return self._submit(settings, context)
@@ -122,7 +130,8 @@ class SparkJob(SparkSubmitOperator):
         self.application = str(job_file(self.job))
         self.application_args = [self.request, "--result", str(result)]
         self.conf = conf | (LOOPBACK_CONF if local else {}) | (self.conf or {})
-        self.env_vars = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        self.env_vars = settings.environ() | python
         if local:
             self.env_vars["SPARK_LOCAL_IP"] = LOOPBACK_IP
         else:

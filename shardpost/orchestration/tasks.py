@@ -26,8 +26,9 @@ from airflow.sdk.exceptions import (
 
 from shardpost.alerts.model.alert import EVENT, NEEDS_A_PERSON, REPORTED, TASK_FAILED, Condition
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
+from shardpost.orchestration.connections import found, settings_of
 from shardpost.orchestration.task_log import close_all_groups, open_group
-from shardpost.settings import load
+from shardpost.settings import Settings, load
 from shardpost.topics.model.finding import Severity
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ def end_alert(context: Context) -> None:
     from shardpost.alerts.telling import resolve
 
     try:
-        resolve(load(), (TASK_FAILED, _task_subject(context)), datetime.now(UTC))
+        resolve(_settings_of_callback(), (TASK_FAILED, _task_subject(context)), datetime.now(UTC))
     except ShardpostError as error:
         log.warning("whether an alert about this task is over could not be told: %s", error)
 
@@ -147,7 +148,16 @@ def _report(condition: Condition, line: str) -> None:
     """Tell people through the alert channels; alerts.log has the line each time."""
     from shardpost.alerts.telling import report
 
-    report(load(), condition, datetime.now(UTC), line)
+    report(_settings_of_callback(), condition, datetime.now(UTC), line)
+
+
+def _settings_of_callback() -> Settings:
+    """Return the task's settings; those without connections where these are what is wrong."""
+    try:
+        return settings_of(found())
+    except Exception:
+        log.warning("the connections cannot be used for this alert: it goes by the settings")
+        return load()
 
 
 # Updated by compact_positions, read by weekly_email.

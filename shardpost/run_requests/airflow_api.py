@@ -268,7 +268,8 @@ def connected(settings: Settings) -> Iterator[AirflowRuns]:
     url, user, password = settings.airflow_url, settings.airflow_user, settings.airflow_password
     if url is None or user is None or password is None:
         raise UsageError(
-            "SHARDPOST_AIRFLOW_URL needs SHARDPOST_AIRFLOW_USER and SHARDPOST_AIRFLOW_PASSWORD"
+            "no Airflow to start runs in: expected SHARDPOST_AIRFLOW_URL, SHARDPOST_AIRFLOW_USER"
+            " and SHARDPOST_AIRFLOW_PASSWORD"
         )
     with ExitStack() as opened:
         try:

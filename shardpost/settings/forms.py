@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
+from shardpost.schedules import cron
 from shardpost.unsubscribe import keys_of
 
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
@@ -216,6 +217,7 @@ Seconds = Annotated[float, Field(gt=0, le=10**9)]
 Host = Annotated[str, AfterValidator(host)]
 Servers = Annotated[str, AfterValidator(servers)]
 Topic = Annotated[str, AfterValidator(topic)]
+Cron = Annotated[str, AfterValidator(cron)]
 Url = Annotated[str, AfterValidator(web_url)]
 Week = Annotated[str, AfterValidator(week)]
 Located = Annotated[str, AfterValidator(lambda text: str(_absolute(local_path(text))))]
@@ -233,7 +235,10 @@ def _path(path: Path) -> Path:
 
 def _absolute(path: Path) -> Path:
     """Return the absolute path of a folder that is there, or that can be made there."""
-    absolute = _path(path).expanduser().absolute()
+    try:
+        absolute = _path(path).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"expected a folder, found {path} for a user without a home") from None
     if "%" in str(absolute):  # deltalake decodes it as an escape, as in a URL
         raise ValueError(f"expected a path without '%', found {absolute}")
     for part in (absolute, *absolute.parents):

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from shardpost.checkout import CHECKOUT
+from shardpost.checkout import DOT_ENV
 from shardpost.errors import UsageError
 from shardpost.settings.values import Settings
 from shardpost.settings.variables import (
@@ -113,12 +114,40 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """
     if environ is None:
         return _of_this_process()
-    return _parsed(read_dot_env(CHECKOUT / ".env"), environ)
+    return _parsed(read_dot_env(DOT_ENV), environ)
 
 
 @lru_cache(maxsize=1)
 def _of_this_process() -> Settings:
-    return _parsed(read_dot_env(CHECKOUT / ".env"), os.environ)
+    return _parsed(read_dot_env(DOT_ENV), os.environ)
+
+
+def given() -> dict[str, str]:
+    """Return {variable: text} of what decides for this process, also variables of others.
+
+    Those of the environment, also empty ones, which mean the default; of `.env` only those with a
+    value, since a copy of the example names all.
+    """
+    return {n: text for n, text in read_dot_env(DOT_ENV).values.items() if text} | {**os.environ}
+
+
+def one(field: str) -> Any:
+    """Return one of the settings of this process; UsageError if that is wrong.
+
+    Others that are wrong do not count, and fail tasks: with them, a DAG would go that is parsed.
+    """
+    file, name = read_dot_env(DOT_ENV), PREFIX + field.upper()
+    text = {**file.values, **os.environ}.get(name)
+    declared = Settings.model_fields[field]
+    if not text:
+        return declared.default
+    if name in os.environ:
+        file.lines.pop(name, None)
+    try:
+        return TypeAdapter(declared.rebuild_annotation()).validate_python(text)
+    except ValidationError as error:
+        [problem] = error.errors()
+        raise UsageError(_problem({**problem, "loc": (field,)}, file)) from None
 
 
 def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:

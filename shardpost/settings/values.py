@@ -19,7 +19,8 @@ from pydantic import (
     field_validator,
 )
 
-from shardpost.checkout import CHECKOUT
+from shardpost import schedules
+from shardpost.checkout import HOME
 from shardpost.retry_settings import (
     RetryRules,
     RetrySettings,
@@ -32,6 +33,7 @@ from shardpost.settings.forms import (
     DEFAULT_SENDER,
     Absolute,
     Count,
+    Cron,
     Days,
     File,
     Host,
@@ -60,7 +62,7 @@ class Settings(BaseModel):
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
 
-    home: Absolute = CHECKOUT / ".shardpost"
+    home: Absolute = HOME
     tables: Located | None = None
 
     bootstrap_servers: Servers | None = None
@@ -111,6 +113,11 @@ class Settings(BaseModel):
     airflow_user: str | None = None
     airflow_password: str | None = Field(None, repr=False)
 
+    compact_schedule: Cron = schedules.COMPACT
+    sweep_schedule: Cron = schedules.SWEEP
+    watch_schedule: Cron = schedules.WATCH
+    maintain_schedule: Cron = schedules.MAINTAIN
+
     askable_dags: Annotated[str, AfterValidator(forms.dag_ids)] = (
         "compact_positions,weekly_email,sweep_dead_letters"
     )
@@ -153,6 +160,7 @@ class Settings(BaseModel):
     mail_suppressed_allowed: int = Field(5, ge=0)
     mail_suppressed_share: float = Field(0.5, ge=0, le=1)
     on_unknown: Literal["hold", "resend"] = "hold"
+    weekly_send: Annotated[str, AfterValidator(schedules.weekly_time)] = schedules.WEEKLY_SEND
     weekly_lateness_days: Days = 3
     weekly_first: Week | None = None
     retry_first_delay: float = Field(60, ge=0, le=10**9)

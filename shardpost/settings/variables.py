@@ -57,6 +57,11 @@ def client_variable(name: str) -> str:
     return CLIENT_PREFIX + name.upper().replace(".", "_")
 
 
+def is_secret(name: str) -> bool:
+    """Tell whether a variable, or a setting of the client, is one that is never shown."""
+    return _SECRET.search(name.lower().replace("_", ".")) is not None
+
+
 def client_problems(given: Mapping[str, str]) -> list[str]:
     """Return what is wrong with {librdkafka's name: value}, each with its variable."""
     problems = [_reserved(name) for name in given if name in _OWN | _ADDRESS]

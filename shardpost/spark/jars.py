@@ -1,7 +1,8 @@
 """What Spark is given beside itself: jars, and our own package as a .zip.
 
-`make setup` installed the jars in `share/shardpost/jars` of the virtual environment. The .zip is
-for executors that do not have the package (--py-files).
+`make setup`, or `shardpost jars fetch` where a wheel is installed, puts the jars into
+`share/shardpost/jars` of the virtual environment. The .zip is for executors that do not have the
+package (--py-files).
 """
 
 import os
@@ -9,8 +10,12 @@ import sys
 import zipfile
 from pathlib import Path
 
-from shardpost.checkout import CHECKOUT
+from shardpost.checkout import IS_CHECKOUT, PACKAGE
 from shardpost.errors import ShardpostError
+
+JARS = Path(sys.prefix) / "share" / "shardpost" / "jars"
+# Of the package, what no executor needs.
+_LEFT_OUT = {"__pycache__", "shipped"}
 
 
 def jars_of(purpose: str) -> list[Path]:
@@ -19,10 +24,11 @@ def jars_of(purpose: str) -> list[Path]:
     Those of `spark` are what Spark needs beside itself, the Kafka source; those of `broker` are the
     embedded Kafka broker, with all that it depends on.
     """
-    folder = Path(sys.prefix) / "share" / "shardpost" / "jars" / purpose
+    folder = JARS / purpose
     found = sorted(folder.glob("*.jar"))
     if not found:
-        raise ShardpostError(f"no jars in {folder}: run `make setup`")
+        cure = "make setup" if IS_CHECKOUT else f"shardpost jars fetch {purpose}"
+        raise ShardpostError(f"no jars in {folder}: run `{cure}`")
     return found
 
 
@@ -31,8 +37,8 @@ def packages_zip(folder: Path) -> Path:
     path = folder / "shardpost.zip"
     temporary = folder / f".shardpost.{os.getpid()}.zip"
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted((CHECKOUT / "shardpost").rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                archive.write(file, file.relative_to(CHECKOUT))
+        for file in sorted(PACKAGE.rglob("*")):
+            if file.is_file() and not _LEFT_OUT & set(file.relative_to(PACKAGE).parts):
+                archive.write(file, file.relative_to(PACKAGE.parent))
     temporary.replace(path)
     return path

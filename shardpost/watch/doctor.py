@@ -30,6 +30,8 @@ CHECKS: dict[str, Check] = {
     "snapshot": table_checks.check_snapshot,
     "rebuild": table_checks.check_rebuild,
     "mail server": stack_checks.check_mail_server,
+    "schedules": stack_checks.check_schedules,
+    "connections": stack_checks.check_connections,
     "airflow": stack_checks.check_airflow,
 }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from shardpost.checkout import CHECKOUT
+from shardpost.checkout import CHECKOUT, DOT_ENV, IS_CHECKOUT
 from shardpost.embedded.broker import find_java
 from shardpost.embedded.daemons import stat_of
 from shardpost.embedded.stack import FREE_BYTES
@@ -73,6 +73,8 @@ def check_packages(requirements: Path) -> DoctorFinding:
     other = [text for name, version in pinned if (text := _difference(name, version))]
     if not other:
         return ok("packages", f"all {len(pinned)} of requirements.txt, in their versions")
+    if not IS_CHECKOUT:  # in the environment of another Airflow pip chose them by our ranges
+        return ok("packages", f"{len(other)} in other versions than those of {requirements}")
     more = f", and {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
     return warning(
         "packages",
@@ -91,11 +93,11 @@ def _difference(name: str, version: str) -> str | None:
 
 
 def check_jars() -> DoctorFinding:
-    """Check that the jars of broker and Spark are there."""
+    """Check that the jars of Spark are there, and in a checkout those of the broker."""
+    names = {"broker": "the broker", "spark": "Spark"} if IS_CHECKOUT else {"spark": "Spark"}
     try:
-        return ok(
-            "jars", f"{len(jars_of('broker'))} of the broker, {len(jars_of('spark'))} of Spark"
-        )
+        found = [f"{len(jars_of(purpose))} of {name}" for purpose, name in names.items()]
+        return ok("jars", ", ".join(found))
     except ShardpostError as problem:
         return refused("jars", problem)
 
@@ -117,7 +119,7 @@ def check_access(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
 
     A group may: whoever lets one in does so on purpose.
     """
-    places = [settings.home, CHECKOUT / ".env"]
+    places = [settings.home, DOT_ENV]
     if not Path(settings.tables_root).is_relative_to(settings.home):
         places.append(Path(settings.tables_root))
     modes = {place: place.stat().st_mode for place in places if place.exists()}

@@ -26,6 +26,7 @@ from shardpost.lag.model.report import LagRow
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.run_requests.model.commands import CommandEntry, CommandState
 from shardpost.run_requests.request_client import commands_in_force
+from shardpost.schedules import WeeklyTime
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Finding, Severity
 from shardpost.watch.audit import audit
@@ -38,7 +39,7 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
-from shardpost.wording import counted
+from shardpost.wording import counted, duration_text
 
 
 def look_at_kafka(settings: Settings, now: datetime) -> Found:
@@ -255,12 +256,14 @@ def _missing_weeks(
 ) -> None:
     known = {IsoWeek.parse(one.week) for one in frozen}
     hours = settings.watch_email_hours
-    week = IsoWeek.last_ended(now - timedelta(hours=hours))
+    later = WeeklyTime.parse(settings.weekly_send).later(IsoWeek.last_ended(now).end)
+    week = IsoWeek.last_ended(now - timedelta(hours=hours) - later)
+    and_later = f", and {duration_text(later)} more (SHARDPOST_WEEKLY_SEND)" if later else ""
     for _ in range(MISSING_FOR):
         if week > min(known) and week not in known:
             text = (
                 f"the week ended {week.end:%Y-%m-%d} 00:00 UTC, and its audience is not frozen:"
-                f" expected within {hours:g} h (SHARDPOST_WATCH_EMAIL_HOURS);"
+                f" expected within {hours:g} h (SHARDPOST_WATCH_EMAIL_HOURS){and_later};"
                 f" `shardpost email --week {week}` mails it"
             )
             found.conditions.append(conditions.EMAILS_MISSING.broken(str(week), text))

@@ -3,14 +3,19 @@
 The mail server gets a connection and no mail; Airflow is only checked if it is the embedded one.
 """
 
+import json
+import os
 import smtplib
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shardpost.embedded import airflow, daemons, stack
 from shardpost.errors import ShardpostError
 from shardpost.run_requests.airflow_api import AirflowApi, log_in
+from shardpost.schedules import longest_pause
 from shardpost.settings import Settings
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.smtp_server import can_be_forged, connect, error_text, sender_of
@@ -79,6 +84,97 @@ def _greeting(settings: Settings) -> DoctorFinding:
         smtp.quit()
     login = "" if settings.smtp_user is None else "; the login was not tried"
     return ok("mail server", f"{address} greets (TLS: {settings.smtp_tls}){login}")
+
+
+# {schedule of a DAG: what expects it within so many seconds, and what happens else}
+_EXPECTED_WITHIN = {
+    "compact_schedule": {
+        "watch_snapshot_age": "it is an alert (snapshot-age)",
+        "mail_snapshot_age": "a send that starts late between two compactions is refused",
+    },
+    "sweep_schedule": {"watch_letter_age": "it is an alert (letters-overdue)"},
+}
+
+
+def check_schedules(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Check that the DAGs run as often as other settings expect."""
+    found = [
+        _too_seldom(settings, schedule, limit, else_)
+        for schedule, limits in _EXPECTED_WITHIN.items()
+        for limit, else_ in limits.items()
+    ]
+    late = [one for one in found if one is not None]
+    yield from late
+    if not late:
+        yield ok("schedules", f"the weekly e-mail starts {settings.weekly_send}")
+
+
+def _too_seldom(settings: Settings, schedule: str, limit: str, else_: str) -> DoctorFinding | None:
+    pause = longest_pause(getattr(settings, schedule))
+    most = timedelta(seconds=getattr(settings, limit))
+    if pause <= most:
+        return None
+    name = f"SHARDPOST_{limit.upper()}"
+    return warning(
+        "schedules",
+        f"SHARDPOST_{schedule.upper()}={getattr(settings, schedule)} pauses for"
+        f" {duration_text(pause)}: {else_}",
+        f"at most {duration_text(most)} ({name})",
+        f"raise {name}, or have the DAG run more often",
+    )
+
+
+# Asks an Airflow, by its own database, which connections its DAGs go by.
+_DESCRIBE = "from shardpost.orchestration.connections import describe; describe()"
+_SERVER = {"_AIRFLOW_PROCESS_CONTEXT": "server"}
+_DESCRIBE_SECONDS = 9.0
+
+
+def check_connections(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Say which count for DAGs, settings or connections, and where those lead elsewhere.
+
+    Of another Airflow than the embedded one, where this environment has its configuration.
+    """
+    if settings.airflow_url is None:
+        said = "DAGs of the embedded Airflow go by the settings, and for Spark by spark_default"
+        yield ok("connections", said)
+        return
+    counting = _counting()
+    if isinstance(counting, str):
+        logs = "the log of each task says which of its connections count"
+        yield unknown("connections", f"not known here ({counting}): {logs}")
+        return
+    ours = {
+        "kafka_default": ("SHARDPOST_BOOTSTRAP_SERVERS", settings.bootstrap),
+        "smtp_default": ("SHARDPOST_SMTP_HOST", f"{settings.mail_server}:{settings.smtp_port}"),
+    }
+    for connection, (by, address) in counting.items():
+        variable, own = ours.get(connection, ("", address))
+        name = f"connection {connection}"
+        if own == address:
+            yield ok(name, f"DAGs go by {by}: {address}")
+            continue
+        found = f"DAGs go by {by}: {address}; commands here go to {own}"
+        yield warning(name, found, "one address", f"set {variable} for commands, too")
+
+
+def _counting() -> dict[str, list[str]] | str:
+    """Return {connection: [what counts, address]} of this environment's Airflow, or why not."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _DESCRIBE],
+            env=os.environ | _SERVER,
+            capture_output=True,
+            text=True,
+            timeout=_DESCRIBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_DESCRIBE_SECONDS:g} s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+    counting: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    return counting
 
 
 API_SECONDS = 5.0

@@ -13,6 +13,7 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.schedules import WeeklyTime
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.weekly_email import closed_weeks
@@ -67,7 +68,8 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
         return None
     commits = (snapshot.committed_at for snapshot in snapshots.list_all(settings))
     first = min(commits, default=None)
-    return request.week.why_skip(request.now, first, settings.weekly_lateness_days)
+    later = WeeklyTime.parse(settings.weekly_send).later(request.week.end)
+    return request.week.why_skip(request.now, first, settings.weekly_lateness_days, later)
 
 
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from airflow.exceptions import ParamValidationError
+from airflow.sdk import DAG
 from airflow.timetables.base import TimeRestriction
+from iso_weeks import IsoWeeks
 from pendulum import DateTime, instance
 
 from shardpost.weekly_email.model.week import IsoWeek
@@ -92,6 +94,38 @@ def test_no_scheduled_run_is_of_a_week_before_the_first(
 
 def test_the_ui_says_when_it_runs(dag: Any) -> None:
     assert dag.timetable.description == "Mondays 08:00 UTC, for the ISO week that has just ended"
+    assert dag.timetable.summary == "weekly, Monday 08:00 UTC"
+
+
+def sent(send: str) -> Any:
+    """Return the DAG as the scheduler has it where that is the setting."""
+    return read_back(DAG("weekly", schedule=IsoWeeks(send)))
+
+
+@pytest.mark.parametrize(
+    ("send", "winter", "spring", "autumn"),
+    [  # Europe's clocks change on 29 March and on 25 October, those of New York on 8 March
+        ("Mon 08:00", "12-14T08:00", "03-30T08:00", "10-26T08:00"),
+        ("Mon 08:00 Europe/Berlin", "12-14T07:00", "03-30T06:00", "10-26T07:00"),
+        ("Sun 22:00 America/New_York", "12-14T03:00", "03-30T02:00", "10-26T02:00"),
+        ("Fri 00:00 Asia/Tokyo", "12-17T15:00", "04-02T15:00", "10-29T15:00"),
+    ],
+)
+def test_a_setting_says_when_the_run_of_a_week_starts_in_summer_and_in_winter(
+    send: str, winter: str, spring: str, autumn: str
+) -> None:
+    dag = sent(send)
+    for week, start in (("2026-12-07", winter), ("2026-03-23", spring), ("2026-10-19", autumn)):
+        (run,) = backfill(dag, week, week)
+        assert run.data_interval.start == day(week)
+        assert run.run_after == day(f"2026-{start}")
+
+
+def test_a_dag_that_an_older_release_wrote_runs_at_the_usual_time(dag: Any) -> None:
+    assert IsoWeeks.deserialize({}).serialize() == dag.timetable.serialize()
+    assert (
+        sent("Tue 07:30 Europe/Berlin").timetable.summary == "weekly, Tuesday 07:30 Europe/Berlin"
+    )
 
 
 WEEK, SHARDS = "Invalid input for param week: ", "Invalid input for param shards: "

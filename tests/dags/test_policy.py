@@ -103,3 +103,27 @@ def test_parsing_imports_nothing_heavy_and_reads_no_settings() -> None:
 def test_the_page_of_all_dags_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
     script = runpy.run_path(str(CHECKOUT / "docs" / "generate_dags.py"))
     assert script["_page"]() == script["PAGE"].read_text()
+
+
+SCHEDULES = {
+    "compact_positions": ("SHARDPOST_COMPACT_SCHEDULE", "0 6 * * *", "At 06:00"),
+    "sweep_dead_letters": ("SHARDPOST_SWEEP_SCHEDULE", "0 7 * * *", "At 07:00"),
+    "watch_kafka": ("SHARDPOST_WATCH_SCHEDULE", "0 8 * * *", "At 08:00"),
+    "maintain_tables": ("SHARDPOST_MAINTAIN_SCHEDULE", "0 9 * * *", "At 09:00"),
+    "weekly_email": ("SHARDPOST_WEEKLY_SEND", "Tue 07:30 Europe/Berlin", "Tuesdays 07:30 Europe/B"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_is_a_setting_and_a_wrong_one_is_named_where_its_dag_is_broken(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable, given, described = SCHEDULES[name]
+    file = DAGS / f"{name}.py"
+    monkeypatch.setenv(variable, given)
+    found = DagBag(dag_folder=file).dags[name]
+    read_back = DagSerialization.from_dict(DagSerialization.to_dict(found))
+    assert read_back.timetable.description.startswith(described)
+    monkeypatch.setenv(variable, "sometimes")
+    [(_, error)] = DagBag(dag_folder=file).import_errors.items()
+    assert f"UsageError: setting {variable}='sometimes': expected " in error

@@ -66,7 +66,7 @@ def looks(names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     family = "# TYPE shardpost_snapshot_number gauge\\nshardpost_snapshot_number 7\\n# EOF\\n"
     command.write_text(f"#!/bin/sh\necho $* >> {calls}\nprintf '{family}'\n")
     command.chmod(0o755)
-    monkeypatch.setitem(names, "SHARDPOST", command)
+    monkeypatch.setitem(names, "COMMAND", (str(command), "metrics"))
     monkeypatch.setitem(names, "_MEASURED", names["_Measured"]())
     return calls
 
@@ -98,6 +98,18 @@ def test_who_has_the_token_reads_the_metrics(
     assert metric_families(right.text)["shardpost_snapshot_number"].samples[0].value == 7
     get(client, "Bearer a-token")
     assert looks.read_text() == "metrics\n"  # the second was given what the first one was given
+
+
+def test_the_metrics_are_of_the_kafka_that_a_connection_names(
+    client: TestClient, looks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDPOST_METRICS_TOKEN", "a-token")
+    monkeypatch.delenv("SHARDPOST_BOOTSTRAP_SERVERS")
+    connection = '{"conn_type":"kafka","extra":{"bootstrap.servers":"b1.example:9092"}}'
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+    command = looks.with_name("shardpost")
+    command.write_text('#!/bin/sh\necho "$SHARDPOST_BOOTSTRAP_SERVERS" >&2; exit 1\n')
+    assert get(client, "Bearer a-token").json()["detail"].endswith(": b1.example:9092")
 
 
 def test_what_cannot_be_measured_ends_no_server(

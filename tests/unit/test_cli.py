@@ -105,6 +105,8 @@ WITH_ARGUMENTS = {
     "runs": [["list"], ["dispatch"], ["release", "key", "--why", "x"], ["request", "x", "--dag=y"]],
     "rebuild": [["start"], ["diff"], ["swap"], ["rollback"], ["drop"], ["list"]],
     "alerts": [["test"]],
+    "dags": [["path"]],
+    "jars": [["fetch"]],
     "airflow": [["dags", "list"]],
 }
 # `doctor` names them too, among all else that is wrong (test_doctor.py).

@@ -93,7 +93,7 @@ def test_new_tables_elsewhere_are_closed_and_those_that_are_there_stay(tmp_path:
 def test_the_doctor_names_what_others_can_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_checks, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(machine_checks, "DOT_ENV", tmp_path / ".env")
     settings = Settings(home=tmp_path / "home", tables=str(tmp_path / "tables"))
     [found] = check_access(settings, NOW)
     assert found.state == "ok"

@@ -222,7 +222,7 @@ def test_a_secret_of_kafkas_client_is_not_shown() -> None:
 @pytest.fixture
 def dot_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give the path of the file `.env`, which is not there yet."""
-    monkeypatch.setattr(loading, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(loading, "DOT_ENV", tmp_path / ".env")
     return tmp_path / ".env"
 
 

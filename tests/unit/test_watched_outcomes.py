@@ -61,6 +61,10 @@ def test_a_week_that_ended_and_is_not_frozen_is_found_once_any_was(at: Settings)
     skipped, later = W47.next, W47.next.next
     assert emails(at, skipped.end + 23 * HOUR) == []
     assert emails(at, skipped.end + DAY) == [("emails-missing", str(skipped))]
+    on_tuesday = at.model_copy(update={"weekly_send": "Tue 08:00 UTC"})  # a day later than usual
+    assert emails(on_tuesday, skipped.end + DAY + 23 * HOUR) == []
+    [found] = look_at_emails(on_tuesday, skipped.end + 2 * DAY).conditions
+    assert "within 24 h (SHARDPOST_WATCH_EMAIL_HOURS), and 1 d" in found.text
     frozen_week(at, later)
     assert emails(at, later.end + 2 * DAY) == [("emails-missing", str(skipped))]
     assert emails(at, skipped.end + 22 * DAY)[-1] == ("emails-missing", str(skipped))

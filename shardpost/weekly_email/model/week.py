@@ -102,16 +102,22 @@ class IsoWeek:
         """
         return min(now, self.end, looked_at)
 
-    def why_skip(self, now: datetime, first_commit: datetime | None, most_days: int) -> str | None:
+    def why_skip(
+        self,
+        now: datetime,
+        first_commit: datetime | None,
+        most_days: int,
+        later: timedelta = timedelta(0),
+    ) -> str | None:
         """Return why a scheduled run skips this week, or None if it mails it.
 
         `first_commit` is when the first snapshot was committed: a new installation does not mail
         weeks that had ended before. `most_days` is how many days after its end a week may still be
-        mailed.
+        mailed, and by as much longer as the send starts `later` than by default.
         """
         if first_commit is None or first_commit >= self.end:
             return f"no snapshot was committed before week {self} ended"
-        if now - self.end > timedelta(days=most_days):
+        if now - self.end - later > timedelta(days=most_days):
             return (
                 f"week {self} ended more than {most_days} days ago"
                 " (SHARDPOST_WEEKLY_LATENESS_DAYS); to mail it, run `shardpost email` by hand"

@@ -1,0 +1,206 @@
+"""The settings of a task: Airflow's connections say what no setting says.
+
+`kafka_default`, `smtp_default` and `aws_default`, out of whichever secrets backend Airflow asks. A
+setting that is given counts, and its connection is not asked for: so the embedded Airflow, which
+gives its processes all settings, goes by them alone. A connection becomes the variables that mean
+the same; by these, too, a Spark job gets it, and never by arguments. (Decision 0039.)
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.settings import Settings, given, load
+from shardpost.settings.variables import client_variable, is_secret
+
+log = logging.getLogger(__name__)
+
+BOOTSTRAP, SMTP_HOST, ACCESS_KEY = (
+    "SHARDPOST_BOOTSTRAP_SERVERS",
+    "SHARDPOST_SMTP_HOST",
+    "AWS_ACCESS_KEY_ID",
+)
+# How a cluster is reached. What else `kafka_default` has is of consumers and producers of others.
+_OF_KAFKA = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack")
+# That of `airflow connections create-default-connections`, which nobody meant.
+_EXAMPLE = {"bootstrap.servers": "broker:29092", "group.id": "my-group"}
+_OF_AWS = {
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "region_name": "AWS_REGION",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+}
+SMTPS, SMTP = 465, 25  # as smtplib has them
+
+
+def task_settings(*, mails: bool = False) -> Settings:
+    """Return the settings of this task, trigger or request to the API server.
+
+    UsageError for a connection that cannot be used. `mails`: ShardpostError where neither a setting
+    nor a connection names a mail server. Airflow does not tell a connection that is not there from
+    one whose backend did not answer, and mails to a sink of this machine would count as sent.
+    """
+    used = found()
+    for one in used:
+        if one.variables:
+            log.info("%s: as the connection %s says", one.kind.subject, one.kind.connection)
+    if mails and not any(one.counts for one in used if one.kind.connection == "smtp_default"):
+        raise ShardpostError(
+            "no mail server: expected SHARDPOST_SMTP_HOST in the environment, or the connection"
+            " smtp_default, which may be there while the secrets backend does not answer; an empty"
+            " SHARDPOST_SMTP_HOST in the environment means the mail sink of `shardpost up`"
+        )
+    return settings_of(used)
+
+
+def settings_of(used: list["Used"]) -> Settings:
+    """Return the settings with what the connections say; UsageError names those, too."""
+    variables = {name: text for one in used for name, text in one.variables.items()}
+    if not variables:
+        return load()
+    names = ", ".join(one.kind.connection for one in used if one.variables)
+    open_ = {name: text for name, text in variables.items() if name not in given()}
+    try:
+        return load({**open_, **os.environ})
+    except UsageError as error:
+        raise UsageError(f"connections {names}, as settings: {error}") from None
+
+
+def describe() -> None:
+    """Print {connection: [what counts, the address that it leads to]} as JSON, for the doctor."""
+    used = found()
+    settings = settings_of(used)
+    addresses = {
+        "kafka_default": settings.bootstrap,
+        "smtp_default": f"{settings.mail_server}:{settings.smtp_port}",
+        "aws_default": settings.tables_root,
+    }
+    found_ = {one.kind.connection: [one.by, addresses[one.kind.connection]] for one in used}
+    sys.stdout.write(f"{json.dumps(found_)}\n")
+
+
+class Kind(NamedTuple):
+    """A connection, what it is about, the variable that counts instead, and its translation."""
+
+    subject: str
+    connection: str
+    variable: str
+    translate: Callable[[Any], dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Used:
+    """What counts for a kind: the given variable, or those that the connection means, if any."""
+
+    kind: Kind
+    is_given: bool
+    variables: Mapping[str, str]
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether anything is known but the default."""
+        return self.is_given or bool(self.variables)
+
+    @property
+    def by(self) -> str:
+        """What counts, by its name."""
+        if self.is_given:
+            return self.kind.variable
+        return self.kind.connection if self.variables else "default"
+
+
+def found() -> list[Used]:
+    """Return what counts of each kind; connections are asked for only where they could."""
+    known = given()
+    is_on_store = (known.get("SHARDPOST_TABLES") or "").startswith("s3://")
+    kinds = [kind for kind in _KINDS if kind.variable != ACCESS_KEY or is_on_store]
+    return [
+        Used(kind, kind.variable in known, {} if kind.variable in known else _variables(kind))
+        for kind in kinds
+    ]
+
+
+def _variables(kind: Kind) -> dict[str, str]:
+    try:
+        connection = BaseHook.get_connection(kind.connection)
+    except AirflowNotFoundException:
+        return {}
+    variables = {name: text for name, text in kind.translate(connection).items() if text}
+    for name, text in variables.items():
+        if is_secret(name):
+            mask_secret(text)
+    return variables
+
+
+def _of_kafka(connection: Any) -> dict[str, str]:
+    extra = connection.extra_dejson
+    if extra == _EXAMPLE:
+        return {}
+    if not extra.get("bootstrap.servers"):
+        raise UsageError("connection kafka_default: expected bootstrap.servers in its extra")
+    if "oauth_cb" in extra:
+        raise UsageError(
+            "connection kafka_default: oauth_cb is a function, which Spark's client cannot call:"
+            " expected a login by sasl.mechanisms, or sasl.oauthbearer.method=oidc"
+        )
+    client = {
+        client_variable(name): _text(value)
+        for name, value in extra.items()
+        if name.startswith(_OF_KAFKA)
+    }
+    return {BOOTSTRAP: _text(extra["bootstrap.servers"]), **client}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _of_smtp(connection: Any) -> dict[str, str]:
+    """Read `disable_ssl` and `disable_tls` as the hook of Airflow does."""
+    extra = connection.extra_dejson
+    if not connection.host:
+        raise UsageError("connection smtp_default: expected a host")
+    if extra.get("auth_type", "basic") != "basic" or extra.get("ssl_context") == "none":
+        raise UsageError(
+            "connection smtp_default: expected a login by user and password (auth_type basic), and"
+            " no ssl_context `none`: certificates are always verified"
+        )
+    tls = "tls" if not extra.get("disable_ssl") else "starttls"
+    if tls == "starttls" and extra.get("disable_tls"):
+        tls = "none"
+    return {
+        SMTP_HOST: connection.host,
+        "SHARDPOST_SMTP_PORT": str(connection.port or (SMTPS if tls == "tls" else SMTP)),
+        "SHARDPOST_SMTP_TLS": tls,
+        "SHARDPOST_SMTP_USER": connection.login or "",
+        "SHARDPOST_SMTP_PASSWORD": connection.password or "",
+    }
+
+
+def _of_aws(connection: Any) -> dict[str, str]:
+    extra = connection.extra_dejson
+    if extra.get("role_arn"):
+        raise UsageError(
+            "connection aws_default: role_arn is not used: expected a key (login and password), or"
+            " AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment"
+        )
+    return {
+        ACCESS_KEY: connection.login or "",
+        "AWS_SECRET_ACCESS_KEY": connection.password or "",
+        **{name: str(extra.get(key) or "") for key, name in _OF_AWS.items()},
+    }
+
+
+_KINDS = (
+    Kind("Kafka", "kafka_default", BOOTSTRAP, _of_kafka),
+    Kind("the mail server", "smtp_default", SMTP_HOST, _of_smtp),
+    Kind("the object store", "aws_default", ACCESS_KEY, _of_aws),
+)

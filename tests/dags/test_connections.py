@@ -1,0 +1,266 @@
+"""Airflow's connections as settings of its tasks: which counts, and that secrets stay secret."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.connection import Connection
+from airflow.sdk._shared.secrets_masker import redact
+from airflow.utils.session import create_session
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.orchestration.connections import found, task_settings
+from shardpost.run_requests import dispatch as module
+from shardpost.run_requests.model.commands import DispatchCounts
+from shardpost.settings import Settings, load, loading
+from shardpost.watch import stack_checks
+from shardpost.watch.stack_checks import check_connections
+from tests.dags.conftest import StandIn
+
+KAFKA = {
+    "bootstrap.servers": "b1.example:9093,b2.example:9093",
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "shardpost",
+    "sasl.password": "kafka-secret-1",
+    "group.id": "of-others",
+    "acks": 0,
+    "max.poll.interval.ms": 60000,
+}
+SMTP = {
+    "conn_type": "smtp",
+    "host": "mail.example",
+    "login": "mailer",
+    "password": "smtp-secret-1",
+    "extra": {"disable_ssl": True},
+}
+AWS = {
+    "conn_type": "aws",
+    "login": "key-id",
+    "password": "aws-secret-1",
+    "extra": {"endpoint_url": "https://store.example", "region_name": "eu-west-1"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _an_airflow_of_somebody_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Take away what the embedded Airflow gives its processes: all settings."""
+    for name in load().environ():
+        if name not in {"SHARDPOST_HOME", "SHARDPOST_DRIVER_MEMORY"}:
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(loading, "DOT_ENV", tmp_path / ".env")
+    loading._of_this_process.cache_clear()
+
+
+def given(monkeypatch: pytest.MonkeyPatch, conn_id: str, **connection: object) -> None:
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
+
+
+def kafka(monkeypatch: pytest.MonkeyPatch, **extra: object) -> None:
+    given(monkeypatch, "kafka_default", conn_type="kafka", extra=extra)
+
+
+def test_without_connections_and_settings_the_defaults_count() -> None:
+    settings = task_settings()
+    assert (settings.bootstrap, settings.smtp_host) == ("127.0.0.1:9092", None)
+    assert [one.by for one in found()] == ["default", "default"]
+
+
+def test_kafka_default_says_how_the_cluster_is_reached_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka(monkeypatch, **KAFKA)
+    settings = task_settings()
+    assert settings.bootstrap == "b1.example:9093,b2.example:9093"
+    assert settings.kafka == {name: KAFKA[name] for name in settings.kafka}
+    assert sorted(settings.kafka) == [
+        *("sasl.mechanism", "sasl.password", "sasl.username"),
+        "security.protocol",
+    ]
+    assert "kafka-secret-1" not in str(redact("login with kafka-secret-1"))
+
+
+def test_a_setting_counts_and_its_connection_is_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kafka(monkeypatch, **{"bootstrap.servers": "wrong.example:1", "oauth_cb": "refused"})
+    given(monkeypatch, "smtp_default", **SMTP)
+    monkeypatch.setenv("SHARDPOST_BOOTSTRAP_SERVERS", "b3.example:9092")
+    (tmp_path / ".env").write_text("SHARDPOST_SMTP_HOST=\nSHARDPOST_SMTP_PORT=2587\n")
+    settings = task_settings()
+    assert settings.bootstrap == "b3.example:9092"
+    # An empty line of the file is none; in the environment it is the default: the embedded stack's.
+    assert (settings.smtp_host, settings.smtp_port) == ("mail.example", 2587)
+    monkeypatch.setenv("SHARDPOST_SMTP_HOST", "")
+    loading._of_this_process.cache_clear()
+    assert task_settings().smtp_host is None
+    assert [one.by for one in found()] == ["SHARDPOST_BOOTSTRAP_SERVERS", "SHARDPOST_SMTP_HOST"]
+
+
+def test_the_example_of_airflow_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka(monkeypatch, **{"bootstrap.servers": "broker:29092", "group.id": "my-group"})
+    assert task_settings().bootstrap == "127.0.0.1:9092"
+
+
+@pytest.mark.parametrize(
+    ("extra", "more", "expected"),
+    [
+        ({}, {}, ("tls", 465)),
+        ({"disable_tls": True}, {"port": 4650}, ("tls", 4650)),
+        ({"disable_ssl": True}, {"port": 587}, ("starttls", 587)),
+        ({"disable_ssl": True, "disable_tls": True}, {}, ("none", 25)),
+    ],
+)
+def test_smtp_default_is_read_as_airflows_own_hook_reads_it(
+    extra: dict[str, object],
+    more: dict[str, object],
+    expected: tuple[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given(monkeypatch, "smtp_default", **SMTP | {"extra": extra} | more)
+    settings = task_settings(mails=True)
+    assert (settings.smtp_tls, settings.smtp_port) == expected
+    assert (settings.smtp_user, settings.smtp_password) == ("mailer", "smtp-secret-1")
+
+
+def test_aws_default_is_asked_for_tables_on_an_object_store_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given(monkeypatch, "aws_default", **AWS)
+    assert [one.kind.connection for one in found()] == ["kafka_default", "smtp_default"]
+    monkeypatch.setenv("SHARDPOST_TABLES", "s3://bucket/tables")
+    [*_, store] = found()
+    assert store.variables == {
+        "AWS_ACCESS_KEY_ID": "key-id",
+        "AWS_SECRET_ACCESS_KEY": "aws-secret-1",
+        "AWS_REGION": "eu-west-1",
+        "AWS_ENDPOINT_URL": "https://store.example",
+    }
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+    [*_, store] = found()
+    assert (store.by, store.variables) == ("AWS_ACCESS_KEY_ID", {})
+
+
+@pytest.mark.parametrize(
+    ("conn_id", "connection", "said"),
+    [
+        ("kafka_default", {"extra": {"group.id": "x"}}, "kafka_default: expected bootstrap.serve"),
+        ("kafka_default", {"extra": {**KAFKA, "oauth_cb": "a.b"}}, "kafka_default: oauth_cb is a"),
+        (
+            "kafka_default",
+            {"extra": {"bootstrap.servers": "no port"}},
+            "connections kafka_default, as settings: setting SHARDPOST_BOOTSTRAP_SERVERS='no port'",
+        ),
+        ("smtp_default", {"login": "x"}, "smtp_default: expected a host"),
+        (
+            "smtp_default",
+            SMTP | {"extra": {"auth_type": "oauth2"}},
+            "smtp_default: expected a logi",
+        ),
+        (
+            "smtp_default",
+            SMTP | {"password": None},
+            "connections smtp_default, as settings: setting SHARDPOST_SMTP_PASSWORD: expected a pa",
+        ),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_refused_by_name(
+    conn_id: str, connection: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, conn_id, **connection)
+    with pytest.raises(UsageError, match=said) as error:
+        task_settings()
+    assert "secret-1" not in str(error.value)
+
+
+def test_a_task_takes_a_connection_of_airflows_database_and_says_so(
+    bag: DagBag, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = []
+
+    def dispatch(settings: Settings, _now: datetime) -> DispatchCounts:
+        seen.append(settings.bootstrap)
+        return DispatchCounts()
+
+    monkeypatch.setattr(module, "dispatch", dispatch)
+    extra = {"bootstrap.servers": "b4.example:9092"}
+    kept = Connection(conn_id="kafka_default", conn_type="kafka", extra=json.dumps(extra))
+    with create_session() as session:
+        session.add(kept)
+    try:
+        with caplog.at_level(logging.INFO):
+            assert bag.dags["dispatch_run_requests"].test().state == "success"
+    finally:
+        with create_session() as session:
+            session.query(Connection).filter_by(conn_id="kafka_default").delete()
+    assert seen == ["b4.example:9092"]
+    assert "Kafka: as the connection kafka_default says" in caplog.messages
+
+
+def test_a_job_has_the_connections_in_its_environment_and_not_in_its_arguments(
+    submitted_stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, noted = tmp_path / "bin" / "spark-submit", tmp_path / "noted"
+    submit.parent.mkdir()
+    submit.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        f"json.dump([sys.argv, dict(os.environ)], open({str(noted)!r}, 'w'))\n"
+        "sys.exit(2)\n"
+    )
+    submit.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{submit.parent}:/usr/bin:/bin")
+    submitted_stand_in({"done": [0, {}]})
+    kafka(monkeypatch, **KAFKA)
+    given(monkeypatch, "smtp_default", **SMTP)
+    dag = DagBag(dag_folder=Path(__file__).parent / "samples" / "exit_codes.py").dags["exit_codes"]
+    dag.partial_subset("done", include_upstream=False).test()
+    arguments, environ = json.loads(noted.read_text())
+    assert "secret-1" not in json.dumps(arguments)
+    monkeypatch.undo()
+    settings = load({name: text for name, text in environ.items() if name.startswith("SHARDPOST_")})
+    assert settings.kafka["sasl.password"] == "kafka-secret-1"
+    assert (settings.smtp_host, settings.smtp_password) == ("mail.example", "smtp-secret-1")
+
+
+def test_a_send_without_a_known_mail_server_is_not_begun(
+    bag: DagBag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send: Any = bag.dags["weekly_email"].task_dict["send"]
+    assert send.partial_kwargs["mails"]
+    with pytest.raises(ShardpostError, match="no mail server: expected SHARDPOST_SMTP_HOST in the"):
+        task_settings(mails=True)
+    monkeypatch.setenv("SHARDPOST_SMTP_HOST", "")
+    assert task_settings(mails=True).smtp_host is None
+
+
+def test_the_doctor_says_what_counts_for_dags_and_where_commands_go_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, task_environment: Path
+) -> None:
+    monkeypatch.setattr(stack_checks, "_DESCRIBE_SECONDS", 120.0)
+    kafka(monkeypatch, **KAFKA)
+    given(monkeypatch, "smtp_default", **SMTP)
+    monkeypatch.setenv("SHARDPOST_SMTP_HOST", "mail.example")
+    known = Settings(
+        home=task_environment, airflow_url="https://airflow.example", smtp_host="mail.example"
+    )
+    of_kafka, of_mail = check_connections(known, datetime.now(UTC))
+    assert (of_kafka.check, of_kafka.state) == ("connection kafka_default", "warning")
+    assert of_kafka.found == (
+        "DAGs go by kafka_default: b1.example:9093,b2.example:9093; commands here go to"
+        " 127.0.0.1:9092"
+    )
+    assert (of_mail.state, of_mail.found) == (
+        "ok",
+        "DAGs go by SHARDPOST_SMTP_HOST: mail.example:2525",
+    )
+    kafka(monkeypatch)
+    [of_all] = check_connections(known, datetime.now(UTC))
+    assert (of_all.check, of_all.state) == ("connections", "unknown")
+    assert "connection kafka_default: expected bootstrap.servers in its extra" in of_all.found
+    [embedded] = check_connections(Settings(home=task_environment), datetime.now(UTC))
+    assert embedded.state == "ok"

@@ -1,0 +1,111 @@
+"""An Airflow of somebody else: the wheel, its connections, and no disk that its parts share."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shardpost.embedded import airflow, airflow_home, daemons, demo
+from shardpost.embedded.daemons import Daemon, stop_together, wait_until
+from shardpost.settings import Settings
+from tests.e2e.conftest import eventually
+from tests.support import wheel
+from tests.support.command_line import CommandLine
+
+# What connections say instead.
+LEFT_OPEN = ("SHARDPOST_BOOTSTRAP_SERVERS", "SHARDPOST_KAFKA_PORT", "SHARDPOST_SMTP_HOST")
+
+
+class OwnAirflow:
+    """Airflow's parts, each with a home of its own, as on machines of their own."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.site, self.folder = wheel.install(folder), folder
+        self._settings = settings.model_copy(
+            update={
+                "airflow_url": airflow_home.address(settings),
+                "airflow_user": airflow_home.USER,
+                "airflow_password": airflow_home.password(settings),
+            }
+        )
+        self._shared = airflow_home.environment(self._settings)
+        self.parts = {name: self._daemon(name) for name in airflow.PROCESSES}
+
+    def environment(self, part: str) -> dict[str, str]:
+        """Return the variables of a part: settings but for what connections say, no connection."""
+        home = self.folder / part
+        own = {
+            **{name: text for name, text in self._shared.items() if "AIRFLOW_CONN" not in name},
+            **wheel.environment(self.site, home),
+            "AIRFLOW_HOME": str(home / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.site / "shardpost" / "shipped" / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+            "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+            "SHARDPOST_HOME": str(home / "shardpost"),
+            "SHARDPOST_TABLES": self._settings.tables_root,
+        }
+        return {name: text for name, text in own.items() if name not in LEFT_OPEN}
+
+    def cli(self, *arguments: str) -> str:
+        """Run a command of Airflow."""
+        command = [str(airflow_home.BIN / "airflow"), *arguments]
+        done = subprocess.run(
+            command, env=self.environment("admin"), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """Have all parts run."""
+        try:
+            for name in reversed(airflow.PROCESSES):
+                self.parts[name].start()
+            wait_until(
+                lambda: not airflow._unhealthy_parts(self._settings),
+                "Airflow",
+                airflow.START_SECONDS,
+                list(self.parts.values()),
+            )
+            yield
+        finally:
+            self.parts.pop("scheduler").stop(airflow.SCHEDULER_STOP_SECONDS)
+            stop_together(list(self.parts.values()), airflow.STOP_SECONDS)
+
+    def _daemon(self, name: str) -> Daemon:
+        return Daemon(
+            name=f"airflow {name}",
+            command=[str(airflow_home.BIN / "airflow"), *airflow.PROCESSES[name]],
+            env=self.environment(name),
+            log=self.folder / name / "log",
+            pid_file=self.folder / name / "pid",
+        )
+
+
+def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Trigger, dispatch and Spark driver find Kafka by kafka_default, which nothing else names."""
+    on_port = settings.model_copy(
+        update={"airflow_port": daemons.choose_port(), "askable_dags": "compact_positions"}
+    )
+    own = OwnAirflow(on_port, tmp_path)
+    own.cli("db", "migrate")
+    kafka = json.dumps({"bootstrap.servers": settings.bootstrap, "group.id": "of-others"})
+    own.cli("connections", "add", "kafka_default", "--conn-type", "kafka", "--conn-extra", kafka)
+    spark = json.dumps({"conn_type": "spark", "host": "local[1]"})
+    own.cli("connections", "add", "spark_default", "--conn-json", spark)
+    shardpost = CommandLine(on_port.environ())
+    shardpost("topics", "apply", "--yes")
+    demo.produce(on_port, (*demo.CONTACTS, *demo.POSITIONS))
+    with own.up():
+        for dag in ("dispatch_run_requests", "compact_positions"):
+            own.cli("dags", "unpause", dag)
+        shardpost("runs", "request", "compaction/own", "--dag", "compact_positions", "--wait")
+        eventually(lambda: shardpost.json("snapshots"), "no snapshot")
+        eventually(lambda: shardpost.json("runs", "list") == [], "the run did not end")
+    assert shardpost.json("holders") == {"client1": ["1", "3"], "client2": ["4"]}
+    logs = "".join(path.read_text() for path in (tmp_path / "scheduler").rglob("*.log"))
+    assert "Kafka: as the connection kafka_default says" in logs
