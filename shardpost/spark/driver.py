@@ -28,6 +28,8 @@ from shardpost.spark.job_spec import BY_DEFAULT, JobResult, request_of
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
+    # Of two tasks that send the same, one would fence the other in the middle of its mails.
+    "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
