@@ -70,7 +70,12 @@ def start_session(
         if worker_daemon is not None:
             builder = builder.config("spark.python.daemon.module", worker_daemon)
     with _keeping_interrupt_handler():
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    # To Python in executors, with the tasks: neither arguments nor Spark's UI have them. Their JVMs
+    # get them from Spark itself.
+    store = {name: text for name, text in os.environ.items() if name.startswith("AWS_")}
+    session.sparkContext.environment.update(store)
+    return session
 
 
 @contextmanager
