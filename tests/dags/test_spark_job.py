@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.providers.apache.spark.hooks import spark_submit
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from shardpost.errors import UsageError
 from shardpost.orchestration.spark_job import SparkJob
