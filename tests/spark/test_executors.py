@@ -3,6 +3,7 @@
 Spark's own settings come from a file: fixed ports, another Python, variables of the executors.
 """
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,12 +13,20 @@ from typing import Any
 
 import psutil
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
+from shardpost.delta import file_statistics
 from shardpost.embedded.daemons import choose_port
+from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
+from shardpost.position_import.spark.source_rows import source_errors
 from shardpost.settings import Settings
+from shardpost.spark import delta_files, driver
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest
@@ -31,11 +40,8 @@ from tests.support.reference import Raw, position
 from tests.support.spark_cluster import Cluster, kill_executor, own_address, spark_cluster
 from tests.support.week_tables import World, counts_by_shard
 
-pytestmark = [
-    pytest.mark.one_of("other stacks and clusters"),
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("spark"),
-]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("spark")]
+of_clusters = pytest.mark.one_of("other stacks and clusters")
 # Executors there have the same ports. Loopback is it for tests only: it is one machine.
 WORKERS = ("127.0.0.2", "127.0.0.3")
 PORTS = ("spark.driver.port", "spark.driver.blockManager.port", "spark.blockManager.port")
@@ -45,6 +51,49 @@ CONNECTIONS = 3
 SHARDS = 4
 
 OnCluster = Callable[..., Settings]
+
+
+def test_rows_that_workers_wrote_to_other_disks_are_missed_before_a_commit(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_files, "is_local", lambda _: False)
+    rows = spark.sql("SELECT '1' AS client, array('a') AS positions, 0 AS shard, 1L AS snapshot")
+    rows = rows.union(rows.withColumn("shard", F.lit(1)))
+
+    def write(kept: DataFrame, folder: str) -> delta_files.Written:
+        return delta_files.write(settings, SHARE_HOLDERS, kept, folder)
+
+    assert write(rows, "all").rows == len(write(rows, "again").files) == 2
+    assert write(rows.where("client > '1'"), "none").rows == 0
+    there = file_statistics.add_actions
+    monkeypatch.setattr(file_statistics, "add_actions", lambda *where: there(*where)[:1])
+    with pytest.raises(ShardpostError, match=r"share_holders: expected 2 rows .* found 1: SHARDPO"):
+        write(rows, "elsewhere")
+
+
+def test_files_that_are_not_seen_here_are_not_committed(settings: Settings) -> None:
+    with pytest.raises(ShardpostError, match=r"expected the file a/b\.parquet, which a worker"):
+        file_statistics.require_seen(settings, SHARE_HOLDERS, ["a/b.parquet"])
+
+
+def test_a_list_that_a_worker_does_not_see_is_refused_with_what_to_do() -> None:
+    error = PySparkException("File file:/a/list.csv does not exist\nIt is possible that…")
+    with (
+        pytest.raises(ShardpostError, match=r"^list: cannot be read: .* SPARK_MASTER=local\[\*\]$"),
+        source_errors("list"),
+    ):
+        raise error
+
+
+def test_python_on_executors_has_the_keys_of_the_object_store(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = spark.sparkContext
+    monkeypatch.setattr(context, "environment", {**context.environment})
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "hush")
+    driver.start_session("tests")
+    tasks = context.parallelize([0], 1).map(lambda _: os.environ.get("AWS_SESSION_TOKEN"))
+    assert tasks.collect() == ["hush"]
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +177,7 @@ class Held:
         self._answer.set()
 
 
+@of_clusters
 def test_the_shard_of_a_lost_executor_goes_on_elsewhere_and_no_other_one_is_touched(
     world: World, cluster: Cluster, ports: dict[str, int], tmp_path: Path
 ) -> None:
@@ -169,6 +219,7 @@ def test_the_shard_of_a_lost_executor_goes_on_elsewhere_and_no_other_one_is_touc
     assert (tmp_path / "ran").exists()
 
 
+@of_clusters
 def test_a_sweep_goes_on_elsewhere_sends_nothing_twice_and_says_what_it_cannot_count(
     settings: Settings, cluster: Cluster, on_cluster: OnCluster, tmp_path: Path
 ) -> None:
@@ -197,6 +248,7 @@ def has_stopped(executor: psutil.Process) -> bool:
     return any(worker.status() == psutil.STATUS_STOPPED for worker in workers)
 
 
+@of_clusters
 def test_a_compaction_ends_right_whatever_executors_it_loses(
     stream: Stream, cluster: Cluster, on_cluster: OnCluster
 ) -> None:
