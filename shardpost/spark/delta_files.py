@@ -19,6 +19,7 @@ from shardpost.delta.table import LayeredVersion, Table, Version, type_text
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark.submit import is_local
+from shardpost.wording import counted
 
 # Without a length to cut bounds at, Parquet leaves out all statistics of a column with values of
 # 4 KiB, also how many are null. Bounds of so many bytes are too long for a table's log
@@ -116,34 +117,35 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
     if table.grouped_by:
         group = F.col(table.grouped_by).alias("group")
         ordered = ordered.repartition(F.col(table.grouped_by)).select("*", group)
-    counted = None
+    observed = None
     if not is_local(str(rows.sparkSession.sparkContext.master)):
-        counted = Observation()
-        ordered = ordered.observe(counted, F.count(F.lit(1)).alias("rows"))
+        observed = Observation()
+        ordered = ordered.observe(observed, F.count(F.lit(1)).alias("rows"))
     writer = ordered.write.partitionBy("group") if table.grouped_by else ordered.write
     writer = writer.option("parquet.statistics.truncate.length", str(STATISTICS_BYTES))
     for column in table.not_in_dictionaries:
         writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
     writer.parquet(f"{path_of(settings, table)}/{folder}")
     written = Written(table, file_statistics.add_actions(settings, table, folder))
-    if counted is not None:
-        _require_all(written, counted)
+    if observed is not None:
+        _require_all(written, observed)
     return written
 
 
-def _require_all(written: Written, counted: Observation) -> None:
+def _require_all(written: Written, observed: Observation) -> None:
     """Raise ShardpostError unless all rows that Spark's tasks wrote are in these files.
 
     A worker without that storage writes to its own disk, and its rows would be missing.
     """
-    future: Any = counted._jo.future()  # type: ignore[union-attr]
+    future: Any = observed._jo.future()  # type: ignore[union-attr]
     deadline = time.monotonic() + COUNT_SECONDS
     while not future.isCompleted() and time.monotonic() < deadline:
         time.sleep(COUNT_POLL_SECONDS)
-    rows = counted.get["rows"] if future.isCompleted() else "the number of all"
+    rows = observed.get["rows"] if future.isCompleted() else None
     if rows != written.rows:
+        expected = "all rows" if rows is None else counted(rows, "row")
         raise ShardpostError(
-            f"{written.table.name}: expected {rows} rows in the files that workers of Spark have"
+            f"{written.table.name}: expected {expected} in the files that workers of Spark have"
             f" just written, found {written.rows}: {file_statistics.NOT_SHARED}"
         )
 
