@@ -28,6 +28,7 @@ from shardpost.spark.submit import (
     job_conf,
     job_environment,
     job_file,
+    require_master,
     temporary_files_in,
 )
 
@@ -80,9 +81,11 @@ class SparkJob(SparkSubmitOperator):
         return self.job.result_without_spark(settings, self.request)
 
     def _submit(self, settings: Settings, context: Context) -> Any:
+        require_master(master := self._master())
         with job_folder() as folder, class_archive.read_or_create(self.job) as archive:
             result = folder / RESULT
-            self._configure(settings, folder, job_conf(settings, self.job, *archive.jvm_options))
+            conf = conf_on(settings, master, job_conf(settings, self.job, *archive.jvm_options))
+            self._configure(settings, master, folder, conf)
             try:
                 super().execute(context)
             except AirflowException as error:
@@ -113,12 +116,13 @@ class SparkJob(SparkSubmitOperator):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def _configure(self, settings: Settings, folder: Path, conf: dict[str, str]) -> None:
+    def _configure(
+        self, settings: Settings, master: str, folder: Path, conf: dict[str, str]
+    ) -> None:
         """Set what depends on this machine; none of it is read when DAGs are parsed."""
-        master = self._master()
         self.application = str(job_file(self.job))
         self.application_args = [self.request, "--result", str(folder / RESULT)]
-        self.conf = conf_on(settings, master, conf) | (self.conf or {})
+        self.conf = conf | (self.conf or {})
         self.env_vars = job_environment(settings, master) | temporary_files_in(folder)
         if settings.spark_conf is not None:
             self.properties_file = str(settings.spark_conf)

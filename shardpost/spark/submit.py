@@ -70,8 +70,8 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     `request` is the dataclass that the job takes, None for its defaults. In this process, without
     Spark, where the job needs none. A submitted job's output goes to standard error; standard
     output stays free for the command's own. It ends with this process, however this one ends.
-    ShardpostError if it was interrupted; KafkaUnreachableError, and nothing is started, if nobody
-    listens where Kafka should be.
+    ShardpostError if it was interrupted, and, with nothing started, if nobody listens where Kafka
+    or Spark's master should be.
     """
     from shardpost.kafka.clients import require_listening  # not for `--help` and completion
 
@@ -79,6 +79,7 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     document = BY_DEFAULT if request is None else document_of(request)
     if done := job.result_without_spark(settings, document):
         return done
+    require_master(settings.spark_master)
     log.info("%s: starting Spark, which takes a few seconds", job.name)
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / RESULT
@@ -101,6 +102,18 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
 def is_local(master: str) -> bool:
     """Tell whether a Spark master has its workers on this machine only: `local[*]` and the like."""
     return master.startswith("local")
+
+
+def require_master(master: str) -> None:
+    """Raise ShardpostError if nobody listens where a standalone master should: Spark takes long."""
+    from shardpost.kafka.clients import LISTEN_SECONDS, why_nobody_listens  # not for `--help`
+
+    is_standalone = master.startswith("spark://")
+    if is_standalone and (reason := why_nobody_listens(master, LISTEN_SECONDS)):
+        raise ShardpostError(
+            f"Spark's master {master} cannot be reached: {reason}: start it, or correct"
+            " SHARDPOST_SPARK_MASTER (of DAGs, the connection spark_default)"
+        )
 
 
 def job_file(job: JobSpec) -> Path:

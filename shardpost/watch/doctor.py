@@ -30,6 +30,7 @@ CHECKS: dict[str, Check] = {
     "snapshot": table_checks.check_snapshot,
     "rebuild": table_checks.check_rebuild,
     "mail server": stack_checks.check_mail_server,
+    "spark": stack_checks.check_spark,
     "airflow": stack_checks.check_airflow,
 }
 

@@ -13,6 +13,7 @@ from shardpost.errors import UsageError
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.settings import load, loading
 from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.submit import conf_on
 
 VARIABLE = "AIRFLOW_CONN_SPARK_DEFAULT"
 
@@ -31,7 +32,9 @@ def _known_masters(monkeypatch: pytest.MonkeyPatch) -> None:
 def submitted(folder: Path, **given: Any) -> tuple[list[str], dict[str, str]]:
     """Return arguments and own variables with which a job would be submitted now."""
     task = SparkJob(task_id="a", job=JobSpec("stand_in"), **given)
-    task._configure(load(), folder, {"spark.ui.enabled": "false"})
+    settings, master = load(), task._master()
+    conf = conf_on(settings, master, {"spark.ui.enabled": "false"})
+    task._configure(settings, master, folder, conf)
     hook = task._get_hook()
     return hook._build_spark_submit_command(str(task.application)), hook._env
 
