@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench import age, emails, growth, holders, increments, lag, letters, rebuilds
+from bench import age, emails, growth, holders, increments, lag, letters, rebuilds, workers
 from bench.likeness import compare
 from shardpost.embedded import broker, daemons
 from shardpost.settings import Settings, load
@@ -72,6 +72,17 @@ def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
     """Measure what an increment costs beside what is there."""
     with _broker(load().home / "bench") as settings:
         increments.measure(settings, positions, more, runs)
+
+
+@main.command("workers")
+@click.option("--records", default=5_000_000, help="How many records.", show_default=True)
+@click.option("--count", "counts", multiple=True, default=(1, 2), help="How many workers.")
+@click.option("--runs", default=3, help="How often each is measured.", show_default=True)
+def workers_(records: int, counts: tuple[int, ...], runs: int) -> None:
+    """Measure who holds on workers of the cluster that SHARDPOST_SPARK_MASTER names."""
+    with _broker(load().home / "bench") as settings:
+        on_cluster = settings.model_copy(update={"spark_master": load().spark_master})
+        workers.measure(on_cluster, records, counts, runs)
 
 
 @main.command("age")

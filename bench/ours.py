@@ -73,7 +73,8 @@ class Ours:
     def script(self, name: str, *arguments: str) -> Measured:
         """Run a file of the benchmarks, started as a long compaction is."""
         java = (*spark_submit.LONG_RUN_JIT, *class_archive.read_options())
-        submit = spark_submit.submit_command(self.settings, spark_submit.submit_conf(*java))
+        conf, home = spark_submit.submit_conf(*java), self.settings.home
+        submit = spark_submit.submit_command(self.settings, conf, home)
         script = str(Path(__file__).with_name(f"{name}.py"))
         environ = spark_submit.job_environment(self.settings) | {"PYTHONPATH": str(CHECKOUT)}
         return run([*submit, script, *arguments], environ, self.settings.home)

@@ -26,7 +26,7 @@ from shardpost.dead_letters.model.letter_history import (
     newest_steps,
     step_of,
 )
-from shardpost.delta import parquet_files, table_log
+from shardpost.delta import file_statistics, parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.table import MAX_TIME, MIN_TIME, text_literal, time_literal
@@ -205,7 +205,9 @@ def append(
     added, old = parquet_files.merge_small(settings, DEAD_LETTERS, version, folder)
     groups = [progress.unread] if in_tasks is map else [[range_] for range_ in progress.unread]
     write = partial(_write_steps, settings, replace(progress, unread=[]), folder)
-    added += filter(None, in_tasks(write, groups))
+    written = [*filter(None, in_tasks(write, groups))]
+    file_statistics.require_seen(settings, DEAD_LETTERS, (file.path for file in written))
+    added += written
     try:
         table_log.commit(settings, DEAD_LETTERS, version, added, old, progress.transactions)
     except VersionExistsError as error:

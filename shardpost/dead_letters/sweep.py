@@ -79,11 +79,12 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     store = sweep.routes.store
     partitions = partitions_with_records(sweep.settings, {store: sweep.routes.partitions[store]})
     sweep = replace(sweep, held=_held(sweep, partitions))
-    reports = _in_tasks(partial(sweep_partition, sweep), partitions)
+    reports = _in_tasks(partial(_swept, sweep), partitions)
     _warn(store, reports)
     counts = sum((report.counts for report in reports), Counter[Outcome]())
     parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
-    result.update(as_json(counts, parked, sweep.held, intake))
+    again = [str(report.partition) for report in reports if report.is_second]
+    result.update(as_json(counts, parked, sweep.held, intake, again))
     for line in parked_lines(result):  # also of a sweep that fails: the next one does not know
         log.warning(line)
     errors = [report.error for report in reports if report.error]
@@ -108,6 +109,16 @@ def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
             store,
             count,
         )
+
+
+def _swept(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
+    """Sweep a partition in a Spark task; the report says whether an earlier attempt was lost."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    report = sweep_partition(sweep, partition)
+    report.is_second = context is not None and context.attemptNumber() > 0
+    return report
 
 
 def _held(sweep: Sweep, partitions: Sequence[TopicPartition]) -> frozenset[str]:

@@ -101,7 +101,8 @@ class PartitionReport:
     `parked` counts those that were parked by their origin and the fingerprint of their error.
     `is_append_time` says whether the broker stamps the letters, as its newest record shows;
     `misplaced` counts those that were retried or parked and lay in another partition than their
-    keys'.
+    keys'. `is_second`: an earlier attempt at it was lost with its executor; what that one committed
+    is not counted.
     """
 
     partition: TopicPartition
@@ -110,6 +111,7 @@ class PartitionReport:
     parked: Counter[ParkedGroup] = field(default_factory=Counter)
     is_append_time: bool = True
     misplaced: int = 0
+    is_second: bool = False
 
     def add(self, outcome: Outcome, records: Sequence[Outgoing], *, is_misplaced: bool) -> None:
         """Count a letter whose records were committed."""

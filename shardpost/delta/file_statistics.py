@@ -6,7 +6,7 @@ A log keeps that when the file is gone: of a table of clients these would be nam
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,10 +18,29 @@ from pyarrow import fs
 
 from shardpost.delta.query import path_of
 from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 # Bounds of longer texts are of no use for pruning, and would bloat the log.
 MAX_BOUND_LENGTH = 64
+
+
+NOT_SHARED = (
+    "SHARDPOST_TABLES has to be storage that Spark's driver and all of its workers see at the same"
+    " path, or an object store"
+)
+
+
+def require_seen(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+    """Raise ShardpostError unless this process sees files that others have written."""
+    try:
+        for path in paths:
+            add_action(settings, table, path)
+    except FileNotFoundError:
+        raise ShardpostError(
+            f"{table.name}: expected the file {path}, which a worker of Spark has just written,"
+            f" found none: {NOT_SHARED}"
+        ) from None
 
 
 # The lowest and the highest value of each column.

@@ -2,18 +2,18 @@
 
 import json
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import psutil
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.task_log import JobLog
 from shardpost.orchestration.tasks import failure, task_errors
@@ -23,11 +23,13 @@ from shardpost.spark.jars import packages_zip
 from shardpost.spark.job_process import job_folder
 from shardpost.spark.job_spec import BY_DEFAULT, JobResult, JobSpec, document_of
 from shardpost.spark.submit import (
-    LOOPBACK_CONF,
-    LOOPBACK_IP,
+    RESULT,
+    conf_on,
     is_local,
     job_conf,
+    job_environment,
     job_file,
+    require_master,
     temporary_files_in,
 )
 
@@ -87,13 +89,11 @@ class SparkJob(SparkSubmitOperator):
         return self.job.result_without_spark(settings, self.request)
 
     def _submit(self, settings: Settings, context: Context) -> Any:
-        result = _result_path(settings, context)
-        with (
-            job_folder() as folder,
-            class_archive.read_or_create(self.job) as archive,
-        ):
-            self._configure(settings, result, job_conf(settings, self.job, *archive.jvm_options))
-            self.env_vars = (self.env_vars or {}) | temporary_files_in(folder)
+        require_master(master := self._master())
+        with job_folder() as folder, class_archive.read_or_create(self.job) as archive:
+            result = folder / RESULT
+            conf = conf_on(settings, master, job_conf(settings, self.job, *archive.jvm_options))
+            self._configure(settings, master, folder, conf)
             try:
                 super().execute(context)
             except AirflowException as error:
@@ -101,7 +101,7 @@ class SparkJob(SparkSubmitOperator):
             finally:
                 self._job_log.close()
             archive.keep()
-        return _read_result(result)
+            return _read_result(result)
 
     def _result_of(self, code: int, result: Any) -> Any:
         """Return the result of a job that was done without Spark, if its exit code allows that."""
@@ -124,19 +124,38 @@ class SparkJob(SparkSubmitOperator):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def _configure(self, settings: Settings, result: Path, conf: dict[str, str]) -> None:
+    def _configure(
+        self, settings: Settings, master: str, folder: Path, conf: dict[str, str]
+    ) -> None:
         """Set what depends on this machine; none of it is read when DAGs are parsed."""
-        local = is_local(BaseHook.get_connection(self._conn_id).host or "")
         self.application = str(job_file(self.job))
-        self.application_args = [self.request, "--result", str(result)]
-        self.conf = conf | (LOOPBACK_CONF if local else {}) | (self.conf or {})
-        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        self.env_vars = settings.environ() | python
-        if local:
-            self.env_vars["SPARK_LOCAL_IP"] = LOOPBACK_IP
-        else:
-            self.py_files = str(packages_zip(settings.folder("packages")))
+        self.application_args = [self.request, "--result", str(folder / RESULT)]
+        self.conf = conf | (self.conf or {})
+        self.env_vars = job_environment(settings, master) | temporary_files_in(folder)
+        if settings.spark_conf is not None:
+            self.properties_file = str(settings.spark_conf)
+        if not is_local(master):
+            self.py_files = str(packages_zip(folder))
         self._driver_memory = settings.driver_memory
+        self._hook = None  # of an earlier attempt
+
+    def _master(self) -> str:
+        """Return the connection's master; UsageError for a driver that would not run here."""
+        BaseHook.get_connection(self._conn_id)  # the hook would take YARN where there is none
+        try:
+            connection = SparkSubmitHook(conn_id=self._conn_id)._connection
+        except NameError:  # so the hook fails where it has no client of Kubernetes
+            raise UsageError(
+                f"connection {self._conn_id}: a master on Kubernetes needs the package"
+                " apache-airflow-providers-cncf-kubernetes: install it"
+            ) from None
+        if connection["deploy_mode"] not in (None, "client"):
+            raise UsageError(
+                f"connection {self._conn_id}: expected the deploy-mode client, found"
+                f" {connection['deploy_mode']!r}: the result and the end of a job are its driver's,"
+                " which runs beside the task"
+            )
+        return str(connection["master"])
 
     def _require_success(self, error: AirflowException, result: Path) -> None:
         """Return if the job's exit code means success, else raise with the job's own message."""
@@ -151,25 +170,16 @@ class SparkJob(SparkSubmitOperator):
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
         hook._log = cast("Any", self._job_log)  # takes what spark-submit writes
+        # On YARN and Kubernetes the hook would make them arguments, which all can read.
+        hook._env, hook._env_vars = self.env_vars, None
         return hook
 
     def _submitted(self) -> Any:
         return self._hook._submit_sp if self._hook else None
 
 
-def _result_path(settings: Settings, context: Context) -> Path:
-    """Return the path of the result of this attempt of this task."""
-    task = context["ti"]
-    parts = (task.dag_id, task.run_id, task.task_id, task.map_index, task.try_number)
-    path = settings.folder("results") / (".".join(map(str, parts)) + ".json")
-    path.unlink(missing_ok=True)
-    return path
-
-
 def _read_result(result: Path) -> Any:
-    """Return the result and delete its file: Airflow stores it as XCom."""
+    """Return the result, which Airflow stores as XCom."""
     if not result.exists():
         raise AirflowException(f"the job succeeded but wrote no result to {result}")
-    value = json.loads(result.read_text())
-    result.unlink()
-    return value
+    return json.loads(result.read_text())

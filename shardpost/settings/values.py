@@ -106,6 +106,7 @@ class Settings(BaseModel):
     import_jdbc_password: str | None = Field(None, repr=False)
 
     spark_master: Annotated[str, AfterValidator(forms.spark_master)] = "local[*]"
+    spark_conf: File | None = None
     driver_memory: Annotated[str, AfterValidator(forms.heap)] = "2g"
 
     airflow_port: Port = 8080

@@ -4,18 +4,22 @@ Spark reads and writes the files; delta/table_log.py commits them.
 """
 
 import json
+import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from deltalake.transaction import AddAction
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.delta import file_statistics, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.table import LayeredVersion, Table, Version, type_text
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from shardpost.spark.submit import is_local
+from shardpost.wording import counted
 
 # Without a length to cut bounds at, Parquet leaves out all statistics of a column with values of
 # 4 KiB, also how many are null. Bounds of so many bytes are too long for a table's log
@@ -23,6 +27,9 @@ from shardpost.settings import Settings
 STATISTICS_BYTES = 1024
 # The keys of a layer of up to so many rows are broadcast; else the tables are shuffled.
 MAX_BROADCAST_ROWS = 2_000_000
+# Spark says a moment after the end of a write how many rows its tasks had.
+COUNT_SECONDS = 60.0
+COUNT_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -102,21 +109,45 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
     """Write rows that have the table's columns, in any order, as files in a new folder of it.
 
     `rows` may lack columns of `Table.optional`, and so do the files then: they read as null. With
-    `Table.grouped_by`, each file has rows of one value of that column only.
+    `Table.grouped_by`, each file has rows of one value of that column only. ShardpostError if
+    workers of Spark wrote rows where this process does not see them.
     """
     missing = {name for name, _ in table.optional} - set(rows.columns)
     ordered = rows.select(*(f"`{name}`" for name in table.names if name not in missing))
     if table.grouped_by:
         group = F.col(table.grouped_by).alias("group")
-        grouped = ordered.repartition(F.col(table.grouped_by)).select("*", group)
-        writer = grouped.write.partitionBy("group")
-    else:
-        writer = ordered.write
+        ordered = ordered.repartition(F.col(table.grouped_by)).select("*", group)
+    observed = None
+    if not is_local(str(rows.sparkSession.sparkContext.master)):
+        observed = Observation()
+        ordered = ordered.observe(observed, F.count(F.lit(1)).alias("rows"))
+    writer = ordered.write.partitionBy("group") if table.grouped_by else ordered.write
     writer = writer.option("parquet.statistics.truncate.length", str(STATISTICS_BYTES))
     for column in table.not_in_dictionaries:
         writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
     writer.parquet(f"{path_of(settings, table)}/{folder}")
-    return Written(table, file_statistics.add_actions(settings, table, folder))
+    written = Written(table, file_statistics.add_actions(settings, table, folder))
+    if observed is not None:
+        _require_all(written, observed)
+    return written
+
+
+def _require_all(written: Written, observed: Observation) -> None:
+    """Raise ShardpostError unless all rows that Spark's tasks wrote are in these files.
+
+    A worker without that storage writes to its own disk, and its rows would be missing.
+    """
+    future: Any = observed._jo.future()  # type: ignore[union-attr]
+    deadline = time.monotonic() + COUNT_SECONDS
+    while not future.isCompleted() and time.monotonic() < deadline:
+        time.sleep(COUNT_POLL_SECONDS)
+    rows = observed.get["rows"] if future.isCompleted() else None
+    if rows != written.rows:
+        expected = "all rows" if rows is None else counted(rows, "row")
+        raise ShardpostError(
+            f"{written.table.name}: expected {expected} in the files that workers of Spark have"
+            f" just written, found {written.rows}: {file_statistics.NOT_SHARED}"
+        )
 
 
 def paths(settings: Settings, table: Table, names: Iterable[str]) -> list[str]:

@@ -28,6 +28,8 @@ from shardpost.spark.job_spec import BY_DEFAULT, JobResult, request_of
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
+    # Of two tasks that send the same, one would fence the other in the middle of its mails.
+    "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -68,7 +70,12 @@ def start_session(
         if worker_daemon is not None:
             builder = builder.config("spark.python.daemon.module", worker_daemon)
     with _keeping_interrupt_handler():
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    # To Python in executors, with the tasks: neither arguments nor Spark's UI have them. Their JVMs
+    # get them from Spark itself.
+    store = {name: text for name, text in os.environ.items() if name.startswith("AWS_")}
+    session.sparkContext.environment.update(store)
+    return session
 
 
 @contextmanager

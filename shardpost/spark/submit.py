@@ -3,14 +3,22 @@
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from shardpost.checkout import SPARK_JOBS
-from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.errors import (
+    BAD_USAGE,
+    COULD_NOT,
+    DONE,
+    NEEDS_ATTENTION,
+    ShardpostError,
+    UsageError,
+)
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip
@@ -19,6 +27,7 @@ from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
 
 log = logging.getLogger(__name__)
 
+BIN = Path(sys.executable).parent
 EXIT_CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
 
 # The JVM's just-in-time compiler. A short run is over before the optimising tier (C2) has paid for
@@ -44,11 +53,14 @@ DRIVER_JVM_OPTIONS = (
     "-Xlog:disable",
     "-Xlog:all=error:stderr",
 )
+# The file of a job's result, in the folder of its temporary files.
+RESULT = "result.json"
 # For masters on this machine: the driver is reached by nobody else.
 LOOPBACK_IP = "127.0.0.1"
-LOOPBACK_CONF = {
+LOCAL_CONF = {
     "spark.driver.host": LOOPBACK_IP,
     "spark.driver.bindAddress": LOOPBACK_IP,
+    "spark.pyspark.python": sys.executable,
 }
 
 
@@ -58,8 +70,8 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     `request` is the dataclass that the job takes, None for its defaults. In this process, without
     Spark, where the job needs none. A submitted job's output goes to standard error; standard
     output stays free for the command's own. It ends with this process, however this one ends.
-    ShardpostError if it was interrupted; KafkaUnreachableError, and nothing is started, if nobody
-    listens where Kafka should be.
+    ShardpostError if it was interrupted, and, with nothing started, if nobody listens where Kafka
+    or Spark's master should be.
     """
     from shardpost.kafka.clients import require_listening  # not for `--help` and completion
 
@@ -67,12 +79,13 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     document = BY_DEFAULT if request is None else document_of(request)
     if done := job.result_without_spark(settings, document):
         return done
+    require_master(settings.spark_master)
     log.info("%s: starting Spark, which takes a few seconds", job.name)
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
-        result = folder / "result.json"
+        result = folder / RESULT
         code = run_job(
             [
-                *submit_command(settings, job_conf(settings, job, *archive.jvm_options)),
+                *submit_command(settings, job_conf(settings, job, *archive.jvm_options), folder),
                 *(str(job_file(job)), document, "--result", str(result)),
             ],
             env=job_environment(settings) | temporary_files_in(folder),
@@ -89,6 +102,18 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
 def is_local(master: str) -> bool:
     """Tell whether a Spark master has its workers on this machine only: `local[*]` and the like."""
     return master.startswith("local")
+
+
+def require_master(master: str) -> None:
+    """Raise ShardpostError if nobody listens where a standalone master should: Spark takes long."""
+    from shardpost.kafka.clients import LISTEN_SECONDS, why_nobody_listens  # not for `--help`
+
+    is_standalone = master.startswith("spark://")
+    if is_standalone and (reason := why_nobody_listens(master, LISTEN_SECONDS)):
+        raise ShardpostError(
+            f"Spark's master {master} cannot be reached: {reason}: start it, or correct"
+            " SHARDPOST_SPARK_MASTER (of DAGs, the connection spark_default)"
+        )
 
 
 def job_file(job: JobSpec) -> Path:
@@ -115,42 +140,89 @@ def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, 
         # Only classes of the class path can be in the archive; executors get the same as --jars.
         "spark.driver.extraClassPath": ":".join(map(str, jars)),
         "spark.jars": ",".join(map(str, [*jars, *more_jars])),
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.pyspark.python": sys.executable,  # the executors'
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
     }
 
 
-def submit_command(settings: Settings, conf: dict[str, str]) -> list[str]:
-    """Return spark-submit with all its options, up to where the job's file goes."""
-    packages: list[str] = []
-    if is_local(settings.spark_master):
-        conf = conf | LOOPBACK_CONF
-    else:
-        packages = ["--py-files", str(packages_zip(settings.folder("packages")))]
+def submit_command(settings: Settings, conf: dict[str, str], folder: Path) -> list[str]:
+    """Return spark-submit with all its options, up to where the job's file goes.
+
+    `folder` is where the job's temporary files go.
+    """
+    more: list[str] = []
+    if settings.spark_conf is not None:
+        more += ["--properties-file", str(settings.spark_conf)]
+    if not is_local(settings.spark_master):
+        more += ["--py-files", str(packages_zip(folder))]
+    conf = conf_on(settings, settings.spark_master, conf)
     return [
-        str(Path(sys.executable).parent / "spark-submit"),
+        str(BIN / "spark-submit"),
         *("--master", settings.spark_master, "--driver-memory", settings.driver_memory),
-        *packages,
+        *more,
         *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
     ]
 
 
-def job_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment of a job.
+def conf_on(settings: Settings, master: str, conf: dict[str, str]) -> dict[str, str]:
+    """Return a configuration for a master, without what the file of SHARDPOST_SPARK_CONF sets.
 
-    This process's own, with one Python for driver and workers, and the Spark of that Python. Only
-    with a local master is the driver on loopback: remote workers could not reach it there.
+    UsageError for what that may not set. Only with a local master is the driver on loopback: remote
+    workers could not reach it there.
     """
-    python = sys.executable
-    local = {"SPARK_LOCAL_IP": LOOPBACK_IP} if is_local(settings.spark_master) else {}
+    given = {*_names_in(settings.spark_conf)} if settings.spark_conf is not None else set()
+    if wrong := sorted(name for name in given if name in _OWN or name.startswith(_OWN_PREFIX)):
+        reasons = (f"{name}: expected none: {_OWN.get(name, _OURS)}" for name in wrong)
+        raise UsageError(f"{settings.spark_conf} (SHARDPOST_SPARK_CONF): {'; '.join(reasons)}")
+    left = {name: value for name, value in conf.items() if name not in given}
+    return left | (LOCAL_CONF if is_local(master) else {})
+
+
+# What that file may not set, and why: another value would have no effect, or change results.
+_OURS = "Shardpost sets it itself"
+_OWN_PREFIX = "spark.sql."
+_OWN = {
+    "spark.master": "set SHARDPOST_SPARK_MASTER, or the connection spark_default",
+    "spark.driver.memory": "set SHARDPOST_DRIVER_MEMORY",
+    "spark.submit.deployMode": "the driver runs where it is started",
+    "spark.speculation": "a mail or a letter must not be sent by two tasks at once",
+    **dict.fromkeys(
+        (
+            "spark.driver.extraClassPath",
+            "spark.driver.extraJavaOptions",
+            "spark.jars",
+            "spark.pyspark.driver.python",
+            "spark.submit.pyFiles",
+        ),
+        _OURS,
+    ),
+}
+_NAME = re.compile(r"^[ \t]*(spark\.[^\s=:]+)", re.MULTILINE)
+
+
+def _names_in(file: Path) -> Iterable[str]:
+    """Return the names that a file of Spark's properties sets."""
+    try:
+        return _NAME.findall(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} (SHARDPOST_SPARK_CONF): cannot be read: {error}") from None
+
+
+def job_environment(settings: Settings, master: str | None = None) -> dict[str, str]:
+    """Return the environment of a job on that master; by default that of the settings.
+
+    This process's own, with the Spark of this Python. Settings, secrets among them, are in it and
+    not in the arguments, which all can read.
+    """
+    local = is_local(master or settings.spark_master)
     return {
         **os.environ,
         **settings.environ(),
         "SPARK_HOME": str(_spark_home()),
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,
-        **local,
-        "PATH": f"{Path(python).parent}:{os.environ.get('PATH', '')}",
+        **({"SPARK_LOCAL_IP": LOOPBACK_IP} if local else {}),
+        "PATH": f"{BIN}:{os.environ.get('PATH', '')}",
     }
 
 

@@ -32,6 +32,7 @@ CHECKS: dict[str, Check] = {
     "mail server": stack_checks.check_mail_server,
     "schedules": stack_checks.check_schedules,
     "connections": stack_checks.check_connections,
+    "spark": stack_checks.check_spark,
     "airflow": stack_checks.check_airflow,
 }
 

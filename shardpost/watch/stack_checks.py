@@ -1,4 +1,4 @@
-"""The doctor's checks of the stack: its ports, the mail server, and the embedded Airflow.
+"""The doctor's checks of the stack: its ports, the mail server, Spark, and the embedded Airflow.
 
 The mail server gets a connection and no mail; Airflow is only checked if it is the embedded one.
 """
@@ -17,6 +17,7 @@ from shardpost.errors import ShardpostError
 from shardpost.run_requests.airflow_api import AirflowApi, log_in
 from shardpost.schedules import longest_pause
 from shardpost.settings import Settings
+from shardpost.spark.submit import conf_on, require_master
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.smtp_server import can_be_forged, connect, error_text, sender_of
 from shardpost.wording import duration_text
@@ -175,6 +176,14 @@ def _counting() -> dict[str, list[str]] | str:
         return (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
     counting: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
     return counting
+
+
+def check_spark(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Check the master of commands, and the file of Spark's properties; ShardpostError if wrong."""
+    conf_on(settings, settings.spark_master, {})
+    require_master(settings.spark_master)
+    more = f", with {settings.spark_conf}" if settings.spark_conf else ""
+    yield ok("spark", f"{settings.spark_master}{more}; DAGs use the connection spark_default")
 
 
 API_SECONDS = 5.0

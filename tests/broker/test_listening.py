@@ -4,11 +4,15 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 
 import pytest
 
 from shardpost.embedded import daemons
+from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import why_nobody_listens
+from shardpost.settings import Settings
+from shardpost.watch.stack_checks import check_spark
 from tests.support.command_line import CommandLineHere
 
 SOON = 5  # seconds
@@ -88,3 +92,11 @@ def test_of_another_kafka_its_setting_is_named(stack_environ: dict[str, str]) ->
     line = shardpost.refused("letters", "list", code=1)
     assert "correct SHARDPOST_BOOTSTRAP_SERVERS" in line
     assert all(f"{server}: connection refused" in line for server in servers.split(","))
+
+
+def test_a_master_of_spark_that_nobody_runs_is_refused_before_spark_waits_for_it() -> None:
+    master = f"spark://{closed()}"
+    settings = Settings(spark_master=f"{master},{closed()}")
+    with pytest.raises(ShardpostError, match=rf"Spark's master {master}.* reached: .* refused"):
+        [*check_spark(settings, datetime.now(UTC))]
+    assert [one.state for one in check_spark(Settings(), datetime.now(UTC))] == ["ok"]

@@ -110,7 +110,7 @@ def without_jvm(task_environment: Path, tmp_path: Path, monkeypatch: pytest.Monk
     up_to_the_job = f'until [ "$1" = "{STAND_IN}" ]; do shift; done'
     submit.write_text(f'#!/bin/sh\n{up_to_the_job}\nexec "{sys.executable}" "$@"\n')
     submit.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{submit.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("shardpost.spark.submit.BIN", submit.parent)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from shardpost.holders.inputs import input_topics
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, driver
 from shardpost.spark.jars import jars_of
-from shardpost.spark.submit import LOOPBACK_CONF, SHORT_RUN_JIT, submit, submit_conf
+from shardpost.spark.submit import LOCAL_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
 from tests.support.how_far import up_to
@@ -62,7 +62,7 @@ def spark(
         ),
         **plan_conf(),
         "spark.default.parallelism": str(up_to(2, 1)),
-        **LOOPBACK_CONF,
+        **LOCAL_CONF,
         "spark.driver.memory": "2g",
         # Of 16 MB, as by default, many are left until a full collection.
         "spark.buffer.pageSize": "1m",

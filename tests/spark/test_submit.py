@@ -1,8 +1,5 @@
-"""What jobs are submitted with: the class archive of set-up, workers that are not in the driver."""
+"""What jobs are submitted with: the class archive of set-up."""
 
-import re
-import socket
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -10,15 +7,9 @@ import pytest
 from shardpost.embedded import broker
 from shardpost.embedded import set_up as at_setup
 from shardpost.errors import ShardpostError
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
-from shardpost.spark.submit import submit
-from tests.support.compacting import agree
 from tests.support.how_far import is_every
-from tests.support.record_streams import Stream
-from tests.support.reference import Raw, position
-from tests.support.spark_cluster import own_address, spark_cluster
 
 
 @pytest.fixture
@@ -61,23 +52,3 @@ def test_where_no_broker_starts_it_says_so_and_leaves_nothing(
     with pytest.raises(ShardpostError, match="Kafka did not start"):
         at_setup.create_class_archive()
     assert [*folder.iterdir()] == []
-
-
-@pytest.mark.one_of("other stacks and clusters")
-def test_compact_runs_on_workers_that_reach_the_driver_by_its_address(
-    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = own_address()
-    if address is None:
-        pytest.skip("this machine has no address but loopback")
-    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    with spark_cluster(tmp_path, address) as cluster:
-        settings = stream.settings.model_copy(update={"spark_master": cluster.master})
-        stream.send([position("1", "client1", "NASDAQ"), Raw("positions", b"2", b"{")])
-        code, result = submit(settings, COMPACT_POSITIONS)
-        assert (code, result["rejected"]) == (0, 1)
-        logs = cluster.executor_logs()
-    drivers = {host for log in logs for host in re.findall(r"Scheduler@([^:]+):", log)}
-    assert len(drivers) == 1
-    assert not ip_address(socket.gethostbyname(drivers.pop())).is_loopback
-    agree(settings, stream.fold)

@@ -25,7 +25,7 @@ def delta_reader(settings: Settings) -> Iterator[Callable[[dict[str, Any]], Any]
     # Opened for both, so that nobody waits for a reader that has ended.
     with errors.open("w") as log, os.fdopen(os.open(pipe, os.O_RDWR), "wb", 0) as requests:
         reader = subprocess.Popen(
-            [*submit.submit_command(settings, _conf()), str(READER), str(pipe)],
+            [*submit.submit_command(settings, _conf(), settings.home), str(READER), str(pipe)],
             env=submit.job_environment(settings),
             cwd=settings.home,
             stdin=subprocess.DEVNULL,

@@ -47,7 +47,7 @@ class Job:
         self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*submit.submit_command(settings, _conf()), *script, document],
+                [*submit.submit_command(settings, _conf(), settings.home), *script, document],
                 env=submit.job_environment(settings)
                 | submit.temporary_files_in(settings.home)
                 | more,

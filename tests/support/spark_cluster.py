@@ -1,14 +1,14 @@
-"""A Spark standalone cluster of one worker, which is not on loopback."""
+"""A Spark standalone cluster: a master, and workers that are not where the driver is."""
 
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from shardpost.embedded import daemons
@@ -20,15 +20,28 @@ MASTER, WORKER = (f"org.apache.spark.deploy.{role}" for role in ("master.Master"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster: the URL of its master, its address, and the folder of its worker."""
+    """A cluster: the URL of its master, and the folder of what its workers write."""
 
     master: str
-    address: str
     work: Path
+    workers: list[psutil.Process] = field(default_factory=list)
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the JVMs of the executors that there are now."""
+        return [child for worker in self.workers for child in worker.children()]
 
     def executor_logs(self) -> list[str]:
         """Return what each executor wrote; its first line is its command."""
-        return [path.read_text() for path in self.work.glob("app-*/*/stderr")]
+        return [path.read_text() for path in self.work.glob("*/app-*/*/stderr")]
+
+
+def kill_executor(executor: psutil.Process) -> None:
+    """SIGKILL an executor with its Python workers, as where its machine is lost."""
+    tree = [executor, *executor.children(recursive=True)]
+    for process in tree:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(tree, timeout=30)
 
 
 def own_address() -> str | None:
@@ -43,26 +56,40 @@ def own_address() -> str | None:
 
 
 @contextmanager
-def spark_cluster(folder: Path, address: str) -> Iterator[Cluster]:
-    """Run a master and a worker with two cores until the block ends."""
+def spark_cluster(
+    folder: Path, address: str, workers: Sequence[str], *, cores: int = 1
+) -> Iterator[Cluster]:
+    """Run a master at an address, and a worker at each of those, until the block ends."""
     port = daemons.choose_port()
-    master = f"spark://{address}:{port}"
-    at = ("--host", address, "--webui-port", "0")
-    more = ("--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work"))
-    with _running(folder / "master.log", (MASTER, *at, "--port", str(port))) as log:
+    found = Cluster(f"spark://{address}:{port}", folder / "work")
+    with ExitStack() as running:
+        begun = []
+        master = (MASTER, *_at(address), "--port", str(port))
+        log, _ = running.enter_context(_running(folder / "master.log", master))
         wait_for(lambda: "New state: ALIVE" in log.read_text(), "the master")
-        with _running(folder / "worker.log", (WORKER, *at, *more, master)) as log:
-            wait_for(lambda: "Successfully registered" in log.read_text(), "the worker")
-            yield Cluster(master, address, folder / "work")
+        for number, host in enumerate(workers):
+            own = ("--cores", str(cores), "--work-dir", str(found.work / str(number)))
+            command = (WORKER, *_at(host), "--memory", "1g", *own, found.master)
+            log, pid = running.enter_context(_running(folder / f"worker-{number}.log", command))
+            found.workers.append(psutil.Process(pid))
+            begun.append(log)
+        wait_for(
+            lambda: all("Successfully registered" in log.read_text() for log in begun), "workers"
+        )
+        yield found
+
+
+def _at(host: str) -> tuple[str, ...]:
+    return ("--host", host, "--webui-port", "0")
 
 
 @contextmanager
-def _running(log: Path, command: Sequence[str]) -> Iterator[Path]:
+def _running(log: Path, command: Sequence[str]) -> Iterator[tuple[Path, int]]:
     environ = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_DIRS": str(log.parent),
-        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_MEMORY": "256m",
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -74,7 +101,7 @@ def _running(log: Path, command: Sequence[str]) -> Iterator[Path]:
             stderr=subprocess.STDOUT,
         )
         try:
-            yield log
+            yield log, process.pid
         finally:
             process.terminate()
             process.wait(30)

@@ -19,7 +19,6 @@ from shardpost.delta.table import Table, columns
 from shardpost.embedded import airflow_home, stack
 from shardpost.settings import Settings
 from shardpost.spark.job_process import job_folder
-from shardpost.spark.submit import submit_command
 from shardpost.watch import machine_checks
 from shardpost.watch.machine_checks import check_access
 
@@ -51,9 +50,6 @@ WRITERS: list[Callable[[Settings], object]] = [
     airflow_home.disable_schedules,
     lambda settings: channels.append(settings, "an alert"),
     lambda settings: table_log.create(settings, TABLE, 1),
-    lambda settings: submit_command(
-        settings.model_copy(update={"spark_master": "spark://host:7077"}), {}
-    ),
 ]
 
 

@@ -37,7 +37,7 @@ def settings_with(master: str, home: Path) -> Settings:
 @pytest.mark.parametrize("master", LOCAL)
 def test_with_a_local_master_everything_stays_on_loopback(master: str, tmp_path: Path) -> None:
     settings = settings_with(master, tmp_path)
-    command = submit_command(settings, {"a": "b"})
+    command = submit_command(settings, {"a": "b"}, tmp_path)
     assert job_environment(settings)["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert {"a=b", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"} <= {
         *command
@@ -56,13 +56,64 @@ def test_with_a_remote_master_the_driver_is_where_its_workers_reach_it(
         monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     settings = settings_with(master, tmp_path)
     assert job_environment(settings).get("SPARK_LOCAL_IP") == own
-    assert not [part for part in submit_command(settings, {"a": "b"}) if "127.0.0.1" in part]
+    command = submit_command(settings, {"a": "b"}, tmp_path)
+    assert not [part for part in command if "127.0.0.1" in part]
 
 
 def test_remote_workers_are_sent_the_package(tmp_path: Path) -> None:
-    command = submit_command(settings_with(REMOTE[0], tmp_path), {"a": "b"})
+    command = submit_command(settings_with(REMOTE[0], tmp_path), {"a": "b"}, tmp_path)
     [sent] = [after for part, after in pairwise(command) if part == "--py-files"]
     assert "shardpost/holders/model/fields.py" in zipfile.ZipFile(sent).namelist()
+
+
+PROPERTIES = """\
+# as spark-defaults.conf has it
+spark.driver.port 7078
+spark.pyspark.python=/opt/executors/bin/python
+  spark.ui.enabled : true
+spark.authenticate.secret hush
+"""
+
+
+@pytest.mark.parametrize("master", [LOCAL[0], REMOTE[0]])
+def test_what_a_file_of_properties_sets_counts_but_a_local_driver_stays_local(
+    master: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "spark.conf"
+    file.write_text(PROPERTIES)
+    settings = settings_with(master, tmp_path).model_copy(update={"spark_conf": file})
+    command = submit_command(settings, submit_conf_without_jars(), tmp_path)
+    assert ("--properties-file", str(file)) in pairwise(command)
+    own = {part.partition("=")[0] for part in command if part.startswith("spark.")}
+    assert "spark.pyspark.driver.python" in own
+    assert own.isdisjoint({"spark.driver.port", "spark.ui.enabled"})
+    assert ("spark.pyspark.python" in own) == (master in LOCAL)
+    assert "hush" not in " ".join(command)
+
+
+def submit_conf_without_jars() -> dict[str, str]:
+    names = ("spark.pyspark.driver.python", "spark.pyspark.python", "spark.ui.enabled")
+    return dict.fromkeys(names, "ours")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("spark.master spark://other:7077", "spark.master: expected none: set SHARDPOST_SPARK_MAS"),
+        ("spark.speculation=true", "spark.speculation: expected none: a mail or a letter must not"),
+        ("spark.sql.ansi.enabled false", "spark.sql.ansi.enabled: expected none: Shardpost sets"),
+        (None, "cannot be read: .*No such file"),
+    ],
+)
+def test_a_file_of_properties_is_refused_by_the_names_that_it_may_not_set(
+    line: str | None, why: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "spark.conf"
+    if line is not None:
+        file.write_text(PROPERTIES + line)
+    settings = settings_with(REMOTE[0], tmp_path).model_copy(update={"spark_conf": file})
+    with pytest.raises(UsageError, match=rf"^{file} \(SHARDPOST_SPARK_CONF\): {why}"):
+        submit_command(settings, {}, tmp_path)
 
 
 NOW = datetime(2026, 11, 24, 9, 30, 0, 1, tzinfo=UTC)

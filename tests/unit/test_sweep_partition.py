@@ -18,6 +18,7 @@ from shardpost.dead_letters.model.retry_policy import Outcome, fingerprint
 from shardpost.dead_letters.model.sweep_result import (
     GONE,
     NAMED,
+    NOT_COUNTED,
     RECREATED,
     SEE_PARKED,
     Gap,
@@ -223,6 +224,7 @@ def test_what_went_well_needs_nobody() -> None:
         "parked_errors": [],
         "gaps": [],
         "not_read": [],
+        "swept_again": [],
     }
 
 
@@ -273,6 +275,11 @@ def test_gaps_and_what_was_not_read_are_named_with_partition_and_offsets() -> No
         f"orders.DLT[3]: offsets 12 on: {RECREATED}",
         "not read: orders.DLT[1]: it has no leader",
     ]
+
+
+def test_what_a_lost_sweep_of_a_partition_did_is_not_counted_and_that_is_said() -> None:
+    result = as_json(Counter(), NONE, [], Intake(), ["dead-letters[1]"])
+    assert for_a_person(result) == [f"dead-letters[1]: {NOT_COUNTED}"]
 
 
 def test_the_name_of_an_origin_does_not_steer_a_terminal() -> None:

@@ -87,6 +87,10 @@ def next_offset(
 
 # Groups of parked letters, gaps and partitions that a result names, each; the counts are of all.
 NAMED = 100
+NOT_COUNTED = (
+    "its sweep was lost with a Spark executor and done again: what the first one retried or parked"
+    " is not counted here: `shardpost letters list` has it"
+)
 SEE_PARKED = "`shardpost letters list --state parked` lists them"
 
 
@@ -118,8 +122,12 @@ def as_json(
     parked: Counter[ParkedGroup],
     held_errors: Iterable[str],
     intake: Intake,
+    swept_again: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return the form of `letters sweep --json`."""
+    """Return the form of `letters sweep --json`.
+
+    `swept_again` are the partitions whose first sweep was lost, and is not counted.
+    """
     return {
         **reported(counts),
         "taken_in": intake.taken_in,
@@ -130,6 +138,7 @@ def as_json(
         ],
         "gaps": [gap.as_json() for gap in intake.gaps[:NAMED]],
         "not_read": [*intake.not_read[:NAMED]],
+        "swept_again": [*swept_again],
     }
 
 
@@ -146,6 +155,7 @@ def for_a_person(result: Mapping[str, Any], *, with_floods: bool = True) -> list
         lines.append(f"held: {result['held']}, {why}")
     lines += [str(Gap.from_json(gap)) for gap in result["gaps"]]
     lines += [f"not read: {reason}" for reason in result["not_read"]]
+    lines += [f"{partition}: {NOT_COUNTED}" for partition in result["swept_again"]]
     return [*parked_lines(result), *map(one_line, lines)]
 
 

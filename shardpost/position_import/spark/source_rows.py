@@ -38,6 +38,11 @@ from shardpost.settings import Settings
 from shardpost.wording import counted
 
 MOST_CHARACTERS = 300
+_NO_FILE = "File file:"
+NOT_SEEN = (
+    "it was removed meanwhile, or a worker of Spark does not see it: put the list where all workers"
+    " have it at the same path, or import it with SHARDPOST_SPARK_MASTER=local[*]"
+)
 _DEEPEST = 20
 
 
@@ -62,7 +67,8 @@ def _reason(error: Exception) -> str:
         texts.append(str(cause.getMessage() or cause.getClass().getSimpleName()))
         cause = cause.getCause()
     lines = [line for text in texts if (line := text.strip().split("\n", 1)[0].strip())]
-    return lines[-1][:MOST_CHARACTERS]
+    found = lines[-1][:MOST_CHARACTERS]
+    return f"{found}: {NOT_SEEN}" if found.startswith(_NO_FILE) else found
 
 
 _ROWS = "rows"

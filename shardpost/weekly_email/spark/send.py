@@ -1,12 +1,14 @@
 """Sending on Spark: one task per shard, each with its own ledger and connections.
 
-One Spark partition holds the clients of one shard. An error of Spark's, many lines long, becomes
-the one line that a person needs.
+One Spark partition holds the clients of one shard, and is a Spark job of its own: where an executor
+is lost, Spark runs again what has not ended of a job, and so would fence shards that are mailed by
+other executors. An error of Spark's, many lines long, becomes the one line that a person needs.
 """
 
 import re
 import secrets
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -100,19 +102,24 @@ def _salts(spark: SparkSession, count: int) -> list[int]:
 
 
 REPORT = columns_of(ShardReport)
+# Threads of the driver that wait for a shard each; executors have fewer cores.
+MOST_WAITING = 256
 
 
 def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) -> list[ShardReport]:
     """Send what is open of the run's shards; return the report of each.
 
-    `rate` is the mails per second of this run, None for no limit. A refusal that no shard could
-    decide about is decided by the answers of all.
+    `rate` is the mails per second of this run, None for no limit: with one, as many shards are
+    mailed at once as there are cores now, whatever executors come later. A refusal that no shard
+    could decide about is decided by the answers of all.
     """
     audience = WeekFrames(options.settings, week)
     members = audience.members().persist(StorageLevel.DISK_ONLY)
-    shard_rate = rate / _parallel_tasks(audience.spark, len(week.shards)) if rate else None
     counts, shards = members.groupBy("shard").count().collect(), week.shards
     sizes = {row["shard"]: row["count"] for row in counts}  # without shards that have no clients
+    context = audience.spark.sparkContext  # its executors have come to count
+    at_once = min(len(shards), context.defaultParallelism if rate else MOST_WAITING)
+    shard_rate = rate / at_once if rate else None
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = shard_of_this_task(shards)
@@ -124,16 +131,15 @@ def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) ->
     # another order: a shard that chance stopped, bad addresses side by side, must not meet the same
     # ones first again.
     order = F.xxhash64("client", F.lit(secrets.randbits(62)))
-    rows = by_shard(audience.spark, members, shards, order)
-    reports = rows.mapInArrow(task, ddl_of(REPORT)).collect()
-    return settle_refusals(options.settings, week.iso_week, [_report(row) for row in reports])
+    rows = by_shard(audience.spark, members, shards, order).mapInArrow(task, ddl_of(REPORT)).rdd
 
+    def send_one(partition: int) -> ShardReport:
+        [row] = context.runJob(rows, list, [partition])
+        return _report(row)
 
-def _parallel_tasks(spark: SparkSession, shards: int) -> int:
-    """Return how many of the shards' tasks Spark may run at once."""
-    context = spark.sparkContext
-    is_local = str(context.master).startswith("local")
-    return min(shards, context.defaultParallelism) if is_local else shards
+    with ThreadPoolExecutor(at_once) as pool:
+        reports = [*pool.map(send_one, range(len(shards)))]
+    return settle_refusals(options.settings, week.iso_week, reports)
 
 
 def _report(row: Row) -> ShardReport:

@@ -1,0 +1,109 @@
+"""How a task submits its job: on the master of the connection, with nothing secret in arguments."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.hooks import spark_submit
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from shardpost.errors import UsageError
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.settings import load, loading
+from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.submit import conf_on
+
+VARIABLE = "AIRFLOW_CONN_SPARK_DEFAULT"
+
+
+def spark(host: str, **extra: str) -> str:
+    return json.dumps({"conn_type": "spark", "host": host, "extra": extra})
+
+
+@pytest.fixture(autouse=True)
+def _known_masters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hook take Kubernetes, whose client's package is not installed."""
+    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+
+
+def submitted(folder: Path, **given: Any) -> tuple[list[str], dict[str, str]]:
+    """Return arguments and own variables with which a job would be submitted now."""
+    task = SparkJob(task_id="a", job=JobSpec("stand_in"), **given)
+    settings, master = load(), task._master()
+    conf = conf_on(settings, master, {"spark.ui.enabled": "false"})
+    task._configure(settings, master, folder, conf)
+    hook = task._get_hook()
+    return hook._build_spark_submit_command(str(task.application)), hook._env
+
+
+@pytest.mark.parametrize(
+    ("connection", "master"),
+    [
+        (spark("spark://localhost:7077"), "spark://localhost:7077"),
+        ("spark://localhost:7077", "spark://localhost:7077"),
+        (spark("yarn", **{"deploy-mode": "client"}), "yarn"),
+        (spark("k8s://https://10.0.0.5:6443"), "k8s://https://10.0.0.5:6443"),
+    ],
+)
+def test_on_a_remote_master_it_goes_out_with_its_package_and_without_loopback(
+    connection: str, master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(VARIABLE, connection)
+    monkeypatch.setenv("SHARDPOST_IMPORT_JDBC_USER", "ann")
+    monkeypatch.setenv("SHARDPOST_IMPORT_JDBC_PASSWORD", "hush")
+    loading._of_this_process.cache_clear()
+    arguments, variables = submitted(tmp_path)
+    assert ("--master", master) in pairwise(arguments)
+    assert ("--py-files", str(tmp_path / "shardpost.zip")) in pairwise(arguments)
+    assert not [part for part in arguments if "127.0.0.1" in part or "Env." in part]
+    assert "SPARK_LOCAL_IP" not in variables
+    assert variables["SHARDPOST_IMPORT_JDBC_PASSWORD"] == "hush"  # noqa: S105
+    assert "hush" not in " ".join(arguments)
+
+
+def test_on_a_local_master_it_stays_on_loopback(tmp_path: Path) -> None:
+    arguments, variables = submitted(tmp_path)
+    assert "spark.driver.host=127.0.0.1" in arguments
+    assert variables["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert "--py-files" not in arguments
+
+
+def test_what_a_task_or_a_file_of_properties_sets_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "spark.conf"
+    file.write_text("spark.driver.port 7078\n")
+    monkeypatch.setenv("SHARDPOST_SPARK_CONF", str(file))
+    monkeypatch.setenv(VARIABLE, spark("spark://host:7077"))
+    loading._of_this_process.cache_clear()
+    arguments, _ = submitted(tmp_path, conf={"spark.ui.enabled": "true"})
+    assert ("--properties-file", str(file)) in pairwise(arguments)
+    assert [part for part in arguments if "spark.ui" in part] == ["spark.ui.enabled=true"]
+
+
+def test_a_driver_that_would_not_run_beside_its_task_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(VARIABLE, spark("spark://host:7077", **{"deploy-mode": "cluster"}))
+    with pytest.raises(UsageError, match="spark_default: expected the deploy-mode client, found"):
+        submitted(tmp_path)
+
+
+def test_without_the_package_for_kubernetes_it_says_which(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delattr(spark_submit, "kube_client")
+    monkeypatch.setenv(VARIABLE, spark("k8s://https://10.0.0.5:6443"))
+    with pytest.raises(UsageError, match="needs the package apache-airflow-providers-cncf-kuber"):
+        submitted(tmp_path)
+
+
+def test_without_its_connection_no_master_is_guessed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(AirflowNotFoundException, match="another"):
+        submitted(tmp_path, conn_id="another")
