@@ -4,7 +4,7 @@ import base64
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from shardpost.kafka.clients import admin, forget_admins
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings, load
 from tests.conftest import environ
+from tests.support.network import Host
 
 NUMBERS = (1, 2, 3)
 START_SECONDS = 120.0
@@ -23,8 +24,8 @@ KILL_SECONDS = 1.0
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={number}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://{address}:{port},CONTROLLER://{address}:{controller}
+advertised.listeners=PLAINTEXT://{address}:{port}
 controller.listener.names=CONTROLLER
 controller.quorum.voters={voters}
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
@@ -68,21 +69,23 @@ class ThreeBrokers:
 
 
 @contextmanager
-def three_brokers(home: Path, **given: object) -> Iterator[ThreeBrokers]:
+def three_brokers(
+    home: Path, hosts: Sequence[Host] = (Host(),) * 3, **given: object
+) -> Iterator[ThreeBrokers]:
     """Run three brokers with Kafka's own defaults, but for writes to two replicas at least."""
     listening = {number: (daemons.choose_port(), daemons.choose_port()) for number in NUMBERS}
-    voters = ",".join(f"{n}@127.0.0.1:{controller}" for n, (_, controller) in listening.items())
+    host = dict(zip(NUMBERS, hosts, strict=True))
+    voters = ",".join(f"{n}@{host[n].address}:{at}" for n, (_, at) in listening.items())
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    servers = ",".join(f"127.0.0.1:{port}" for port, _ in listening.values())
+    servers = ",".join(f"{host[n].address}:{port}" for n, (port, _) in listening.items())
     defaults = {"replication_factor": 3, "partitions": 2, "kafka_timeout": 30}
     settings = load(environ(home=home, bootstrap_servers=servers, **(defaults | given)))
     brokers = {}
     for number, (port, controller) in listening.items():
         folder = home / f"broker-{number}" / "kafka"
-        properties = PROPERTIES.format(
-            number=number, port=port, controller=controller, voters=voters
-        )
-        brokers[number] = _formatted(folder, properties, cluster)
+        at = {"address": host[number].address, "port": port, "controller": controller}
+        properties = PROPERTIES.format(number=number, voters=voters, **at)
+        brokers[number] = _formatted(folder, properties, cluster, host[number])
     found = ThreeBrokers(settings, brokers)
     try:
         for daemon in brokers.values():
@@ -97,7 +100,7 @@ def three_brokers(home: Path, **given: object) -> Iterator[ThreeBrokers]:
             daemon.stop(KILL_SECONDS)  # what they hold is of no use any more
 
 
-def _formatted(folder: Path, properties: str, cluster: str) -> Daemon:
+def _formatted(folder: Path, properties: str, cluster: str, host: Host) -> Daemon:
     shutil.rmtree(folder, ignore_errors=True)
     (folder.parent / "logs").mkdir(parents=True)
     folder.mkdir(parents=True)
@@ -114,7 +117,7 @@ def _formatted(folder: Path, properties: str, cluster: str) -> Daemon:
     )
     return Daemon(
         "kafka",
-        [*run, "kafka.Kafka", "server.properties"],
+        host.inside([*run, "kafka.Kafka", "server.properties"]),
         broker.ENVIRONMENT,
         folder.parent / "logs" / "output.log",
         folder / "kafka.pid",
