@@ -63,7 +63,7 @@ def test_what_a_broker_refuses_is_one_line_with_its_reason(
     secured: SecuredBroker, tmp_path: Path
 ) -> None:
     login, other = secured.kafka.login(), Authority(tmp_path).certificate
-    wrong = refused(secured, secured.kafka.login(password="not the password"))
+    wrong = refused(secured, {**login, "kafka__sasl_password": "not this one"})
     assert "refuses this client (SASL authentication error: Authentication failed" in wrong
     unknown = refused(secured, {**login, "kafka__ssl_ca_location": other})
     assert "(certificate verify failed: unable to get local issuer certificate)" in unknown

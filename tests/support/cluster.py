@@ -12,9 +12,15 @@ from functools import cached_property
 from pathlib import Path
 
 from shardpost.embedded.daemons import Daemon, wait_until
+from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from tests.support.network import Host, Network, network
-from tests.support.three_brokers import NUMBERS, ThreeBrokers, three_brokers
+from tests.support.three_brokers import (
+    NUMBERS,
+    START_SECONDS,
+    ThreeBrokers,
+    three_brokers,
+)
 
 KILL_SECONDS = 60.0
 
@@ -87,6 +93,21 @@ class Cluster:
     def settings(self) -> Settings:
         """Settings that lead to this Kafka."""
         return self.kafka.settings
+
+    def leader(self, topic: str, partition: int = 0) -> "Part":
+        """Return the broker that leads a partition."""
+        found = cluster_metadata(self.settings).topics[topic].partitions[partition].leader
+        return self.brokers[found]
+
+    def await_replicas(self) -> None:
+        """Wait until each partition has all of its replicas in sync, and all brokers answer."""
+        self.kafka.await_brokers(len(NUMBERS))
+        wait_until(self._are_in_sync, "all replicas in sync", START_SECONDS)
+
+    def _are_in_sync(self) -> bool:
+        topics = cluster_metadata(self.settings).topics.values()
+        partitions = [one for topic in topics for one in topic.partitions.values()]
+        return all(len(one.isrs) == len(one.replicas) for one in partitions)
 
     @cached_property
     def brokers(self) -> dict[int, Part]:

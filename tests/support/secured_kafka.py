@@ -52,13 +52,13 @@ class SecuredKafka:
         paths = {"both": issued.both, "authority": self.authority.certificate}
         return "\n".join([*lines, PROPERTIES.format(**paths)])
 
-    def login(self, password: str = PASSWORD) -> dict[str, object]:
+    def login(self) -> dict[str, object]:
         """Return settings with TLS and a login, as `tests.conftest.environ` takes them."""
         return {
             "kafka__security_protocol": "SASL_SSL",
             "kafka__sasl_mechanisms": "SCRAM-SHA-512",
             "kafka__sasl_username": USER,
-            "kafka__sasl_password": password,
+            "kafka__sasl_password": PASSWORD,
             "kafka__ssl_ca_location": self.authority.certificate,
         }
 
