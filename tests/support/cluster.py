@@ -1,4 +1,4 @@
-"""The topology of a real installation: three brokers, each on a host of its own.
+"""The topology of a real installation: brokers, Spark, a database, each on a host of its own.
 
 A part starts when it is first asked for, and is there until the tests end.
 """
@@ -6,15 +6,22 @@ A part starts when it is first asked for, and is there until the tests end.
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import psutil
+
+from shardpost.embedded import daemons
 from shardpost.embedded.daemons import Daemon, wait_until
 from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
+from tests.support.certificates import Authority
 from tests.support.network import Host, Network, network
+from tests.support.postgresql import Postgresql, postgresql
+from tests.support.secured_kafka import SecuredKafka
+from tests.support.spark_cluster import MASTER, SPARK_HOME, WORKER
 from tests.support.three_brokers import (
     NUMBERS,
     START_SECONDS,
@@ -33,9 +40,12 @@ class Part:
     host: Host
 
     def kill(self) -> None:
-        """SIGKILL it, and wait for its end."""
+        """SIGKILL it with what it has started, and wait for its end."""
+        pid = self.daemon.pid
         self._signal(signal.SIGKILL)
         wait_until(lambda: not self.daemon.alive, f"the end of {self.daemon.name}", KILL_SECONDS)
+        with suppress(ChildProcessError):
+            os.waitpid(pid or 0, 0)  # PostgreSQL takes one that is not reaped for one that runs
 
     def start(self) -> None:
         """Start it again; it may take a while until it answers."""
@@ -66,9 +76,30 @@ class Part:
             yield
 
     def _signal(self, number: int) -> None:
+        """Send it to the process and to what it has started: Spark's executors, their workers."""
         pid = self.daemon.pid
         assert pid, f"{self.daemon.name} does not run"
-        os.kill(pid, number)
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                one.send_signal(number)
+
+
+@dataclass(frozen=True)
+class Database:
+    """A PostgreSQL server, and the part of the cluster that it is."""
+
+    server: Postgresql
+    part: Part
+
+
+@dataclass(frozen=True)
+class Spark:
+    """A master and workers, each on a host of its own; `url` is that of the master."""
+
+    url: str
+    master: Part
+    workers: list[Part]
 
 
 @dataclass(frozen=True)
@@ -83,11 +114,59 @@ class Cluster:
     def kafka(self) -> ThreeBrokers:
         """Three brokers: replication factor 3, two in-sync replicas at least."""
         home = self.folder / "kafka"
-        return self._running.enter_context(three_brokers(home, self._broker_hosts))
+        brokers = three_brokers(home, self._broker_hosts, self.secured)
+        return self._running.enter_context(brokers)
+
+    @cached_property
+    def secured(self) -> SecuredKafka:
+        """The authority and the logins of the brokers' other listeners."""
+        certificates = self.folder / "certificates"
+        certificates.mkdir()
+        return SecuredKafka(Authority(certificates))
 
     @cached_property
     def _broker_hosts(self) -> list[Host]:
         return [self.network.host() for _ in NUMBERS]
+
+    @cached_property
+    def spark(self) -> Spark:
+        """A master, and two workers with a core each."""
+        folder, port = self.folder / "spark", daemons.choose_port()
+        master = self._spark_part(folder / "master", MASTER, "--port", str(port))
+        url = f"spark://{master.host.address}:{port}"
+        _await_line(master, "New state: ALIVE")
+        own = ("--cores", "1", "--memory", "1g", url)
+        workers = [self._spark_part(folder / f"worker{n}", WORKER, *own) for n in (1, 2)]
+        for worker in workers:
+            _await_line(worker, "Successfully registered")
+        return Spark(url, master, workers)
+
+    def _spark_part(self, folder: Path, role: str, *more: str) -> Part:
+        folder.mkdir(parents=True)
+        host = self.network.host()
+        command = [str(SPARK_HOME / "bin" / "spark-class"), role]
+        command += ["--host", host.address, "--webui-port", "0", *more]
+        env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_DIRS": str(folder),
+            "SPARK_WORKER_DIR": str(folder / "work"),
+            "SPARK_DAEMON_MEMORY": "256m",
+            # What executors trust besides Kafka: each host has a file of its own.
+            "SSL_CERT_FILE": str(self.secured.authority.certificate),
+        }
+        log, pid_file = folder / "log", folder / "pid"
+        made = Part(Daemon(role, host.inside(command), env, log, pid_file), host)
+        made.start()
+        self._running.callback(made.daemon.stop)
+        return made
+
+    @cached_property
+    def database(self) -> Database:
+        """A PostgreSQL."""
+        host = self.network.host()
+        found = self._running.enter_context(postgresql(host))
+        return Database(found, Part(found.daemon, host))
 
     @property
     def settings(self) -> Settings:
@@ -121,3 +200,8 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     """Give a cluster of which nothing runs yet; all that was started ends with the block."""
     with network() as net, ExitStack() as running:
         yield Cluster(folder, net, running)
+
+
+def _await_line(part: Part, line: str) -> None:
+    log = part.daemon.log
+    wait_until(lambda: line in log.read_text(), f"`{line}`", START_SECONDS, [part.daemon])

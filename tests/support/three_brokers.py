@@ -17,6 +17,7 @@ from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings, load
 from tests.conftest import environ
 from tests.support.network import Host
+from tests.support.secured_kafka import LISTENERS, SecuredKafka, add_user
 
 NUMBERS = (1, 2, 3)
 START_SECONDS = 120.0
@@ -42,10 +43,14 @@ replica.lag.time.max.ms=4000
 
 @dataclass(frozen=True)
 class ThreeBrokers:
-    """Settings that lead to a cluster, and its brokers by their ids."""
+    """Settings that lead to a cluster, and its brokers by their ids.
+
+    `servers`: the addresses by the protocol of their listeners.
+    """
 
     settings: Settings
     brokers: Mapping[int, Daemon]
+    servers: Mapping[str, str]
 
     def stop(self, number: int) -> None:
         """Stop one broker, and wait until the others know."""
@@ -70,27 +75,40 @@ class ThreeBrokers:
 
 @contextmanager
 def three_brokers(
-    home: Path, hosts: Sequence[Host] = (Host(),) * 3, **given: object
+    home: Path,
+    hosts: Sequence[Host] = (Host(),) * 3,
+    secured: SecuredKafka | None = None,
+    **given: object,
 ) -> Iterator[ThreeBrokers]:
     """Run three brokers with Kafka's own defaults, but for writes to two replicas at least."""
-    listening = {number: (daemons.choose_port(), daemons.choose_port()) for number in NUMBERS}
     host = dict(zip(NUMBERS, hosts, strict=True))
-    voters = ",".join(f"{n}@{host[n].address}:{at}" for n, (_, at) in listening.items())
+    protocols = ("PLAINTEXT", "CONTROLLER", *(LISTENERS if secured else ()))
+    ports = {number: {name: daemons.choose_port() for name in protocols} for number in NUMBERS}
+    voters = ",".join(f"{n}@{host[n].address}:{at['CONTROLLER']}" for n, at in ports.items())
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    servers = ",".join(f"{host[n].address}:{port}" for n, (port, _) in listening.items())
+    servers = {
+        name: ",".join(f"{host[n].address}:{at[name]}" for n, at in ports.items())
+        for name in protocols
+    }
     defaults = {"replication_factor": 3, "partitions": 2, "kafka_timeout": 30}
-    settings = load(environ(home=home, bootstrap_servers=servers, **(defaults | given)))
+    plain = {"home": home, "bootstrap_servers": servers["PLAINTEXT"]}
+    settings = load(environ(**plain, **(defaults | given)))
     brokers = {}
-    for number, (port, controller) in listening.items():
-        folder = home / f"broker-{number}" / "kafka"
-        at = {"address": host[number].address, "port": port, "controller": controller}
-        properties = PROPERTIES.format(number=number, voters=voters, **at)
+    for number, at in ports.items():
+        folder, address = home / f"broker-{number}" / "kafka", host[number].address
+        own = {"number": number, "address": address, "voters": voters}
+        properties = PROPERTIES.format(port=at["PLAINTEXT"], controller=at["CONTROLLER"], **own)
+        if secured:
+            more = {name: at[name] for name in LISTENERS}
+            properties = secured.properties(properties, address, more)
         brokers[number] = _formatted(folder, properties, cluster, host[number])
-    found = ThreeBrokers(settings, brokers)
+    found = ThreeBrokers(settings, brokers, servers)
     try:
         for daemon in brokers.values():
             daemon.start()
         found.await_brokers(len(NUMBERS))
+        if secured:
+            add_user(settings)
         yield found
     finally:
         # Clients go first: librdkafka can abort the process (its issue 4605) when brokers end
