@@ -12,9 +12,11 @@ from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.lag.partition_sizes import partition_sizes
+from shardpost.run_requests.request_topics import RequestWatch
 from shardpost.settings import load
 from tests.support.certificates import Authority
 from tests.support.command_line import CommandLine
+from tests.support.run_requests import ask, request
 from tests.support.secured_kafka import PASSWORD, SecuredBroker, secured_broker
 
 # Longest time until a command says what is wrong, in seconds.
@@ -44,6 +46,10 @@ def test_each_client_of_ours_is_admitted(secured: SecuredBroker, how: str) -> No
     assert [message.value() for message in read_to_end(settings, partition)] == [b"value"]
     assert partition_sizes(settings, [partition])[partition] > 0
     assert (broker_version(settings, 10) or "").startswith("4.")
+    ask(settings, "key", request())
+    watch = RequestWatch(settings)  # as Airflow's triggerer has it
+    assert watch.pending_ends()
+    watch.close()
     shardpost("lag", "--all", code=0)
     found = {one["check"]: one["state"] for one in shardpost.json("doctor", code=1)}
     assert found["kafka"] == found["kafka version"] == "ok"
