@@ -178,6 +178,12 @@ class Cluster:
         found = cluster_metadata(self.settings).topics[topic].partitions[partition].leader
         return self.brokers[found]
 
+    def mend(self) -> None:
+        """Start the brokers that are dead."""
+        for part in self.brokers.values():
+            if not part.daemon.alive:
+                part.start()
+
     def await_replicas(self) -> None:
         """Wait until each partition has all of its replicas in sync, and all brokers answer."""
         self.kafka.await_brokers(len(NUMBERS))
