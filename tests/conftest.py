@@ -25,6 +25,7 @@ TIERS = {
     "broker": "a real broker, a real mail sink",
     "dags": "Airflow's own code, nothing running",
     "e2e": "the whole stack",
+    "cluster": "three brokers and more, each part in a network of its own",
 }
 
 

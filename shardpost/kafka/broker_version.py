@@ -7,8 +7,10 @@ a broker answers that before any login.
 import re
 import socket
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from io import SEEK_CUR, BytesIO
+from tempfile import NamedTemporaryFile
 
 from shardpost.kafka.releases import release
 from shardpost.settings import Settings
@@ -40,15 +42,28 @@ def version_at(settings: Settings, host: str, port: int, seconds: float) -> str 
 
 
 def _secured(settings: Settings, plain: socket.socket, host: str) -> socket.socket:
-    if "ssl" not in settings.kafka.get("security.protocol", "").lower():
+    given = settings.kafka
+    if "ssl" not in given.get("security.protocol", "").lower():
         return plain
-    context = ssl.create_default_context(cafile=settings.kafka.get("ssl.ca.location"))
-    if certificate := settings.kafka.get("ssl.certificate.location"):
-        password = settings.kafka.get("ssl.key.password")
-        context.load_cert_chain(certificate, settings.kafka.get("ssl.key.location"), password)
-    if settings.kafka.get("ssl.endpoint.identification.algorithm") == "none":
+    context = ssl.create_default_context(
+        cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem")
+    )
+    _add_certificate(context, given)
+    if given.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False
     return context.wrap_socket(plain, server_hostname=host)
+
+
+def _add_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
+    """Have a context present the client's certificate, which settings name or are, if any."""
+    password = given.get("ssl.key.password", "")  # without any, OpenSSL asks on the terminal
+    if certificate := given.get("ssl.certificate.location"):
+        context.load_cert_chain(certificate, given.get("ssl.key.location"), password)
+    elif text := given.get("ssl.certificate.pem"):
+        with NamedTemporaryFile("w", suffix=".pem") as file:  # it takes only files
+            file.write(f"{text}\n{given.get('ssl.key.pem', '')}\n")
+            file.flush()
+            context.load_cert_chain(file.name, password=password)
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

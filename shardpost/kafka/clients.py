@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.refusals import why_refused
 from shardpost.settings import Settings
 
 
@@ -165,9 +166,33 @@ class KafkaUnreachableError(ShardpostError):
 
 
 def require_listening(settings: Settings) -> None:
-    """Raise KafkaUnreachableError if nobody listens at Kafka's addresses."""
+    """Raise KafkaUnreachableError if nobody listens at Kafka's addresses, or refuses our clients.
+
+    Whether it refuses them is asked once in a process, of a Kafka with TLS or a login.
+    """
     if reason := why_gone(settings.bootstrap):
         raise KafkaUnreachableError(_said(settings, reason))
+    if SECURITY in settings.kafka and (refusal := why_not_admitted(settings)):
+        raise KafkaUnreachableError(refusal)
+
+
+SECURITY = "security.protocol"
+ADMISSION_SECONDS = 3.0  # for a first answer; a Kafka that is slower is not said to refuse
+_admitted: set[tuple[int, str]] = set()  # processes and the configurations of their clients
+
+
+def why_not_admitted(settings: Settings) -> str | None:
+    """Return why Kafka refuses our clients, and what to do; None once it has admitted one."""
+    config = client_config(settings)
+    key = (os.getpid(), repr(sorted(config.items())))
+    if key in _admitted or is_in_process(settings):
+        return None
+    reason = why_refused(settings, config, ADMISSION_SECONDS)
+    if reason is None:
+        _admitted.add(key)
+        return None
+    to_do = "correct SHARDPOST_KAFKA__…, or the address (SHARDPOST_BOOTSTRAP_SERVERS)"
+    return f"Kafka at {settings.bootstrap} refuses this client ({reason}): {to_do}"
 
 
 def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
@@ -204,6 +229,11 @@ def admin(settings: Settings, *, shared: bool = True) -> AdminClient:
 def forget_admins() -> None:
     """Have the next questions asked by new clients: one that knows a former leader keeps to it."""
     _shared.clear()
+
+
+def is_in_process(settings: Settings) -> bool:
+    """Tell whether its brokers run in this very process."""
+    return _scheme(settings.bootstrap) in IN_PROCESS
 
 
 def _factories(settings: Settings) -> ClientFactories:
@@ -251,7 +281,10 @@ def transactional_producer(settings: Settings, transactional_id: str, **more: An
 
 
 def unreachable(settings: Settings, error: Exception) -> KafkaUnreachableError:
-    """Return the error that says that Kafka cannot be reached, and what to do."""
+    """Return the error that says that Kafka cannot be reached, or refuses us, and what to do."""
+    is_asked = SECURITY in settings.kafka or why_nobody_listens(settings.bootstrap, LISTEN_SECONDS)
+    if not is_asked and (refusal := why_not_admitted(settings)):
+        return KafkaUnreachableError(refusal)
     reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else error
     return KafkaUnreachableError(_said(settings, reason))
 

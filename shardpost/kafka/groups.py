@@ -1,207 +1,75 @@
-"""The consumer groups of the cluster: their members' partitions, and what they have committed.
+"""The consumer groups of the cluster: their members' partitions, and what they have committed."""
 
-First, all coordinators of groups have to be ready to answer for them. One that has just taken
-over, or has just started, leaves its groups out of a list of all groups without a word; and
-librdkafka dies of what it answers to a request for a group's offsets
-(https://github.com/confluentinc/librdkafka/issues/5040). So it is asked first for a group that
-nobody has: to that it says that it is not ready.
-"""
-
-import itertools
-import time
-import warnings
+import json
+import subprocess
+import sys
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any
 
-import confluent_kafka
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import admin, unreachable
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of_group
+from shardpost.kafka import clients, group_questions
+from shardpost.kafka.clients import Patience, admin, require_listening, unreachable
+from shardpost.kafka.group_questions import OFFSETS_TOPIC, Group, Groups
 from shardpost.settings import Settings
 
-OFFSETS_TOPIC = "__consumer_offsets"
-ASK_AGAIN_SECONDS = 0.2
-_NOT_READY = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._WAIT_COORD,
-}
+__all__ = ["OFFSETS_TOPIC", "Group", "Groups", "delete_groups", "groups"]
 
-
-def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[int]]:
-    """Wait until every coordinator is ready, so long at most.
-
-    Return how many partitions `__consumer_offsets` has, and those whose coordinators are not ready.
-    Without that topic there are no groups. KafkaException if Kafka does not answer.
-    """
-    found = client.list_topics(timeout=seconds).topics.get(OFFSETS_TOPIC)
-    count = len(found.partitions) if found and not found.error else 0
-    left = _probes(count)
-    deadline = time.monotonic() + seconds
-    while left:
-        asked = client.describe_consumer_groups([*left.values()], request_timeout=seconds)
-        left = {number: name for number, name in left.items() if not _is_ready(asked[name])}
-        if time.monotonic() >= deadline:
-            break
-        if left:
-            time.sleep(ASK_AGAIN_SECONDS)
-    return count, set(left)
-
-
-def _probes(partitions: int) -> dict[int, str]:
-    """Return for each partition the name of a group that would be in it, and that nobody has."""
-    found: dict[int, str] = {}
-    numbers = itertools.count()
-    while len(found) < partitions:
-        name = f"shardpost-asks-{next(numbers)}"
-        found.setdefault(partition_of_group(name, partitions), name)
-    return found
-
-
-def _is_ready(answer: "Future[Any]") -> bool:
-    """Tell whether it answered, be it that there is no such group, or no right to see it."""
-    try:
-        answer.result()
-    except KafkaException as error:
-        return error.args[0].code() not in _NOT_READY
-    return True
-
-
-@dataclass(frozen=True)
-class Group:
-    """A group: {partition: the next offset to read}, and the partitions that its members have.
-
-    `has_members` is whether anybody is in it, so that its offsets do not expire.
-    """
-
-    name: str
-    committed: dict[TopicPartition, int]
-    assigned: frozenset[TopicPartition] = frozenset()
-    has_members: bool = False
-
-
-@dataclass(frozen=True)
-class Groups:
-    """What was found; `failed` is {group, or `groups`: why it could not be asked for}.
-
-    `without_offsets` are groups that commit none as consumer groups do: share groups, Connect's
-    workers.
-    """
-
-    groups: list[Group]
-    without_offsets: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
+ASKING = (sys.executable, "-m", group_questions.__name__)
+# Of one question: it waits for coordinators, then for three answers.
+MOST_TIMEOUTS = 5
 
 
 def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
     """Return the groups, or those of these names; KafkaUnreachableError if they are not listed."""
-    client, seconds = admin(settings), settings.kafka_timeout
-    failed: dict[str, str] = {}
-    try:
-        partitions, unready = await_coordinators(client, seconds)
-        listed = client.list_consumer_groups(request_timeout=seconds).result()
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
-    if listed.errors:
-        failed["groups"] = "; ".join(_text(error) for error in listed.errors)
-    try:
-        others = _all_names(client, seconds)
-    except KafkaException as error:
-        failed["of other kinds"], others = _text(error), set()
-    states = {one.group_id: one.state for one in listed.valid}
-    if unready:
-        failed["coordinators"] = f"those of {OFFSETS_TOPIC} {sorted(unready)} are not ready"
-    known = sorted({*states, *others})
-    ready = (name for name in known if partition_of_group(name, partitions) not in unready)
-    names = [name for name in ready if not only or name in only]
-    members = _members(client, [n for n in names if _has_members(states.get(n))], seconds, failed)
-    committed = _committed(client, names, seconds, failed)
-    found = [
-        Group(name, offsets, members.get(name, frozenset()), _has_members(states.get(name)))
-        for name, offsets in committed.items()
-        if name in states or offsets
-    ]
-    return Groups(found, [n for n, at in committed.items() if n not in states and not at], failed)
+    if clients.is_in_process(settings):
+        try:
+            return group_questions.find_groups(admin(settings), only, settings.kafka_timeout)
+        except KafkaException as error:
+            raise unreachable(settings, error) from None
+    return group_questions.groups_of(_asked(settings, only))
 
 
 def delete_groups(settings: Settings, names: Sequence[str]) -> None:
     """Delete groups, with what they have committed; ShardpostError names the first that stays."""
     if not names:
         return
-    asked = admin(settings).delete_consumer_groups([*names], request_timeout=settings.kafka_timeout)
-    for name, future in asked.items():
-        try:
-            future.result()
-        except KafkaException as error:
-            raise ShardpostError(f"group {name}: it cannot be deleted: {_text(error)}") from None
+    for name, why in _asked(settings, names, delete=True)["undeleted"].items():
+        raise ShardpostError(f"group {name}: it cannot be deleted: {why}")
 
 
-def _has_members(state: ConsumerGroupState | None) -> bool:
-    return state not in {None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
+def _asked(settings: Settings, names: Collection[str], *, delete: bool = False) -> dict[str, Any]:
+    """Return the answer to a question; asked again, as Patience allows, if the client dies."""
+    require_listening(settings)
+    asked = {
+        "client": clients.client_config(settings),
+        "names": [*names],
+        "seconds": settings.kafka_timeout,
+        "delete": delete,
+    }
+    patience = Patience(settings)
+    while (answer := _answer(asked)) is None:
+        if patience.is_over:
+            raise unreachable(settings, RuntimeError("its client ended without an answer"))
+    if "error" in answer:
+        raise unreachable(settings, RuntimeError(answer["error"]))
+    return answer
 
 
-def _all_names(client: AdminClient, seconds: float) -> set[str]:
-    """Return the names of all groups, also those of other protocols than consumers'."""
-    with warnings.catch_warnings():
-        # The call that replaces it lists consumers' only.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return {str(group.id) for group in client.list_groups(timeout=seconds)}
-
-
-def _committed(
-    client: AdminClient, names: list[str], seconds: float, failed: dict[str, str]
-) -> dict[str, dict[TopicPartition, int]]:
-    asked: dict[str, Future[Any]] = {}
-    for name in names:  # a request is of one group; all are under way at the same time
-        request = [confluent_kafka.ConsumerGroupTopicPartitions(name)]
-        asked |= client.list_consumer_group_offsets(request, request_timeout=seconds)
-    found = {}
-    for name, future in asked.items():
-        try:
-            offsets = future.result().topic_partitions or []
-        except KafkaException as error:
-            failed[name] = _text(error)
-            continue
-        if errors := {_text(one.error) for one in offsets if one.error is not None}:
-            failed[name] = f"not all of its offsets are known: {'; '.join(sorted(errors))}"
-        found[name] = {
-            TopicPartition(one.topic, one.partition): int(one.offset)
-            for one in offsets
-            if one.error is None and one.offset >= 0
-        }
-    return found
-
-
-def _members(
-    client: AdminClient, names: list[str], seconds: float, failed: dict[str, str]
-) -> dict[str, frozenset[TopicPartition]]:
-    """Return the partitions that the members of each group have."""
-    if not names:
-        return {}
-    found = {}
-    asked = client.describe_consumer_groups(names, request_timeout=seconds)
-    for name, future in asked.items():
-        try:
-            members = future.result().members
-        except KafkaException as error:
-            failed[name] = _text(error)
-            continue
-        found[name] = frozenset(
-            TopicPartition(one.topic, one.partition)
-            for member in members
-            for one in member.assignment.topic_partitions
+def _answer(asked: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a client in a process of its own answers; None if it died."""
+    try:
+        done = subprocess.run(
+            ASKING,
+            input=json.dumps(asked),  # it has secrets
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=MOST_TIMEOUTS * asked["seconds"],
+            check=False,
         )
-    return found
-
-
-def _text(error: KafkaException | KafkaError) -> str:
-    return str((error.args[0] if isinstance(error, KafkaException) else error).str())
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        return None
+    return answer

@@ -14,6 +14,7 @@ from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.kafka.broker_version import broker_version
+from shardpost.kafka.clients import LISTEN_SECONDS, why_nobody_listens, why_not_admitted
 from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
@@ -119,9 +120,11 @@ def check_owner(settings: Settings) -> Iterator[DoctorFinding]:
 def _kafka_unreachable(settings: Settings) -> DoctorFinding:
     is_free = port_is_free(settings.kafka_port)
     cure = "shardpost up" if is_free else "that of `port of kafka`"
+    found = f"no answer from {settings.bootstrap} within {settings.kafka_timeout:g} s"
     if settings.bootstrap_servers:
         cure = "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
-    found = f"no answer from {settings.bootstrap} within {settings.kafka_timeout:g} s"
+        if not why_nobody_listens(settings.bootstrap, LISTEN_SECONDS):
+            found = why_not_admitted(settings) or found
     return error("kafka", found, "an answer", cure)
 
 

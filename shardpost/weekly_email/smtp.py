@@ -30,10 +30,10 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
 )
 from shardpost.weekly_email.smtp_server import (
-    NOT_RETRYABLE,
     connect,
     cure_of,
     error_text,
+    is_final,
     reply_text,
     retry_policy_of,
 )
@@ -81,7 +81,7 @@ class SmtpSession:
             try:
                 self._smtp = connect(self._settings)
             except (OSError, smtplib.SMTPException) as error:
-                if self._retries.is_last(attempt) or isinstance(error, NOT_RETRYABLE):
+                if self._retries.is_last(attempt) or is_final(error):
                     raise MailServerError(
                         f"{self._server}: no connection in {attempt} attempts:"
                         f" {error_text(error)}; {cure_of(error, self._settings)}"

@@ -18,11 +18,12 @@ from shardpost.weekly_email.model.retry import MailRetryPolicy
 from shardpost.weekly_email.model.server_health import RefusalLimits
 
 # Retries do not help against these, and retried passwords lock accounts.
-NOT_RETRYABLE = (
+_FINAL = (
     smtplib.SMTPAuthenticationError,
     smtplib.SMTPNotSupportedError,
     ssl.SSLCertVerificationError,
 )
+_NO_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer that is none of TLS
 COMMAND_UNKNOWN = frozenset({500, 502})
 LONGEST_REASON = 300
 
@@ -52,6 +53,11 @@ def connect(settings: Settings) -> smtplib.SMTP:
         smtp.close()
         raise
     return smtp
+
+
+def is_final(error: Exception) -> bool:
+    """Tell whether another attempt to connect would fail with the same error."""
+    return isinstance(error, _FINAL) or getattr(error, "reason", None) == _NO_TLS
 
 
 def error_text(error: Exception) -> str:

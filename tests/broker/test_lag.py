@@ -1,6 +1,7 @@
 """`shardpost lag` on a real broker: what is unread, and no alarm where nothing can be lost."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,8 @@ from confluent_kafka import Producer
 
 from shardpost.embedded import broker
 from shardpost.holders import rejected_letters, share_holders_topic
-from shardpost.kafka import clients
+from shardpost.kafka import clients, groups
+from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import beginnings
 from shardpost.lag.measure import measure
@@ -74,6 +76,21 @@ def test_records_are_counted_and_their_loss_is_predicted(quick: Settings) -> Non
     assert found.seconds_to_loss is not None
     assert 86_000 < found.seconds_to_loss <= 86_400
     assert "retention.ms is 86400000 in topic counted" in found.reason
+
+
+def test_a_client_that_dies_of_what_it_is_answered_is_asked_again(
+    quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(quick, {"asked": KEPT})
+    commit(quick, ("asker", at("asked"), 0))
+    dies_once = f"mkdir '{tmp_path}/died' && kill -ABRT $$; exec {shlex.join(groups.ASKING)}"
+    monkeypatch.setattr(groups, "ASKING", ("sh", "-c", dies_once))
+    assert row(quick, "asker").committed == 0
+    assert (tmp_path / "died").exists()
+    monkeypatch.setattr(groups, "ASKING", ("sh", "-c", "kill -ABRT $$"))
+    hasty = quick.model_copy(update={"kafka_timeout": 1})
+    with pytest.raises(KafkaUnreachableError, match="its client ended without an answer"):
+        lag(hasty, "asker")
 
 
 def test_markers_and_aborted_records_are_not_behind_and_their_deletion_loses_nothing(

@@ -1,53 +1,26 @@
 """Dispatches that are killed or halted at each step: one command, one run, each decision once."""
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from shardpost.run_requests.partition_dispatch import FRESH_SECONDS
 from shardpost.run_requests.request_client import commands_in_force
 from shardpost.settings import Settings
-from tests.support import pausing_dispatch
 from tests.support.airflow_server import AirflowServer
 from tests.support.how_far import some
 from tests.support.job_process import wait_for
-from tests.support.run_requests import KEY, STEPS, ask, decided, history, request, run
-
-PAUSING = Path(pausing_dispatch.__file__)
-
-
-class Dispatch:
-    """A process that dispatches, and stops itself at a step."""
-
-    def __init__(self, settings: Settings, step: str) -> None:
-        others = {n: text for n, text in os.environ.items() if not n.startswith("SHARDPOST_")}
-        self._process = subprocess.Popen(
-            [sys.executable, str(PAUSING), step],
-            env=others | settings.environ(),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        wait_for(self._paused, f"a dispatch to stop itself at {step}", seconds=60)
-
-    def _paused(self) -> bool:
-        assert self._process.poll() is None, self._process.communicate()
-        return bool(psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate(timeout=30)
-
-    def resume(self) -> tuple[int, str]:
-        """Let it go on to its end; return its exit code and what it said."""
-        psutil.Process(self._process.pid).resume()
-        _, said = self._process.communicate(timeout=120)
-        return self._process.returncode, said
+from tests.support.run_requests import (
+    KEY,
+    STEPS,
+    Dispatch,
+    ask,
+    decided,
+    history,
+    request,
+    run,
+)
 
 
 def states(settings: Settings) -> list[str]:

@@ -3,24 +3,19 @@
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from shardpost.embedded import daemons
 from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import Accepted
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
+from tests.support.certificates import Authority
 
 MAIL = Mail(
     "c", "<1@x>", "from@x.example", "to@x.example", needs_utf8=False, content=b"A: b\r\n\r\n"
@@ -29,30 +24,10 @@ MAIL = Mail(
 
 @pytest.fixture
 def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a certificate for 127.0.0.1 that this process trusts."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path / "server.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + made.public_bytes(serialization.Encoding.PEM)
-    )
-    monkeypatch.setenv("SSL_CERT_FILE", str(path))
-    return path
+    """Give a certificate for 127.0.0.1, with its key, whose authority this process trusts."""
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+    return authority.issue("server", "127.0.0.1").both
 
 
 class Handler:
@@ -72,26 +47,29 @@ def authenticated(
 
 
 @contextmanager
-def server(certificate: Path, tls: str) -> Iterator[tuple[Settings, Handler]]:
+def server(
+    certificate: Path, tls: str, client: str | None = None
+) -> Iterator[tuple[Settings, Handler]]:
+    """Run a server with that TLS, or `none`; give settings of a client with its own."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
     handler = Handler()
-    how: dict[str, Any] = (
-        {"ssl_context": context}
-        if tls == "tls"
-        else {"tls_context": context, "require_starttls": True, "auth_required": True}
-    )
+    of_each: dict[str, dict[str, Any]] = {
+        "none": {},
+        "tls": {"ssl_context": context},
+        "starttls": {"tls_context": context, "require_starttls": True, "auth_required": True},
+    }
     controller = Controller(
         handler,
         hostname="127.0.0.1",
         port=daemons.choose_port(),
         authenticator=authenticated,
-        auth_require_tls=tls != "tls",
-        **how,
+        auth_require_tls=tls == "starttls",
+        **of_each[tls],
     )
     controller.start()
     at = {"smtp_host": "127.0.0.1", "smtp_port": controller.port}
-    given = at | {"smtp_tls": tls, "smtp_user": "me"}
+    given = at | {"smtp_tls": client or tls, "smtp_user": "me"}
     quick = {"smtp_password": "secret", "smtp_timeout": 5, "mail_first_delay": 0.05}
     environ = {f"SHARDPOST_{name.upper()}": str(value) for name, value in (given | quick).items()}
     yield load(environ), handler
@@ -123,3 +101,36 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
         pytest.raises(MailServerError, match=r"in 1 attempts: .*certificate verify failed"),
     ):
         SmtpSession(settings).open()
+
+
+def test_a_certificate_of_another_host_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+    other = authority.issue("other", "mail.example.org").both
+    with server(other, "tls") as (settings, _), pytest.raises(MailServerError) as told:
+        SmtpSession(settings).open()
+    assert "in 1 attempts: " in str(told.value)
+    assert "certificate is not valid for '127.0.0.1'" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("its", "ours", "why"),
+    [
+        ("none", "tls", "WRONG_VERSION_NUMBER"),
+        ("none", "starttls", "STARTTLS extension not supported"),
+        ("starttls", "none", "530|must issue a STARTTLS|AUTH extension not supported"),
+        ("tls", "none", "timed out|closed"),
+    ],
+)
+def test_a_server_with_other_tls_than_the_settings_say_is_refused_with_their_names(
+    certificate: Path, its: str, ours: str, why: str
+) -> None:
+    with server(certificate, its, ours) as (settings, _):
+        hasty = settings.model_copy(update={"smtp_connect_timeout": 1, "mail_attempts": 2})
+        with pytest.raises(MailServerError, match=why) as told:
+            SmtpSession(hasty).open()
+    assert ours == "none" or "in 1 attempts" in str(told.value)
+    assert "SHARDPOST_SMTP_TLS" in str(told.value)
+    assert "secret" not in str(told.value)

@@ -4,7 +4,6 @@ It refuses to run as root: then it runs as the user that the package has made.
 """
 
 import os
-import pwd
 import shutil
 import subprocess
 import tempfile
@@ -14,22 +13,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardpost.embedded import daemons
+from shardpost.embedded.daemons import Daemon, wait_until
+from tests.support.network import Host
 
 MISSING = "PostgreSQL is not installed: apt-get install postgresql"
+OWNER = "postgres"  # whom the package makes
 USER, PASSWORD = "shardpost", "nobody's business"
 SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Postgresql:
-    """A server that listens on loopback, with one user who has a password."""
+    """A server on a host, with one user who has a password."""
 
+    daemon: Daemon
+    host: Host
     port: int
     programs: Path
 
     @property
     def url(self) -> str:
-        return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
+        return f"jdbc:postgresql://{self.host.address}:{self.port}/postgres"
 
     def run(self, sql: str) -> None:
         """Run SQL statements."""
@@ -42,38 +46,50 @@ class Postgresql:
             env=os.environ | {"PGPASSWORD": PASSWORD},
         )
 
+    def is_ready(self) -> bool:
+        """Tell whether it takes connections."""
+        ask = [f"{self.programs}/pg_isready", "-q", "-d", self._address]
+        return subprocess.run(ask, check=False).returncode == 0
+
     @property
     def _address(self) -> str:
-        return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://{USER}@{self.host.address}:{self.port}/postgres"
 
 
 @contextmanager
-def postgresql() -> Iterator[Postgresql]:
+def postgresql(host: Host = Host()) -> Iterator[Postgresql]:  # noqa: B008 - a value
     """Run a server; its folder goes with it."""
-    found = Postgresql(daemons.choose_port(), _programs())
-    user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+    port, programs = daemons.choose_port(), _programs()
     folder = Path(tempfile.mkdtemp(prefix="shardpost-postgresql-"))
-    password = folder / "password"
+    password, data = folder / "password", folder / "data"
     password.write_text(PASSWORD)
     if os.getuid() == 0:
-        shutil.chown(folder, user)
-        shutil.chown(password, user)
-    data, log = folder / "data", folder / "log"
-    control = [f"{found.programs}/pg_ctl", f"--pgdata={data}", "-s", "-w", f"--timeout={SECONDS}"]
-    options = (
-        f"-p {found.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder}"
-        " -c fsync=off"
-    )
-    create = [f"{found.programs}/initdb", f"--pgdata={data}", f"--username={USER}", "--no-sync"]
+        shutil.chown(folder, OWNER)
+        shutil.chown(password, OWNER)
+    create = [f"{programs}/initdb", f"--pgdata={data}", f"--username={USER}", "--no-sync"]
     create += ["--auth=scram-sha-256", f"--pwfile={password}", "--encoding=UTF8", "--locale=C"]
+    options = {"listen_addresses": host.address, "unix_socket_directories": folder, "fsync": "off"}
+    serve = [f"{programs}/postgres", "-D", str(data), "-p", str(port)]
+    serve += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+    log = folder / "log"
+    daemon = Daemon("postgres", host.inside(_as_owner(serve)), {}, log, folder / "pid")
+    found = Postgresql(daemon, host, port, programs)
     try:
-        _as_user(user, create, folder)
-        _as_user(user, [*control, f"--log={log}", f"--options={options}", "start"], folder)
-        try:
-            yield found
-        finally:
-            _as_user(user, [*control, "--mode=immediate", "stop"], folder)
+        subprocess.run(
+            _as_owner(create),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=2 * SECONDS,
+        )
+        with (data / "pg_hba.conf").open("a") as access:
+            access.write(f"host all all {host.address}/24 scram-sha-256\n")
+        daemon.start()
+        wait_until(found.is_ready, "PostgreSQL", SECONDS, [daemon])
+        yield found
     finally:
+        daemon.stop(5)  # what it holds is of no use any more
         shutil.rmtree(folder)
 
 
@@ -84,13 +100,8 @@ def _programs() -> Path:
     return found[-1].parent
 
 
-def _as_user(user: str, command: list[str], folder: Path) -> None:
-    subprocess.run(
-        command,
-        user=user if os.getuid() == 0 else None,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        check=True,
-        timeout=2 * SECONDS,
-    )
+def _as_owner(command: list[str]) -> list[str]:
+    """Return what runs a command as a user that PostgreSQL does not refuse to run as."""
+    if os.getuid():
+        return command
+    return ["setpriv", f"--reuid={OWNER}", f"--regid={OWNER}", "--clear-groups", *command]

@@ -1,7 +1,7 @@
 """How processes share the tests (`pytest -n 3`): one by one, from both ends of their list.
 
 The first begins with tests that wait most of the time, the others with Spark's, which compute: so
-no core waits. Tests that share an Airflow stay in one process.
+no core waits. Tests that share an Airflow, or a cluster, stay in one process.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from xdist.workermanage import WorkerController
 T = TypeVar("T")
 
 # Tests that share what takes longer to set up than most of them take: they stay in one process.
-TOGETHER = ("tests/e2e/", "tests/dags/", "tests/broker/test_three_brokers.py")
+TOGETHER = ("tests/e2e/", "tests/cluster/", "tests/dags/", "tests/broker/test_three_brokers.py")
 # It has a stack of its own.
 ALONE = "tests/e2e/test_demo.py"
 
 # From the end that waits to the end that computes; the short ones are where both meet.
-ORDER = ("e2e", "dags", "broker", "unit", "spark")
+ORDER = ("e2e", "cluster", "dags", "broker", "unit", "spark")
 
 
 def ordered(items: Sequence[T], tiers: Sequence[str]) -> list[T]:

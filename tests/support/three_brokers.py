@@ -4,7 +4,7 @@ import base64
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from shardpost.kafka.clients import admin, forget_admins
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings, load
 from tests.conftest import environ
+from tests.support.network import Host
+from tests.support.secured_kafka import LISTENERS, SecuredKafka, add_user
 
 NUMBERS = (1, 2, 3)
 START_SECONDS = 120.0
@@ -23,8 +25,8 @@ KILL_SECONDS = 1.0
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={number}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://{address}:{port},CONTROLLER://{address}:{controller}
+advertised.listeners=PLAINTEXT://{address}:{port}
 controller.listener.names=CONTROLLER
 controller.quorum.voters={voters}
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
@@ -41,10 +43,14 @@ replica.lag.time.max.ms=4000
 
 @dataclass(frozen=True)
 class ThreeBrokers:
-    """Settings that lead to a cluster, and its brokers by their ids."""
+    """Settings that lead to a cluster, and its brokers by their ids.
+
+    `servers`: the addresses by the protocol of their listeners.
+    """
 
     settings: Settings
     brokers: Mapping[int, Daemon]
+    servers: Mapping[str, str]
 
     def stop(self, number: int) -> None:
         """Stop one broker, and wait until the others know."""
@@ -68,26 +74,41 @@ class ThreeBrokers:
 
 
 @contextmanager
-def three_brokers(home: Path, **given: object) -> Iterator[ThreeBrokers]:
+def three_brokers(
+    home: Path,
+    hosts: Sequence[Host] = (Host(),) * 3,
+    secured: SecuredKafka | None = None,
+    **given: object,
+) -> Iterator[ThreeBrokers]:
     """Run three brokers with Kafka's own defaults, but for writes to two replicas at least."""
-    listening = {number: (daemons.choose_port(), daemons.choose_port()) for number in NUMBERS}
-    voters = ",".join(f"{n}@127.0.0.1:{controller}" for n, (_, controller) in listening.items())
+    host = dict(zip(NUMBERS, hosts, strict=True))
+    protocols = ("PLAINTEXT", "CONTROLLER", *(LISTENERS if secured else ()))
+    ports = {number: {name: daemons.choose_port() for name in protocols} for number in NUMBERS}
+    voters = ",".join(f"{n}@{host[n].address}:{at['CONTROLLER']}" for n, at in ports.items())
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    servers = ",".join(f"127.0.0.1:{port}" for port, _ in listening.values())
+    servers = {
+        name: ",".join(f"{host[n].address}:{at[name]}" for n, at in ports.items())
+        for name in protocols
+    }
     defaults = {"replication_factor": 3, "partitions": 2, "kafka_timeout": 30}
-    settings = load(environ(home=home, bootstrap_servers=servers, **(defaults | given)))
+    plain = {"home": home, "bootstrap_servers": servers["PLAINTEXT"]}
+    settings = load(environ(**plain, **(defaults | given)))
     brokers = {}
-    for number, (port, controller) in listening.items():
-        folder = home / f"broker-{number}" / "kafka"
-        properties = PROPERTIES.format(
-            number=number, port=port, controller=controller, voters=voters
-        )
-        brokers[number] = _formatted(folder, properties, cluster)
-    found = ThreeBrokers(settings, brokers)
+    for number, at in ports.items():
+        folder, address = home / f"broker-{number}" / "kafka", host[number].address
+        own = {"number": number, "address": address, "voters": voters}
+        properties = PROPERTIES.format(port=at["PLAINTEXT"], controller=at["CONTROLLER"], **own)
+        if secured:
+            more = {name: at[name] for name in LISTENERS}
+            properties = secured.properties(properties, address, more)
+        brokers[number] = _formatted(folder, properties, cluster, host[number])
+    found = ThreeBrokers(settings, brokers, servers)
     try:
         for daemon in brokers.values():
             daemon.start()
         found.await_brokers(len(NUMBERS))
+        if secured:
+            add_user(settings)
         yield found
     finally:
         # Clients go first: librdkafka can abort the process (its issue 4605) when brokers end
@@ -97,7 +118,7 @@ def three_brokers(home: Path, **given: object) -> Iterator[ThreeBrokers]:
             daemon.stop(KILL_SECONDS)  # what they hold is of no use any more
 
 
-def _formatted(folder: Path, properties: str, cluster: str) -> Daemon:
+def _formatted(folder: Path, properties: str, cluster: str, host: Host) -> Daemon:
     shutil.rmtree(folder, ignore_errors=True)
     (folder.parent / "logs").mkdir(parents=True)
     folder.mkdir(parents=True)
@@ -114,7 +135,7 @@ def _formatted(folder: Path, properties: str, cluster: str) -> Daemon:
     )
     return Daemon(
         "kafka",
-        [*run, "kafka.Kafka", "server.properties"],
+        host.inside([*run, "kafka.Kafka", "server.properties"]),
         broker.ENVIRONMENT,
         folder.parent / "logs" / "output.log",
         folder / "kafka.pid",

@@ -1,5 +1,7 @@
 """Kafka's placement of keys, formats of commits and releases, the Java client's settings."""
 
+from pathlib import Path
+
 import pytest
 
 from shardpost.errors import UsageError
@@ -178,6 +180,45 @@ def test_a_login_becomes_a_jaas_line_with_its_quotes_escaped() -> None:
         "ssl.truststore.location": "/ca.pem",
         "ssl.truststore.type": "PEM",
     }
+
+
+PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----\n"
+
+
+def test_a_certificate_and_its_key_become_one_store_without_a_file(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
+    certificate.write_text("a chain")
+    key.write_text(PRIVATE_KEY)
+    made = {
+        "ssl.keystore.certificate.chain": "a chain",
+        "ssl.keystore.key": PRIVATE_KEY,
+        "ssl.keystore.type": "PEM",
+    }
+    files = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
+    assert java_settings(files) == made
+    texts = {
+        "ssl.certificate.pem": "a chain",
+        "ssl.key.pem": PRIVATE_KEY,
+        "ssl.ca.pem": "an issuer",
+    }
+    assert java_settings(texts) == made | {
+        "ssl.truststore.certificates": "an issuer",
+        "ssl.truststore.type": "PEM",
+    }
+
+
+def test_a_name_that_is_not_checked_is_not_by_java_either() -> None:
+    name = "ssl.endpoint.identification.algorithm"
+    assert java_settings({name: "none"}) == {name: ""}
+    assert java_settings({name: "https"}) == {name: "https"}
+
+
+def test_a_key_that_java_cannot_read_and_a_file_that_is_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"KEY_PEM: expected a key in PKCS #8 .*openssl pkcs8"):
+        java_settings({"ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----\nsecret"})
+    missing = {"ssl.certificate.location": str(tmp_path / "none.pem")}
+    with pytest.raises(UsageError, match=r"none\.pem: cannot be read: No such file"):
+        java_settings(missing)
 
 
 def test_a_setting_that_java_does_not_have_is_refused_by_its_name() -> None:

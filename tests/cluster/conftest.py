@@ -1,0 +1,35 @@
+"""One cluster for all tests of this tier; `make test` takes one of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardpost.settings import Settings
+from tests.conftest import settings_of_its_own
+from tests.support.cluster import Cluster, running_cluster
+
+SECONDS = 900  # of a test; the first one starts the parts that it asks for
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder their time, and have `make test` take one of them."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(SECONDS))
+            item.add_marker(pytest.mark.one_of("tests of the cluster"))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Give the cluster: what a test kills, pauses or cuts off it leaves running."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def settings(cluster: Cluster, tmp_path: Path) -> Settings:
+    """Give settings with a home and topic names of this test's own, on the three brokers."""
+    own = settings_of_its_own(cluster.settings, tmp_path)
+    return own.model_copy(update={"replication_factor": 3, "kafka_timeout": 60})
