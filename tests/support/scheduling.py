@@ -19,7 +19,7 @@ TOGETHER = ("tests/e2e/", "tests/dags/", "tests/broker/test_three_brokers.py")
 ALONE = "tests/e2e/test_demo.py"
 
 # From the end that waits to the end that computes; the short ones are where both meet.
-ORDER = ("e2e", "dags", "broker", "unit", "spark")
+ORDER = ("containers", "e2e", "dags", "broker", "unit", "spark")
 
 
 def ordered(items: Sequence[T], tiers: Sequence[str]) -> list[T]:
