@@ -35,6 +35,7 @@ ENV PATH=/opt/shardpost/.venv/bin:$PATH \
     AIRFLOW__CORE__LOAD_EXAMPLES=False
 COPY --from=packages /opt/shardpost/.venv/ .venv/
 COPY --from=packages /opt/share/ .venv/share/
+COPY --from=packages /opt/shardpost/requirements.txt ./
 COPY pyproject.toml LICENSE ./
 COPY dags/ dags/
 COPY plugins/ plugins/
