@@ -15,7 +15,7 @@ import yaml
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import load
 from shardpost.settings.loading import read_dot_env
-from shardpost.settings.values import Settings
+from tests.conftest import environ
 
 FILE = CHECKOUT / "docker-compose.yml"
 TEXT = FILE.read_text()
@@ -28,9 +28,9 @@ def run(*command: str, cwd: Path = CHECKOUT) -> str:
     """Run a command that the environment has; return what it says on standard output."""
     found = shutil.which(command[0], path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert found, f"no {command[0]}: run make setup"
-    environ = {"PATH": os.environ["PATH"], "HOME": str(cwd)}
+    variables = {"PATH": os.environ["PATH"], "HOME": str(cwd)}
     done = subprocess.run(
-        [found, *command[1:]], cwd=cwd, env=environ, capture_output=True, text=True, check=False
+        [found, *command[1:]], cwd=cwd, env=variables, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -185,13 +185,9 @@ def test_the_script_keeps_what_is_there_and_the_file_private(tmp_path: Path) -> 
 
 def test_the_settings_of_the_containers_are_valid(services: dict[str, Any]) -> None:
     given = services["airflow-scheduler"]["environment"]
-    settings = load(dict.fromkeys(_variables(), "") | given)
+    settings = load(environ() | given)
     assert settings.replication_factor == 3
     assert json.loads(given["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == settings.spark_master
-
-
-def _variables() -> list[str]:
-    return [f"SHARDPOST_{name.upper()}" for name in Settings.model_fields if name != "kafka"]
 
 
 def test_what_the_image_is_made_of_is_in_its_context_and_nothing_else() -> None:
