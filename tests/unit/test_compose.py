@@ -200,3 +200,20 @@ def test_what_the_image_is_made_of_is_in_its_context_and_nothing_else() -> None:
             copied.update(line.split()[1:-1])
     assert {name.rstrip("/") for name in copied} - {"shardpost/__init__.py"} == given
     assert yaml.safe_load(TEXT)["x-image"]["build"] == "."
+
+
+def test_the_values_for_kubernetes_are_of_this_image_and_name_settings_that_there_are() -> None:
+    values = yaml.safe_load((CHECKOUT / "deploy" / "helm-values.yaml").read_text())
+    assert f"shardpost:{values['images']['airflow']['tag']}" in TEXT
+    assert f"apache-airflow=={values['airflowVersion']}" in (
+        CHECKOUT / "requirements.in"
+    ).read_text().split("\n")
+    dockerfile = (CHECKOUT / "Dockerfile").read_text()
+    for name in ("dags_folder", "plugins_folder"):
+        assert f"AIRFLOW__CORE__{name.upper()}={values['config']['core'][name]}" in dockerfile
+    assert f"--uid {values['uid']} --gid {values['gid']}" in dockerfile
+    named = [one["name"] for one in values["env"]] + [one["envName"] for one in values["secret"]]
+    assert len(set(named)) == len(named)
+    assert {name for name in named if name.startswith("SHARDPOST_")} <= environ().keys()
+    for one in values["secret"]:
+        assert f"--from-literal={one['secretKey']}=" in PAGE
