@@ -1,8 +1,9 @@
 # `make` or `make help` lists what there is.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+COMPOSE := docker compose
 
-.PHONY: help setup demo test test-all bench lint lock
+.PHONY: help setup demo cluster-demo test test-all test-cluster bench lint lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -13,11 +14,18 @@ setup:  ## .venv with all packages and jars (needs Python 3.11 and Java 17 or 21
 demo: setup  ## the main job on five positions, end to end
 	@$(BIN)/shardpost demo
 
+cluster-demo:  ## the same on the system of docker-compose.yml, which is up
+	@$(COMPOSE) exec -T airflow-scheduler shardpost topics apply --yes
+	@$(COMPOSE) exec -T airflow-scheduler python -m shardpost.embedded.demo http://mailpit:8025
+
 test: setup  ## the tests, three at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
 	@$(BIN)/pytest --numprocesses 3
 
 test-all: setup  ## the same tests, each as far as it goes: every step killed, long histories
 	@$(BIN)/pytest --numprocesses 3 --all
+
+test-cluster: setup  ## docker-compose.yml brought up for real, with stand-ins of foreign images (root, Docker)
+	@$(BIN)/pytest tests/containers --containers
 
 bench: setup  ## measure; ARGS="emails", "growth", … as in bench/README.md
 	@$(BIN)/python -m bench $(or $(ARGS),holders)

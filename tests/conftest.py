@@ -26,12 +26,20 @@ TIERS = {
     "dags": "Airflow's own code, nothing running",
     "e2e": "the whole stack",
     "cluster": "three brokers and more, each part in a network of its own",
+    "containers": "docker-compose.yml, on an engine of its own: with --containers only",
 }
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare how far the tests go, and how many letters the long history of dead letters has."""
     how_far.add_options(parser)
+    parser.addoption(
+        "--containers",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="run tests/containers; with a folder, keep its images there for the next run",
+    )
     parser.addoption("--letters", type=int, default=600, help="letters of the long history")
 
 

@@ -1,32 +1,38 @@
 """The demo: plays its story on a fresh stack of its own, on free ports, and removes it.
 
-The story: five positions, a week's e-mails, one position moves and one closes.
+The story: five positions, a week's e-mails, one position moves and one closes. `python -m
+shardpost.embedded.demo URL` plays it on the services that the settings name, with a Mailpit at that
+URL as their mail server (`make cluster-demo`).
 """
 
 import email
 import json
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from email import policy
 from pathlib import Path
 from typing import Any
 
-from shardpost import tables
+import httpx
+
+from shardpost import logs, tables
 from shardpost.embedded import daemons, stack
 from shardpost.embedded.airflow_home import disable_schedules, task_logs
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka import clients
 from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError, log_in
-from shardpost.settings import Settings
+from shardpost.settings import Settings, load
 from shardpost.topic_names import TopicName
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
 Say = Callable[[str], None]
+Received = Callable[[], Iterable[bytes]]
 Record = tuple[TopicName, str, Mapping[str, Any] | None]
 
 RUN_SECONDS = 300.0
@@ -68,8 +74,11 @@ def produce(settings: Settings, records: Iterable[Record], say: Say = lambda _li
         raise ShardpostError(f"{what} not accepted by Kafka at {settings.bootstrap}")
 
 
-def play(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
-    """Play the story on a stack that is up: real records, real DAG runs, real mail."""
+def play(settings: Settings, api: AirflowApi, received: Received, now: datetime, say: Say) -> None:
+    """Play the story on a stack that is up: real records, real DAG runs, real mail.
+
+    `received` gives all mails that the mail server has.
+    """
     say("\nfive positions and three clients go into Kafka:")
     produce(settings, (*CONTACTS, *POSITIONS), say)
     _run_dag(settings, api, "compact_positions", {}, say)
@@ -77,7 +86,7 @@ def play(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
     week = str(IsoWeek.of(now))
     say(f"\nthe e-mail of week {week}, early, since the week has not ended:")
     _run_dag(settings, api, "weekly_email", {"week": week, "early": True}, say)
-    _show_mail(settings, say)
+    _show_mail(received(), say)
     say("\nposition 3 moves to client3, position 4 is closed:")
     produce(settings, (MOVED, CLOSED), say)
     _run_dag(settings, api, "compact_positions", {}, say)
@@ -104,16 +113,33 @@ def _show_holders(settings: Settings, say: Say) -> None:
         say(f"  {client}: {', '.join(ids)}")
 
 
-def _show_mail(settings: Settings, say: Say) -> None:
-    received = sorted((settings.home / "mail").glob("*.eml"))
-    say(f"\n{len(received)} e-mails arrived:")
-    for file in received:
-        for line in _as_lines(file):
+def _show_mail(received: Iterable[bytes], say: Say) -> None:
+    mails = list(received)
+    say(f"\n{len(mails)} e-mails arrived:")
+    for mail in mails:
+        for line in _as_lines(mail):
             say(f"  {line}")
 
 
-def _as_lines(file: Path) -> list[str]:
-    message = email.message_from_bytes(file.read_bytes(), policy=policy.default)
+def kept_in(home: Path) -> Received:
+    """Return what reads the mails of the embedded sink."""
+    return lambda: (file.read_bytes() for file in sorted((home / "mail").glob("*.eml")))
+
+
+def kept_by_mailpit(url: str) -> Received:
+    """Return what reads all mails of a Mailpit, the oldest first, by its REST API."""
+
+    def received() -> Iterator[bytes]:
+        with httpx.Client(base_url=url, timeout=30) as client:
+            listed = client.get("/api/v1/messages", params={"limit": 1_000_000}).raise_for_status()
+            for one in reversed(listed.json()["messages"]):
+                yield client.get(f"/api/v1/message/{one['ID']}/raw").raise_for_status().content
+
+    return received
+
+
+def _as_lines(mail: bytes) -> list[str]:
+    message = email.message_from_bytes(mail, policy=policy.default)
     headers = [f"{name}: {message[name]}" for name in ("From", "To", "Subject", "Message-ID")]
     body = message.get_body(("plain",))
     text = body.get_content().splitlines() if body else []
@@ -135,7 +161,7 @@ def run_demo(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None
             stack.up(own, with_airflow=True, say=say)
             airflow = stack.status(own)["airflow"]
             with log_in(airflow["address"], airflow["user"], airflow["password"]) as api:
-                play(own, api, now, say)
+                play(own, api, kept_in(home), now, say)
         except BaseException:
             stack.down(own, say=say)
             say(f"not finished; kept: {home}; what was started has its log in {home / 'logs'}")
@@ -171,3 +197,20 @@ def _say_how_to_use(own: Settings, airflow: dict[str, str], say: Say) -> None:
     )
     say("to use it, or to stop it with `shardpost down`:")
     say("  export " + " ".join(f"{name}={variables[name]}" for name in names))
+
+
+def play_on_services(settings: Settings, mailpit: str, *, now: datetime, say: Say) -> None:
+    """Play the story on the Kafka, Airflow and mail server that are set; UsageError without."""
+    url, user, password = settings.airflow_url, settings.airflow_user, settings.airflow_password
+    if url is None or user is None or password is None:
+        raise UsageError("expected SHARDPOST_AIRFLOW_URL, _USER and _PASSWORD, found not all three")
+    with log_in(url, user, password) as api:
+        play(settings, api, kept_by_mailpit(mailpit), now, say)
+
+
+if __name__ == "__main__":
+    logs.configure_logging()
+    try:
+        play_on_services(load(), sys.argv[1], now=datetime.now(UTC), say=print)
+    except ShardpostError as error:
+        sys.exit(f"shardpost: {error}")

@@ -26,8 +26,8 @@ from shardpost.settings.variables import (
     unknown_name,
 )
 
-# docker compose reads the same file.
-_OF_OTHERS = ("COMPOSE_", "DOCKER_")
+# docker compose reads the same file; scripts/cluster-env writes what docker-compose.yml asks for.
+_OF_OTHERS = ("COMPOSE_", "DOCKER_", "CLUSTER_")
 
 
 @dataclass

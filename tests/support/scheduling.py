@@ -19,7 +19,7 @@ TOGETHER = ("tests/e2e/", "tests/cluster/", "tests/dags/", "tests/broker/test_th
 ALONE = "tests/e2e/test_demo.py"
 
 # From the end that waits to the end that computes; the short ones are where both meet.
-ORDER = ("e2e", "cluster", "dags", "broker", "unit", "spark")
+ORDER = ("containers", "e2e", "cluster", "dags", "broker", "unit", "spark")
 
 
 def ordered(items: Sequence[T], tiers: Sequence[str]) -> list[T]:

@@ -29,6 +29,7 @@ from shardpost.watch.doctor import CHECKS, bounded, examine, impatient
 from shardpost.watch.kafka_checks import check_kafka, judge_version
 from shardpost.watch.machine_checks import (
     check_folder,
+    check_jars,
     check_lock,
     check_locks,
     check_newest,
@@ -178,6 +179,17 @@ def test_packages_of_other_versions_are_named(tmp_path: Path) -> None:
     assert "not-there is not installed (2 is expected)" in found.found
     assert "(0.0.1 is expected)" in found.found
     assert check_packages(tmp_path / "none").state == "unknown"
+
+
+def test_an_image_without_the_embedded_broker_lacks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert check_jars().state == "error"
+    folder = tmp_path / "share" / "shardpost" / "jars" / "spark"
+    folder.mkdir(parents=True)
+    (folder / "kafka-clients.jar").touch()
+    assert check_jars() == ok("jars", "1 of Spark; none of a broker, so none can be started here")
 
 
 @pytest.mark.parametrize(

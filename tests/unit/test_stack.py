@@ -139,11 +139,27 @@ def test_a_failed_run_names_the_folder_of_the_logs_of_its_tasks(
         httpx.Client(base_url="http://airflow", transport=transport) as client,
         pytest.raises(ShardpostError) as failed,
     ):
-        demo.play(Settings(home=tmp_path), AirflowApi(client), NOW, lambda _: None)
+        demo.play(Settings(home=tmp_path), AirflowApi(client), list, NOW, lambda _: None)
     logs = tmp_path / "airflow/logs/dag_id=compact_positions/run_id=manual__1"
     assert str(failed.value) == (
         f"compact_positions: run manual__1 failed: see the logs of its tasks in {logs}"
     )
+
+
+def test_the_mails_of_a_mailpit_are_read_whole_and_the_oldest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answer(asked: httpx.Request) -> httpx.Response:
+        if asked.url.path == "/api/v1/messages":
+            return httpx.Response(200, json={"messages": [{"ID": "new"}, {"ID": "old"}]})
+        return httpx.Response(200, content=f"Subject: {asked.url.path}\n\nHello".encode())
+
+    transport, client = httpx.MockTransport(answer), httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **given: client(transport=transport, **given))
+    assert list(demo.kept_by_mailpit("http://mailpit:8025")()) == [
+        b"Subject: /api/v1/message/old/raw\n\nHello",
+        b"Subject: /api/v1/message/new/raw\n\nHello",
+    ]
 
 
 def test_a_demo_that_fails_stops_its_stack_and_says_that_its_folder_is_kept(
