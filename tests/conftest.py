@@ -81,7 +81,7 @@ def _tier(item: pytest.Item) -> str:
 
 def environ(**given: object) -> dict[str, str]:
     """Return variables for these settings and the defaults of all others, whatever `.env` has."""
-    values = dict.fromkeys(Settings.model_fields.keys() - {"kafka"}, "") | given
+    values = dict.fromkeys(Settings.model_fields.keys() - {"kafka", "store"}, "") | given
     return {f"SHARDPOST_{name.upper()}": str(value) for name, value in values.items()}
 
 
