@@ -204,6 +204,8 @@ def _store(where: Address, folder: str, *, once: bool = False) -> "S3Store":
     )
 
 
+_OF_STORE = re.compile(r"S3 error|AWS Error|Error performing (GET|PUT|POST|HEAD|DELETE|list)")
+_WRAPPED = re.compile(r"\s*\x1b\[31m↳\x1b\[0m\s*|\s+")  # deltalake wraps long lines
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
 _OF_KEYS = {
@@ -215,19 +217,25 @@ _OF_KEYS = {
 }
 
 
-def problem(where: Address, error: Exception) -> str:
+def told(error: Exception) -> str | None:
+    """Return in one line what a library says that asked a store; None of other errors."""
+    return problem(None, error) if _OF_STORE.search(str(error)) else None
+
+
+def problem(where: Address | None, error: Exception) -> str:
     """Return in one line, without keys, what a store answered, and what to do."""
-    text, there = str(error), f"object store {where.name}"
+    text = _WRAPPED.sub(" ", str(error))
+    there = f"object store {where.name}, bucket {where.bucket}" if where else "object store"
     code = match[1] if (match := _CODE.search(text)) else None
     if code in _OF_KEYS:
-        return f"{there}, bucket {where.bucket}: it refused the key: {_OF_KEYS[code]}"
+        return f"{there}: it refused the key: {_OF_KEYS[code]}"
     if code == "NoSuchBucket":
-        return f"{there}: it has no bucket {where.bucket}: create it, or set SHARDPOST_TABLES"
+        return f"{there}: it has no such bucket: create it, or set SHARDPOST_TABLES"
     if status := _STATUS.search(text):
-        return f"{there}, bucket {where.bucket}: it answered {code or status[1].strip()}"
+        return f"{there}: it answered {code or status[1].strip()}"
     if "error sending request" in text or "curlCode" in text:
         return f"{there}: it does not answer: see that it is up and AWS_ENDPOINT_URL is right"
-    return f"{there}, bucket {where.bucket}: {first_line(error).partition(' <?xml')[0]}"
+    return f"{there}: {first_line(error).partition(' <?xml')[0]}"
 
 
 # So many writers at once, so often: a store that looks first and writes then lets several win.
