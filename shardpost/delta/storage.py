@@ -94,6 +94,40 @@ def _file_system(where: Address) -> "fs.FileSystem":
     )
 
 
+def spark_conf(settings: Settings) -> dict[str, str]:
+    """Return what Spark is submitted with for tables on a store; nothing for those of this machine.
+
+    The keys are not among it. Spark takes them from the driver's environment into its Hadoop
+    configuration, which goes to the executors, and which its UI and event log show redacted.
+    Nothing is renamed: what a task wrote is an upload that the job completes (the magic committer).
+    """
+    if (where := object_store.address(settings)) is None:
+        return {}
+    simple = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+    temporary = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+    cloud = "org.apache.spark.internal.io.cloud"
+    factory = "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
+    s3a = {
+        "endpoint.region": where.region,
+        "path.style.access": str(where.endpoint is not None).lower(),
+        "connection.ssl.enabled": str(not where.is_plain).lower(),
+        "aws.credentials.provider": temporary if where.token else simple,
+        "connection.establish.timeout": f"{object_store.CONNECT_SECONDS}s",
+        "connection.timeout": f"{object_store.REQUEST_SECONDS}s",
+        "attempts.maximum": str(object_store.RETRIES),
+        "buffer.dir": "${java.io.tmpdir}/s3a",
+        "committer.name": "magic",
+        **({"endpoint": where.endpoint} if where.endpoint else {}),
+    }
+    return {
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3": factory,
+        "spark.sql.sources.commitProtocolClass": f"{cloud}.PathOutputCommitProtocol",
+        "spark.sql.parquet.output.committer.class": f"{cloud}.BindingParquetOutputCommitter",
+    }
+
+
 def prepare(settings: Settings) -> None:
     """Make the folder of the tables, for this user alone; refuse a store that loses commits."""
     settings.folder()
