@@ -14,7 +14,7 @@ from shardpost.settings import load
 
 IVY = CHECKOUT / "ivy"
 # Files of `ivy/` that say nothing of a user's jars.
-NO_PURPOSES = ("settings", "tests")
+NO_PURPOSES = ("settings", "tests", "s3proxy")
 FETCH_SECONDS = 900.0
 
 
