@@ -29,8 +29,8 @@ from shardpost.settings.variables import (
     unknown_name,
 )
 
-# docker compose reads the same file, scripts/cluster-env writes into it what docker-compose.yml asks
-# for, and an object store has AWS's variables.
+# docker compose reads the same file, scripts/cluster-env writes into it what docker-compose.yml
+# asks for, and an object store has AWS's variables.
 _OF_OTHERS = ("COMPOSE_", "DOCKER_", "CLUSTER_", "AWS_")
 
 
