@@ -213,7 +213,7 @@ def test_a_job_has_the_connections_in_its_environment_and_not_in_its_arguments(
         "sys.exit(2)\n"
     )
     submit.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{submit.parent}:/usr/bin:/bin")
+    monkeypatch.setattr("shardpost.spark.submit.BIN", submit.parent)
     submitted_stand_in({"done": [0, {}]})
     kafka(monkeypatch, **KAFKA)
     given(monkeypatch, "smtp_default", **SMTP)

@@ -24,6 +24,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import exclusive, path_of
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
+from shardpost.spark import jars
 from shardpost.watch import doctor, kafka_checks
 from shardpost.watch.doctor import CHECKS, bounded, examine, impatient
 from shardpost.watch.kafka_checks import check_kafka, judge_version
@@ -184,10 +185,10 @@ def test_packages_of_other_versions_are_named(tmp_path: Path) -> None:
 def test_an_image_without_the_embedded_broker_lacks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(jars, "JARS", tmp_path)
     assert check_jars().state == "error"
-    folder = tmp_path / "share" / "shardpost" / "jars" / "spark"
-    folder.mkdir(parents=True)
+    folder = tmp_path / "spark"
+    folder.mkdir()
     (folder / "kafka-clients.jar").touch()
     assert check_jars() == ok("jars", "1 of Spark; none of a broker, so none can be started here")
 
