@@ -93,16 +93,19 @@ def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     )
     own = OwnAirflow(on_port, tmp_path)
     own.cli("db", "migrate")
-    kafka = json.dumps({"bootstrap.servers": settings.bootstrap, "group.id": "of-others"})
-    own.cli("connections", "add", "kafka_default", "--conn-type", "kafka", "--conn-extra", kafka)
-    spark = json.dumps({"conn_type": "spark", "host": "local[1]"})
-    own.cli("connections", "add", "spark_default", "--conn-json", spark)
+    kafka = {"bootstrap.servers": settings.bootstrap, "group.id": "of-others"}
+    connections = {
+        "kafka_default": {"conn_type": "kafka", "extra": json.dumps(kafka)},
+        "spark_default": {"conn_type": "spark", "host": "local[1]"},
+    }
+    (tmp_path / "connections.json").write_text(json.dumps(connections))
+    own.cli("connections", "import", str(tmp_path / "connections.json"))
     shardpost = CommandLine(on_port.environ())
     shardpost("topics", "apply", "--yes")
     demo.produce(on_port, (*demo.CONTACTS, *demo.POSITIONS))
     with own.up():
-        for dag in ("dispatch_run_requests", "compact_positions"):
-            own.cli("dags", "unpause", dag)
+        used = "dispatch_run_requests|compact_positions"
+        own.cli("dags", "unpause", "--yes", "--treat-dag-id-as-regex", used)
         shardpost("runs", "request", "compaction/own", "--dag", "compact_positions", "--wait")
         eventually(lambda: shardpost.json("snapshots"), "no snapshot")
         eventually(lambda: shardpost.json("runs", "list") == [], "the run did not end")
