@@ -18,6 +18,9 @@ from shardpost.maintenance.model.needed_files import NeededFiles, unneeded_entri
 from shardpost.maintenance.planning import needed_paths
 from shardpost.settings import Settings
 from tests.support.how_far import some
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 TABLE = Table("things", columns("number BIGINT"))
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -122,7 +125,7 @@ def grow_at_random(settings: Settings, random: Random, versions: int) -> None:
         again = random.sample(not_there, min(len(not_there), random.choice([0, 0, 1])))
         new = [f"{version + 1:08d}-run/{n}.parquet" for n in range(random.randint(1, 3))]
         for path in new:
-            file = Path(path_of(settings, GROWN), path)
+            file = Path(folder_of(settings, GROWN), path)
             file.parent.mkdir(exist_ok=True)
             file.touch()
         added = [AddAction(path, 1, {}, 0, True, "{}") for path in [*new, *again]]
@@ -158,7 +161,7 @@ def test_a_log_of_which_the_maintenance_has_left_what_is_kept(
     grow_at_random(settings, random, 45)
     newest = table_log.newest_version(settings, GROWN)
     assert newest is not None
-    log = Path(path_of(settings, GROWN), "_delta_log")
+    log = Path(folder_of(settings, GROWN), "_delta_log")
     checkpoints = {int(file.name[:20]): file for file in log.glob("*.checkpoint.parquet")}
     kept = sorted({newest, *random.sample(range(min(checkpoints), newest), 4)})
     starts = [max(one for one in checkpoints if one <= version) for version in kept]
@@ -173,7 +176,7 @@ def test_a_log_of_which_the_maintenance_has_left_what_is_kept(
 
 def test_a_commit_that_is_missing_or_broken_is_said(settings: Settings) -> None:
     grow_at_random(settings, Random(1), 9)  # noqa: S311
-    log = Path(path_of(settings, GROWN), "_delta_log")
+    log = Path(folder_of(settings, GROWN), "_delta_log")
     file = log / f"{4:020d}.json"
     text = file.read_text()
     file.write_text(text[: len(text) // 2])

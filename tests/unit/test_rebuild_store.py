@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import drop, store
@@ -20,6 +19,9 @@ from shardpost.settings import Settings
 from shardpost.spark import job_spec
 from tests.support.at_step import at_step, killing
 from tests.support.histories import Batch, overwrite, put, snapshot, write
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 TABLES = ("positions", "share_holders")
 
@@ -89,7 +91,7 @@ def test_what_was_dropped_leaves_the_disk_unless_a_snapshot_names_it(settings: S
     assert removed == ["share_holders.2"]
     assert not folders["share_holders"].exists()
     assert folders["positions"].exists()
-    assert Path(path_of(settings, SHARE_HOLDERS)).exists()
+    assert folder_of(settings, SHARE_HOLDERS).exists()
     with pytest.raises(ShardpostError, match="there is no rebuild"):
         drop.drop(settings)
 
@@ -153,7 +155,7 @@ def test_a_snapshot_without_histories_has_nothing_to_read(empty: Settings) -> No
 
 def test_a_history_that_is_gone_is_left_to_the_job_to_report(empty: Settings) -> None:
     write(empty, [Batch((put("1", "client1", "NASDAQ"),))])
-    shutil.rmtree(path_of(empty, POSITION_EVENTS))
+    shutil.rmtree(folder_of(empty, POSITION_EVENTS))
     with pytest.raises(ShardpostError, match="the tables could not be read"):
         REBUILD_TABLES.unread_records(empty)
     assert not REBUILD_TABLES.is_long(empty)

@@ -30,6 +30,8 @@ from shardpost.delta.table import Table
 from shardpost.settings import Settings
 from tests.support.how_far import up_to
 
+pytestmark = pytest.mark.also_on_store
+
 AT = datetime(2026, 11, 16, tzinfo=UTC)
 
 

@@ -32,6 +32,9 @@ from shardpost.watch.table_checks import check_rebuild, check_snapshot
 from tests.support.command_line import CommandLine
 from tests.support.committed_snapshot import commit_snapshot
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 TABLE = Table("things", columns("name STRING, at TIMESTAMP, number BIGINT"))
 COLUMNS = arrow_schema(TABLE)
@@ -46,7 +49,7 @@ def settings(settings: Settings) -> Settings:
 
 
 def write(settings: Settings, folder: str, columns: Mapping[str, object]) -> list[AddAction]:
-    (Path(path_of(settings, TABLE)) / folder).mkdir()
+    (folder_of(settings, TABLE) / folder).mkdir()
     pq.write_table(pa.table(columns, COLUMNS), f"{path_of(settings, TABLE)}/{folder}/a.parquet")
     return file_statistics.add_actions(settings, TABLE, folder)
 
@@ -136,7 +139,7 @@ NEWER = f"was made by a newer release of Shardpost: it has form {FORM + 1}"
 
 def give_form(settings: Settings, table: Table, form: int | None) -> None:
     """Change the form of a table in the first entry of its log; None is that of no release."""
-    log = Path(path_of(settings, table), "_delta_log", f"{0:020d}.json")
+    log = Path(folder_of(settings, table), "_delta_log", f"{0:020d}.json")
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     for entry in entries:
         if "metaData" in entry:
