@@ -148,5 +148,5 @@ def session_on_store(spark: "SparkSession", store: ObjectStore) -> Iterator[None
     for name, value in given.items():
         spark.conf.set(name, value)
     yield
-    for name, value in before.items():
-        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+    for name, was in before.items():
+        spark.conf.unset(name) if was is None else spark.conf.set(name, was)

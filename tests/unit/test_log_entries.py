@@ -6,14 +6,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from shardpost.delta import stored_files, table_log
-from shardpost.delta.storage import path_of
+from shardpost.delta import storage, stored_files, table_log
 from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
-from shardpost.maintenance import planning as module
 from shardpost.maintenance.model.needed_files import NeededFiles, unneeded_entries
 from shardpost.maintenance.planning import needed_paths
 from shardpost.settings import Settings
@@ -44,7 +41,7 @@ def grow(settings: Settings, versions: int) -> int:
 
 
 def paths(settings: Settings, version: int | None = None) -> set[str]:
-    table = DeltaTable(path_of(settings, TABLE), version=version)
+    table = storage.opened(settings, TABLE, version)
     return set(table_log.sizes(settings, TABLE, table.version()))
 
 
@@ -201,11 +198,11 @@ def test_a_version_that_was_opened_is_not_opened_again_and_is_taken_for_no_other
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow_at_random(settings, Random(1), 12)  # noqa: S311
-    files, newest = stored_files.stored_files(settings, GROWN), DeltaTable(path_of(settings, GROWN))
+    files, newest = stored_files.stored_files(settings, GROWN), storage.opened(settings, GROWN)
     for versions in ([3, 7], [3, newest.version()]):
         expected = one_by_one(settings, versions)
         assert needed_paths(settings, GROWN, files, versions, newest) == expected
-    monkeypatch.setattr(module, "DeltaTable", None)
+    monkeypatch.setattr(storage, "DeltaTable", None)
     assert needed_paths(settings, GROWN, files, versions, newest) == expected
 
 

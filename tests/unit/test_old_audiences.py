@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
-from shardpost.delta.storage import path_of
+from shardpost.delta import storage
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
@@ -89,7 +88,7 @@ def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings)
 
 
 def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
-    DeltaTable(path_of(at, AUDIENCES)).create_checkpoint()
+    storage.opened(at, AUDIENCES).create_checkpoint()
     assert "x.example" not in log_text(at)
     erase_old_audiences(at, NOW)
     assert "x.example" not in log_text(at)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.delta import snapshots
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import drop, store
@@ -82,14 +83,17 @@ def test_of_two_that_begin_one_is_first(settings: Settings) -> None:
 
 def test_what_was_dropped_leaves_the_disk_unless_a_snapshot_names_it(settings: Settings) -> None:
     rebuild = built(settings)
-    folders = {name: Path(settings.tables_root) / one for name, one in rebuild.folders.items()}
+    folders = {
+        name: folder_of(settings, Table(name, (), folder=one))
+        for name, one in rebuild.folders.items()
+    }
     assert all(folder.exists() for folder in folders.values())
     named = replace(snapshot(2, dict.fromkeys(TABLES, 0)), folders={"positions": "positions.2"})
     snapshots.commit(settings, named)
     dropped, removed = drop.drop(settings)
     assert dropped.state is State.DROPPED
     assert removed == ["share_holders.2"]
-    assert not folders["share_holders"].exists()
+    assert not [path for path in folders["share_holders"].rglob("*") if path.is_file()]
     assert folders["positions"].exists()
     assert folder_of(settings, SHARE_HOLDERS).exists()
     with pytest.raises(ShardpostError, match="there is no rebuild"):

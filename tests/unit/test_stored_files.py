@@ -14,8 +14,6 @@ from shardpost.delta.table import Table, columns
 from shardpost.settings import Settings
 from tests.support.object_store import folder_of
 
-pytestmark = pytest.mark.also_on_store
-
 TABLE = Table("grown", columns("n BIGINT"), folder="grown-2")
 DATA = ("00000001-a/b.parquet", "00000001-a/.b.parquet.crc", "00000002-a/group=1/ü d.parquet")
 LOG = ("_delta_log/00000000000000000000.json", "_delta_log/_last_checkpoint")

@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
-from shardpost.delta import file_statistics, snapshots, table_log
+from shardpost.delta import file_statistics, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import (
     FORM,
@@ -22,7 +21,6 @@ from shardpost.delta.query import (
     rows,
 )
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table, columns
 from shardpost.errors import BAD_USAGE, ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -49,8 +47,9 @@ def settings(settings: Settings) -> Settings:
 
 
 def write(settings: Settings, folder: str, columns: Mapping[str, object]) -> list[AddAction]:
-    (folder_of(settings, TABLE) / folder).mkdir()
-    pq.write_table(pa.table(columns, COLUMNS), f"{path_of(settings, TABLE)}/{folder}/a.parquet")
+    file = folder_of(settings, TABLE) / folder / "a.parquet"
+    file.parent.mkdir()
+    pq.write_table(pa.table(columns, COLUMNS), file)
     return file_statistics.add_actions(settings, TABLE, folder)
 
 
@@ -184,4 +183,4 @@ def test_a_table_keeps_its_form_when_it_is_restored(settings: Settings) -> None:
     table_log.restore(settings, DEAD_LETTERS, 0)
     found = open_table(settings, DEAD_LETTERS).metadata().configuration
     assert found[FORM_PROPERTY] == str(FORM)
-    assert DeltaTable(path_of(settings, DEAD_LETTERS)).version() == version + 1
+    assert storage.opened(settings, DEAD_LETTERS).version() == version + 1
