@@ -1,6 +1,7 @@
 """What versions of a table need, and removing entries of its log: what is kept can be opened."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -87,10 +88,12 @@ def test_a_checkpoint_that_a_reader_may_not_have_seen_is_not_relied_on(settings:
     grow(settings, 35)
     files = stored_files.stored_files(settings, TABLE)
     [newest] = [file for file in files if "29.checkpoint" in file.path]
+    older = [  # a store's times are of whole seconds
+        replace(file, at=file.at - timedelta(seconds=1)) for file in files if file is not newest
+    ]
     before = newest.at - timedelta(microseconds=1)
-    assert unneeded_entries(files, [], files[0].at - timedelta(days=1)) == []
-    older = [file for file in files if file is not newest]
-    assert unneeded_entries(files, [], before) == unneeded_entries(older, [], LATER)
+    assert unneeded_entries([*older, newest], [], files[0].at - timedelta(days=1)) == []
+    assert unneeded_entries([*older, newest], [], before) == unneeded_entries(older, [], LATER)
 
 
 def test_the_next_commits_go_on_after_what_was_removed(settings: Settings) -> None:
