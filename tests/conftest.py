@@ -124,23 +124,25 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
         yield found
 
 
-@pytest.fixture
-def tables_at(request: pytest.FixtureRequest) -> dict[str, object]:
-    """Give what the settings of a test have of where its tables are: in its home, or on a store."""
+@pytest.fixture(autouse=True)
+def tables_at(request: pytest.FixtureRequest) -> Iterator[ObjectStore | None]:
+    """Have the tables of all settings that a test makes in its home, or on a store: it is given."""
     if getattr(request, "param", None) != how_far.STORE:
-        return {}
+        yield None
+        return
     found: ObjectStore = request.getfixturevalue("store")
-    return found.place()
+    with found.has_all_tables():
+        yield found
 
 
 @pytest.fixture
-def settings(kafka: Settings, tmp_path: Path, tables_at: dict[str, object]) -> Iterator[Settings]:
+def settings(kafka: Settings, tmp_path: Path) -> Iterator[Settings]:
     """Give settings with a home and topic names of this test's own, on the one real broker.
 
     No topic exists yet: `shardpost.topics.creation.apply(settings)` makes them, with 4 partitions.
     They go with the test: who asks for topics is told of all that there are.
     """
-    own = settings_of_its_own(kafka, tmp_path).model_copy(update=tables_at)
+    own = settings_of_its_own(kafka, tmp_path)
     yield own
     _delete_topics(own, own.topic("positions").removeprefix("positions-"))
 

@@ -114,7 +114,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "aws.credentials.provider": temporary if where.token else simple,
         "connection.establish.timeout": f"{object_store.CONNECT_SECONDS}s",
         "connection.timeout": f"{object_store.REQUEST_SECONDS}s",
-        "attempts.maximum": str(object_store.RETRIES),
+        "attempts.maximum": "3",  # of each of its own attempts, which take a minute
         "buffer.dir": "${java.io.tmpdir}/s3a",
         "committer.name": "magic",
         **({"endpoint": where.endpoint} if where.endpoint else {}),

@@ -126,9 +126,9 @@ def check_store(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
         try:
             require_conditional_put(settings)
         except ShardpostError as problem:
-            yield refused("store", problem, "docs/tables.md: On an object store")
+            yield refused("object store", problem, "docs/tables.md: On an object store")
         else:
-            yield ok("store", f"{settings.tables_root} answers; of several writers one wins")
+            yield ok("object store", f"{settings.tables_root} answers; of several writers one wins")
 
 
 def check_access(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -21,9 +22,12 @@ from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
 from shardpost.object_store import open_objects, require_answering, require_conditional_put
 from shardpost.settings import Settings, load
+from shardpost.watch.machine_checks import check_disks, check_store
+from shardpost.watch.table_checks import table_problem
 from tests.conftest import environ
 from tests.support.object_store import ObjectStore, store_environ
 
+NOW = datetime.now(UTC)
 TABLE = Table("grown", columns("n BIGINT"), folder="grown.2")
 
 
@@ -199,3 +203,23 @@ def test_a_store_that_lets_several_writers_win_gets_no_tables(at: Settings, tmp_
         bad = load(environ(home=tmp_path, tables="s3://tables/x") | store_environ(port))
         with pytest.raises(ShardpostError, match="it would lose commits without a word"):
             table_log.create(bad, TABLE, 1)
+        [found] = check_store(bad, NOW)
+        assert (found.state, "would lose commits" in found.found) == ("error", True)
+
+
+def test_doctor_asks_the_store_and_no_disk_and_finds_what_is_missing(
+    at: Settings, store: ObjectStore
+) -> None:
+    assert [(one.check, one.state) for one in check_store(at, NOW)] == [("object store", "ok")]
+    assert [one.check for one in check_disks(at, NOW)] == ["disk of home"]
+    assert not [path for path in store.paths() if "_probes" in path]
+    table_log.create(at, TABLE, 1)
+    made = parquet_files.write(at, TABLE, pa.table({"n": [1]}), "00000001-x/a.parquet")
+    table_log.commit(at, TABLE, 0, [made])
+    assert table_problem(at, TABLE, 1) is None
+    storage.delete(at, TABLE, ["00000001-x/a.parquet"])
+    assert (
+        table_problem(at, TABLE, 1) == f"{at.tables_root}/grown.2/00000001-x/a.parquet is missing"
+    )
+    with pytest.raises(ShardpostError, match="it was vacuumed, or removed by hand"):
+        rows(at, "SELECT * FROM grown", {TABLE: 1})

@@ -25,7 +25,7 @@ from tests.support.how_far import up_to
 from tests.support.interpreted_plans import plan_conf
 from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
-from tests.support.object_store import session_on_store
+from tests.support.object_store import ObjectStore, session_on_store
 from tests.support.record_streams import Stream
 
 # One session compiles what hundreds of jobs do. Once the default, 48 MB, is full, the JVM compiles
@@ -83,15 +83,14 @@ def spark(
     driver.start_session("tests").stop()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def tables_at(
-    tables_at: dict[str, object], request: pytest.FixtureRequest
-) -> Iterator[dict[str, object]]:
+    tables_at: ObjectStore | None, request: pytest.FixtureRequest
+) -> Iterator[ObjectStore | None]:
     """Give the same, and have the one session know the store as a job of its own would."""
     with contextlib.ExitStack() as stack:
-        if tables_at:
-            spark = request.getfixturevalue("spark")
-            stack.enter_context(session_on_store(spark, Settings.model_validate(tables_at)))
+        if tables_at is not None:
+            stack.enter_context(session_on_store(request.getfixturevalue("spark"), tables_at))
         yield tables_at
 
 

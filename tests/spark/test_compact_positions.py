@@ -77,6 +77,7 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
     strategies.lists(strategies.sampled_from([0, compaction_run.MAX_BROADCAST_KEYS]), min_size=4),
     strategies.lists(strategies.sampled_from([ALWAYS, SOMETIMES, NEVER_FOLDED]), min_size=4),
 )
+@pytest.mark.also_on_store
 def test_any_history_cut_into_any_runs_equals_the_fold(
     fresh: Callable[[], Settings],
     history: list[list[Raw | Again | Growth]],

@@ -60,6 +60,7 @@ def batch(number: int) -> list[Raw]:
     ]
 
 
+@pytest.mark.also_on_store
 def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Settings) -> None:
     apply_topics(settings)
     fold = Fold()
@@ -84,6 +85,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
     assert not live(settings, settings.topic("parking-lot"))
 
 
+@pytest.mark.also_on_store
 def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Settings) -> None:
     apply_topics(settings)
     folding = settings.model_copy(update={"fold_runs": 1})

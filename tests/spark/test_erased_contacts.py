@@ -73,6 +73,7 @@ def known(spark: SparkSession, settings: Settings) -> set[tuple[str, str | None]
     return {tuple(row) for row in found}
 
 
+@pytest.mark.also_on_store
 def test_compactions_reconciliations_and_rebuilds_go_on_after_an_erasure(
     spark: SparkSession, home: Stream
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
     agree(settings, home.fold)
 
 
+@pytest.mark.also_on_store
 @pytest.mark.one_of("contacts that stay erased")
 def test_no_swap_and_no_rollback_brings_it_back(spark: SparkSession, home: Stream) -> None:
     settings = home.settings

@@ -53,6 +53,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> No
         )
 
 
+@pytest.mark.also_on_store
 @pytest.mark.parametrize("fold_runs", drawn([1, 100]))
 def test_compactions_and_reconciliations_go_on_after_a_pruning(
     stream: Stream, fold_runs: int
@@ -109,6 +110,7 @@ def _all_readers_agree(settings: Settings, table: Table) -> None:
         assert values == sorted(bytes(row["value"]) for row in read if row["value"])
 
 
+@pytest.mark.also_on_store
 @pytest.mark.timeout(600)
 def test_maintenance_between_runs_and_beside_one(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +140,7 @@ def test_maintenance_between_runs_and_beside_one(
     require(settings, seen)
     compact(6)
     require(settings, seen)
-    if is_every():
+    if is_every() and not settings.is_on_store:  # that reader has no access there
         require_of_delta(settings)
 
 

@@ -31,7 +31,10 @@ from tests.support.mail_server import mail_server
 from tests.support.rebuilding import compacted, order, rollback, start, swap
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
 
-pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
+pytestmark = [
+    pytest.mark.also_on_store,
+    pytest.mark.usefixtures("spark"),  # what is not killed runs in this process
+]
 
 GB = order(Action.START, country="GB", tables=tables_of(""))
 BUILDING = [

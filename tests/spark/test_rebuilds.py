@@ -124,6 +124,7 @@ def diff(settings: Settings) -> Difference:
         ([exchange("NASDAQ", "GB"), Raw("positions", b"3", b"{")], ["swap", "rollback", "drop"]),
     ]
 )
+@pytest.mark.also_on_store
 @given(STEPS)
 def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_force(
     fresh: Callable[[], Settings],

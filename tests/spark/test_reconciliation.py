@@ -85,6 +85,7 @@ def client_of(settings: Settings, key: str) -> str | None:
 BAD = b"{"
 
 
+@pytest.mark.also_on_store
 @pytest.mark.timeout(600)
 def test_lost_tombstones_are_refused_and_a_reconciliation_closes_what_they_closed(
     stream: Stream,
@@ -199,6 +200,7 @@ def test_a_position_that_is_written_while_it_is_reconciled_is_left_to_the_next_r
     assert client_of(settings, "1") == "client2"
 
 
+@pytest.mark.also_on_store
 @pytest.mark.one_of("kills of a compaction")
 @pytest.mark.timeout(600)
 def test_a_reconciliation_killed_at_every_step_of_its_own_ends_as_an_unbroken_one(

@@ -22,6 +22,7 @@ from tests.support.mail_server import MailServer, mail_server
 from tests.support.week_tables import World, counts_by_shard
 
 pytestmark = [
+    pytest.mark.also_on_store,
     pytest.mark.one_of("kills of a weekly e-mail"),
     pytest.mark.timeout(900),
     pytest.mark.usefixtures("spark"),  # what is not killed runs in this process

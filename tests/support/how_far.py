@@ -81,9 +81,12 @@ TABLES_AT, STORE = "tables_at", "store"
 
 
 def generate(metafunc: pytest.Metafunc) -> None:
-    """Have a test that is marked so run twice: with its tables in its home, and on a store."""
+    """Have a test that is marked so run twice: with its tables in its home, and on a store.
+
+    A unit test does so in a run of every case only: else it needs nothing.
+    """
     is_marked = metafunc.definition.get_closest_marker("also_on_store")
-    if is_marked and TABLES_AT in metafunc.fixturenames:
+    if is_marked and (_Extent.is_all or metafunc.definition.path.parent.name != "unit"):
         metafunc.parametrize(TABLES_AT, ["home", STORE], indirect=True)
 
 

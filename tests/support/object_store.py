@@ -1,14 +1,17 @@
 """An object store of this process of tests: S3Proxy over a folder, on a free port of its own."""
 
+import hashlib
 import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from shardpost.delta import storage
+from shardpost.delta.table import Table
 from shardpost.embedded import daemons
 from shardpost.embedded.broker import find_java
 from shardpost.settings import Settings
@@ -45,6 +48,21 @@ def store_environ(port: int, **given: str) -> dict[str, str]:
     } | given
 
 
+class _Running:
+    """The store of the test that runs."""
+
+    store: "ObjectStore | None" = None
+
+
+def folder_of(settings: Settings, table: Table) -> Path:
+    """Return the folder of a table on a disk, also where it is a store's."""
+    path = storage.path_of(settings, table)
+    if not settings.is_on_store:
+        return Path(path)
+    assert _Running.store is not None
+    return _Running.store.folder / path.removeprefix("s3://")
+
+
 @dataclass
 class ObjectStore:
     """A store that runs: its port, its folder, and its process."""
@@ -61,6 +79,29 @@ class ObjectStore:
     def place(self) -> dict[str, object]:
         """Return values of settings whose tables are in a folder there that nobody else has."""
         return {"tables": f"s3://{BUCKET}/{uuid.uuid4().hex}", "store": self.environ}
+
+    @contextmanager
+    def has_all_tables(self) -> Iterator[None]:
+        """Have all settings that are made meanwhile, and name no tables, have theirs here."""
+        made, validated = Settings.__init__, Settings.model_validate
+
+        def place(home: object) -> dict[str, object]:
+            name = hashlib.sha256(str(home).encode()).hexdigest()[:16]
+            return {"tables": f"s3://{BUCKET}/{name}", "store": self.environ}
+
+        def init(own: Settings, **given: Any) -> None:
+            made(own, **(given if given.get("tables") else given | place(given.get("home"))))
+
+        def validate(given: Any, **more: Any) -> Settings:
+            place_ = {} if given.get("tables") else place(given.get("home"))
+            return validated({**given, **place_}, **more)
+
+        with (
+            patch.object(Settings, "__init__", init),
+            patch.object(Settings, "model_validate", validate),
+            patch.object(_Running, "store", self),
+        ):
+            yield
 
     def paths(self) -> list[str]:
         """Return all that is stored, by its path within the bucket."""
@@ -93,10 +134,10 @@ def object_store(home: Path, port: int | None = None) -> Iterator[ObjectStore]:
 
 
 @contextmanager
-def session_on_store(spark: "SparkSession", settings: Settings) -> Iterator[None]:
+def session_on_store(spark: "SparkSession", store: ObjectStore) -> Iterator[None]:
     """Give a session that runs what `spark-submit` and the environment give one of a job."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    conf = storage.spark_conf(settings)
+    conf = storage.spark_conf(Settings.model_validate(store.place()))
     given = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
     before = {name: spark.conf.get(name, None) for name in given}
     for name, value in conf.items():
@@ -107,5 +148,5 @@ def session_on_store(spark: "SparkSession", settings: Settings) -> Iterator[None
     for name, value in given.items():
         spark.conf.set(name, value)
     yield
-    for name, value in before.items():
-        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+    for name, was in before.items():
+        spark.conf.unset(name) if was is None else spark.conf.set(name, was)

@@ -12,7 +12,6 @@ import pytest
 
 from shardpost import erasure
 from shardpost.decisions import Kind
-from shardpost.delta.storage import path_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
@@ -34,6 +33,7 @@ from tests.support.contact_tables import erased as erased_client
 from tests.support.contact_tables import on_disk
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.object_store import folder_of
 from tests.support.written_weeks import CLIENTS, freeze, frozen_row, mailed_home, record
 
 SENT, FAILED, UNKNOWN, OPEN = (IsoWeek(2026, number) for number in (44, 45, 46, 47))
@@ -131,7 +131,7 @@ def test_what_a_killed_freeze_left_of_a_week_that_nobody_froze_since_goes(at: Se
     assert result.audiences == [*map(str, WEEKS), str(week)]
     assert result.is_complete
     assert f"{WHO}@" not in on_disk(at, AUDIENCES)
-    assert str(week) not in "".join(path.name for path in Path(path_of(at, AUDIENCES)).iterdir())
+    assert str(week) not in "".join(path.name for path in folder_of(at, AUDIENCES).iterdir())
     assert erased(at).audiences == []
     assert freeze(at, week, ["c2"], NOW).recipients == 1
 

@@ -12,7 +12,6 @@ from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import GRACE
-from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import queries, table_commits
@@ -48,6 +47,9 @@ from tests.support.contact_tables import (
 from tests.support.how_far import drawn, some
 from tests.support.letter_world import append, committed, failed, original, produce
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 STEPS = (
     "tables",
@@ -194,7 +196,7 @@ def test_the_logs_have_no_bounds_of_contacts(kafka: MemoryKafka) -> None:
     write(kafka.settings, folded=True)
     fail(kafka.settings)
     for table in (*OF_CONTACTS, DEAD_LETTERS):
-        log = Path(path_of(kafka.settings, table), "_delta_log")
+        log = Path(folder_of(kafka.settings, table), "_delta_log")
         text = "".join(file.read_text() for file in log.glob("*.json"))
         assert "numRecords" in text
         assert NAME_OF_WHO not in text

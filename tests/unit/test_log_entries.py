@@ -1,23 +1,24 @@
 """What versions of a table need, and removing entries of its log: what is kept can be opened."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
-from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from shardpost.delta import stored_files, table_log
-from shardpost.delta.storage import path_of
+from shardpost.delta import storage, stored_files, table_log
 from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
-from shardpost.maintenance import planning as module
 from shardpost.maintenance.model.needed_files import NeededFiles, unneeded_entries
 from shardpost.maintenance.planning import needed_paths
 from shardpost.settings import Settings
 from tests.support.how_far import some
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 TABLE = Table("things", columns("number BIGINT"))
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -41,7 +42,7 @@ def grow(settings: Settings, versions: int) -> int:
 
 
 def paths(settings: Settings, version: int | None = None) -> set[str]:
-    table = DeltaTable(path_of(settings, TABLE), version=version)
+    table = storage.opened(settings, TABLE, version)
     return set(table_log.sizes(settings, TABLE, table.version()))
 
 
@@ -87,10 +88,12 @@ def test_a_checkpoint_that_a_reader_may_not_have_seen_is_not_relied_on(settings:
     grow(settings, 35)
     files = stored_files.stored_files(settings, TABLE)
     [newest] = [file for file in files if "29.checkpoint" in file.path]
+    older = [  # a store's times are of whole seconds
+        replace(file, at=file.at - timedelta(seconds=1)) for file in files if file is not newest
+    ]
     before = newest.at - timedelta(microseconds=1)
-    assert unneeded_entries(files, [], files[0].at - timedelta(days=1)) == []
-    older = [file for file in files if file is not newest]
-    assert unneeded_entries(files, [], before) == unneeded_entries(older, [], LATER)
+    assert unneeded_entries([*older, newest], [], files[0].at - timedelta(days=1)) == []
+    assert unneeded_entries([*older, newest], [], before) == unneeded_entries(older, [], LATER)
 
 
 def test_the_next_commits_go_on_after_what_was_removed(settings: Settings) -> None:
@@ -122,7 +125,7 @@ def grow_at_random(settings: Settings, random: Random, versions: int) -> None:
         again = random.sample(not_there, min(len(not_there), random.choice([0, 0, 1])))
         new = [f"{version + 1:08d}-run/{n}.parquet" for n in range(random.randint(1, 3))]
         for path in new:
-            file = Path(path_of(settings, GROWN), path)
+            file = Path(folder_of(settings, GROWN), path)
             file.parent.mkdir(exist_ok=True)
             file.touch()
         added = [AddAction(path, 1, {}, 0, True, "{}") for path in [*new, *again]]
@@ -158,7 +161,7 @@ def test_a_log_of_which_the_maintenance_has_left_what_is_kept(
     grow_at_random(settings, random, 45)
     newest = table_log.newest_version(settings, GROWN)
     assert newest is not None
-    log = Path(path_of(settings, GROWN), "_delta_log")
+    log = Path(folder_of(settings, GROWN), "_delta_log")
     checkpoints = {int(file.name[:20]): file for file in log.glob("*.checkpoint.parquet")}
     kept = sorted({newest, *random.sample(range(min(checkpoints), newest), 4)})
     starts = [max(one for one in checkpoints if one <= version) for version in kept]
@@ -173,7 +176,7 @@ def test_a_log_of_which_the_maintenance_has_left_what_is_kept(
 
 def test_a_commit_that_is_missing_or_broken_is_said(settings: Settings) -> None:
     grow_at_random(settings, Random(1), 9)  # noqa: S311
-    log = Path(path_of(settings, GROWN), "_delta_log")
+    log = Path(folder_of(settings, GROWN), "_delta_log")
     file = log / f"{4:020d}.json"
     text = file.read_text()
     file.write_text(text[: len(text) // 2])
@@ -198,11 +201,11 @@ def test_a_version_that_was_opened_is_not_opened_again_and_is_taken_for_no_other
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow_at_random(settings, Random(1), 12)  # noqa: S311
-    files, newest = stored_files.stored_files(settings, GROWN), DeltaTable(path_of(settings, GROWN))
+    files, newest = stored_files.stored_files(settings, GROWN), storage.opened(settings, GROWN)
     for versions in ([3, 7], [3, newest.version()]):
         expected = one_by_one(settings, versions)
         assert needed_paths(settings, GROWN, files, versions, newest) == expected
-    monkeypatch.setattr(module, "DeltaTable", None)
+    monkeypatch.setattr(storage, "DeltaTable", None)
     assert needed_paths(settings, GROWN, files, versions, newest) == expected
 
 

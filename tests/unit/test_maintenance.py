@@ -18,7 +18,6 @@ from shardpost.delta import parquet_files, snapshot, snapshots, stored_files, ta
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import GRACE, Snapshot
-from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, rejected_letters
@@ -38,6 +37,9 @@ from tests.support.aged_tables import START, AgedTables, data_files, needed_file
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def test_a_dry_run_says_what_goes_and_changes_nothing(old: AgedTables) -> None:
     assert old.require_all_kept() == set(range(1, 13))
     assert maintain(old.settings, old.now).as_json() == said.as_json()
     planned = {
-        Path(path_of(old.settings, table)) / file.path
+        folder_of(old.settings, table) / file.path
         for table, one in zip(TABLES, said.tables, strict=False)
         if table in VIEW
         for file in one.files
@@ -259,7 +261,7 @@ def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
     for days in (1, 900):
         aged.wait(days=days)
         maintain(settings, aged.now)
-    root = Path(path_of(settings, AUDIENCES))
+    root = folder_of(settings, AUDIENCES)
     assert [path for path in kept if not (root / path).exists()] == []
     for week, version in (("2026-W01", 1), ("2026-W02", 2)):
         sql = f"SELECT client FROM audiences WHERE week = '{week}'"  # noqa: S608
@@ -334,7 +336,7 @@ def test_a_table_whose_kept_versions_cannot_be_read_is_left_alone(aged: AgedTabl
     for _ in range(14):
         aged.compact()
         aged.wait(hours=13)
-    log = Path(path_of(aged.settings, POSITION_EVENTS)) / "_delta_log"
+    log = folder_of(aged.settings, POSITION_EVENTS) / "_delta_log"
     (log / f"{1:020d}.json").unlink()
     before = {*log.parent.rglob("*.parquet")}
     found = maintain(aged.settings, aged.now)

@@ -38,6 +38,8 @@ from tests.support.histories import START, Batch, country_of, put
 from tests.support.how_far import drawn, some, up_to
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
+pytestmark = pytest.mark.also_on_store
+
 READERS = up_to(50, quick=2)
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
-from shardpost.delta.storage import path_of
+from shardpost.delta import storage
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
@@ -28,6 +27,7 @@ from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.object_store import folder_of
 from tests.support.written_weeks import CLIENTS, freeze, frozen_row, look, mailed_home, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
@@ -64,14 +64,14 @@ def others_are_complete(settings: Settings) -> bool:
 
 def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
-    table = Path(path_of(settings, AUDIENCES))
+    table = folder_of(settings, AUDIENCES)
     files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
     rows = FrozenWeeks(settings).counts(week, AudienceFiles(settings).version())[RECIPIENTS]
     return not files and not rows and frozen_row(settings, week).audience_erased_at is not None
 
 
 def log_text(settings: Settings) -> str:
-    log = Path(path_of(settings, AUDIENCES), "_delta_log")
+    log = Path(folder_of(settings, AUDIENCES), "_delta_log")
     return "".join(path.read_text(errors="replace") for path in log.iterdir() if path.is_file())
 
 
@@ -88,7 +88,7 @@ def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings)
 
 
 def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
-    DeltaTable(path_of(at, AUDIENCES)).create_checkpoint()
+    storage.opened(at, AUDIENCES).create_checkpoint()
     assert "x.example" not in log_text(at)
     erase_old_audiences(at, NOW)
     assert "x.example" not in log_text(at)
@@ -128,7 +128,7 @@ def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
 
 
 def test_what_a_freeze_that_crashed_left_of_an_old_week_goes_too(at: Settings) -> None:
-    table = Path(path_of(at, AUDIENCES))
+    table = folder_of(at, AUDIENCES)
     left = [table / f"{week}-1" / "group=0" / "part.parquet" for week in (OLD.next, LAST.next)]
     for file in left:
         file.parent.mkdir(parents=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.delta.storage import path_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError
@@ -37,6 +36,7 @@ from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.object_store import folder_of
 from tests.support.written_weeks import CLIENTS, begin, freeze, look, mailed_home, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
@@ -127,7 +127,7 @@ def test_a_week_that_is_frozen_while_it_is_to_be_closed_stays_open(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def frozen_meanwhile(settings: Settings) -> StoreTopic:
-        shutil.rmtree(path_of(settings, FROZEN_WEEKS))
+        shutil.rmtree(folder_of(settings, FROZEN_WEEKS))
         freeze(settings, OLD, CLIENTS[:3], NOW)
         return compacted_ledger(settings)
 
@@ -204,15 +204,15 @@ def test_tables_of_an_older_backup_do_not_open_it(kafka: MemoryKafka, tmp_path: 
     at = kafka.settings
     tables = (AUDIENCES, FROZEN_WEEKS, LEDGER_MARKS)
     for table in tables:
-        shutil.copytree(path_of(at, table), tmp_path / "backup" / table.name)
+        shutil.copytree(folder_of(at, table), tmp_path / "backup" / table.name)
     erase_old_audiences(at, NOW)
     close_old_weeks(at, NOW)
     for table in (*tables, CLOSED_WEEKS):
-        shutil.rmtree(path_of(at, table))
+        shutil.rmtree(folder_of(at, table))
     with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
         check(request(), at)  # not even without any of them
     for table in tables:
-        shutil.copytree(tmp_path / "backup" / table.name, path_of(at, table))
+        shutil.copytree(tmp_path / "backup" / table.name, folder_of(at, table))
     with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
         check(request(), at)
     assert mailed_again(at) == []
@@ -235,7 +235,7 @@ def test_a_ledger_that_was_lost_does_not_open_it(
 
 def test_more_partitions_do_not_open_it(kafka: MemoryKafka, at: Settings) -> None:
     close_old_weeks(at, NOW)
-    shutil.rmtree(path_of(at, CLOSED_WEEKS))
+    shutil.rmtree(folder_of(at, CLOSED_WEEKS))
     logs = kafka.broker.topics[LEDGER].logs
     logs.append(type(logs[0])())
     with pytest.raises(WeekClosedError):

@@ -15,10 +15,12 @@ from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.parquet_files import FILES_PER_TIER, TIER_BYTES, to_merge
 from shardpost.delta.query import rows
-from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table, columns
 from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.settings import Settings
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
 THINGS = Table("things", columns("key STRING, offset BIGINT"))
@@ -53,7 +55,7 @@ def test_a_merged_file_has_the_statistics_and_dictionaries_of_others(settings: S
     assert stats["numRecords"] == 2 * FILES_PER_TIER
     assert (stats["minValues"]["offset"], stats["maxValues"]["offset"]) == (0, FILES_PER_TIER - 1)
     assert stats["nullCount"]["ticker"] == 2 * FILES_PER_TIER
-    file = pq.ParquetFile(Path(path_of(settings, POSITION_EVENTS)) / action.path)
+    file = pq.ParquetFile(folder_of(settings, POSITION_EVENTS) / action.path)
     encodings = {
         (column := file.metadata.row_group(0).column(number)).path_in_schema: column.encodings
         for number in range(file.metadata.num_columns)
@@ -77,7 +79,7 @@ def test_a_merged_history_is_sorted_by_key_and_its_pages_have_bounds(settings: S
     after = rows(settings, "SELECT * FROM position_events", {POSITION_EVENTS: version})
     assert sorted(after, key=str) == sorted(before, key=str)
     [path] = table_log.sizes(settings, POSITION_EVENTS, version)
-    file = pq.ParquetFile(Path(path_of(settings, POSITION_EVENTS)) / path)
+    file = pq.ParquetFile(folder_of(settings, POSITION_EVENTS) / path)
     keys = file.read(["key"])["key"].to_pylist()
     assert keys == [f"{n:04d}" for n in range(5_000)] + [None] * FILES_PER_TIER
     assert file.metadata.row_group(0).column(0).has_column_index
@@ -107,10 +109,10 @@ def test_groups_stay_in_files_of_their_own(settings: Settings) -> None:
 
 def test_what_cannot_be_written_leaves_no_file(settings: Settings) -> None:
     write(settings, THINGS, "00000001-a", [{"key": "a", "offset": 1}])
-    (Path(path_of(settings, THINGS)) / "00000001-a/a.parquet").write_bytes(b"PAR1 broken")
+    (folder_of(settings, THINGS) / "00000001-a/a.parquet").write_bytes(b"PAR1 broken")
     with pytest.raises(pa.ArrowInvalid):
         parquet_files.merge(settings, THINGS, ["00000001-a/a.parquet"], "00000002-b/m.parquet")
-    assert not [*Path(path_of(settings, THINGS)).rglob("m.parquet")]
+    assert not [*folder_of(settings, THINGS).rglob("m.parquet")]
 
 
 PLAIN = Table("things", columns("number BIGINT"))

@@ -39,6 +39,8 @@ from tests.support.histories import (
 from tests.support.how_far import drawn, some, up_to
 from tests.support.random_histories import LAYERED_BATCHES
 
+pytestmark = pytest.mark.also_on_store
+
 NOW = START + timedelta(days=900)
 STEPS = (
     "restore tables",

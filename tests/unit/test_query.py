@@ -14,7 +14,6 @@ import pytest
 from shardpost import tables
 from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
-from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
@@ -33,6 +32,7 @@ from tests.support.histories import (
     write,
 )
 from tests.support.how_far import up_to
+from tests.support.object_store import folder_of
 
 HOUR = timedelta(hours=1)
 STORY = [
@@ -168,7 +168,7 @@ def test_a_snapshot_kept_no_longer_says_so_but_the_newest_is_kept(story: Setting
 def test_files_that_were_vacuumed_away_are_named_in_one_line(tmp_path: Path) -> None:
     at = Settings(home=tmp_path, snapshot_days=36_500)
     write(at, STORY)
-    for file in Path(path_of(at, SHARE_HOLDERS)).rglob("*.parquet"):
+    for file in folder_of(at, SHARE_HOLDERS).rglob("*.parquet"):
         file.unlink()
     code, out, err = CommandLineHere(at.environ()).answer("holders", "--snapshot", "1")
     assert (code, out) == (1, "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.delta.storage import path_of
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import drop, store
@@ -20,6 +20,9 @@ from shardpost.settings import Settings
 from shardpost.spark import job_spec
 from tests.support.at_step import at_step, killing
 from tests.support.histories import Batch, overwrite, put, snapshot, write
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 TABLES = ("positions", "share_holders")
 
@@ -80,16 +83,19 @@ def test_of_two_that_begin_one_is_first(settings: Settings) -> None:
 
 def test_what_was_dropped_leaves_the_disk_unless_a_snapshot_names_it(settings: Settings) -> None:
     rebuild = built(settings)
-    folders = {name: Path(settings.tables_root) / one for name, one in rebuild.folders.items()}
+    folders = {
+        name: folder_of(settings, Table(name, (), folder=one))
+        for name, one in rebuild.folders.items()
+    }
     assert all(folder.exists() for folder in folders.values())
     named = replace(snapshot(2, dict.fromkeys(TABLES, 0)), folders={"positions": "positions.2"})
     snapshots.commit(settings, named)
     dropped, removed = drop.drop(settings)
     assert dropped.state is State.DROPPED
     assert removed == ["share_holders.2"]
-    assert not folders["share_holders"].exists()
+    assert not [path for path in folders["share_holders"].rglob("*") if path.is_file()]
     assert folders["positions"].exists()
-    assert Path(path_of(settings, SHARE_HOLDERS)).exists()
+    assert folder_of(settings, SHARE_HOLDERS).exists()
     with pytest.raises(ShardpostError, match="there is no rebuild"):
         drop.drop(settings)
 
@@ -153,7 +159,7 @@ def test_a_snapshot_without_histories_has_nothing_to_read(empty: Settings) -> No
 
 def test_a_history_that_is_gone_is_left_to_the_job_to_report(empty: Settings) -> None:
     write(empty, [Batch((put("1", "client1", "NASDAQ"),))])
-    shutil.rmtree(path_of(empty, POSITION_EVENTS))
+    shutil.rmtree(folder_of(empty, POSITION_EVENTS))
     with pytest.raises(ShardpostError, match="the tables could not be read"):
         REBUILD_TABLES.unread_records(empty)
     assert not REBUILD_TABLES.is_long(empty)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.delta.storage import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
 from shardpost.weekly_email.dry_run_lists import ShardLines
@@ -29,6 +28,7 @@ from shardpost.weekly_email.send_plan import (
 from tests.support import members
 from tests.support.histories import overwrite, snapshot
 from tests.support.members import MEMBERS, WEEK
+from tests.support.object_store import folder_of
 
 EARLY = datetime(2026, 11, 20, tzinfo=UTC)
 COLUMNS = pa.schema(
@@ -231,7 +231,7 @@ def test_within_the_interval_nothing_is_asked_again(at: Settings) -> None:
 def test_tables_that_cannot_be_read_are_not_taken_for_nobody(at: Settings) -> None:
     ask = Unsubscribed(at, 1)
     commit(at, 2, dict.fromkeys(SUBSCRIBED, (2, False)))
-    shutil.rmtree(path_of(at, CLIENTS))
+    shutil.rmtree(folder_of(at, CLIENTS))
     with pytest.raises(SubscriptionsUnknownError, match="who has unsubscribed"):
         ask("a")
 
@@ -282,7 +282,7 @@ def test_without_an_answer_the_steps_end_and_say_why(at: Settings) -> None:
     steps = found.steps(batches())
     assert step_of(next(steps)) == ("a", "mail")
     commit(at, 2, dict.fromkeys(SUBSCRIBED, (2, True)))
-    shutil.rmtree(path_of(at, CLIENTS))
+    shutil.rmtree(folder_of(at, CLIENTS))
     assert list(steps) == []
     assert "mailing stopped" in str(found.stop_reason)
     assert found.open_clients == 4

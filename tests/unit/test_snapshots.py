@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.snapshot import (
     ALL_FOR,
@@ -25,10 +25,11 @@ from shardpost.delta.snapshot import (
     Snapshot,
     kept_snapshots,
 )
-from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 from tests.support.how_far import up_to
+
+pytestmark = pytest.mark.also_on_store
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -66,7 +67,7 @@ def test_a_table_of_release_0_2_0_gets_the_columns_that_it_lacks(settings: Setti
     )
     table_log.create(settings, older, 1)
     row = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1)]).select(older.names)
-    write_deltalake(path_of(settings, older), row, mode="append")
+    write_deltalake(storage.opened(settings, older), row, mode="append")
     assert snapshots.current(settings) == snapshot(1)
     scattered = {"positions": Scattered(2, AT, 9, ("1",))}
     snapshots.commit(settings, snapshot(2, scattered=scattered))
@@ -119,7 +120,7 @@ def files(settings: Settings) -> list[str]:
 
 
 def version(settings: Settings) -> int:
-    return DeltaTable(path_of(settings, snapshots.SNAPSHOTS)).version()
+    return storage.opened(settings, snapshots.SNAPSHOTS).version()
 
 
 def test_many_snapshots_are_in_few_files_and_all_are_there(settings: Settings) -> None:
@@ -188,7 +189,7 @@ def test_notes_and_looks_beside_each_other_are_all_stored(settings: Settings) ->
 
     with ThreadPoolExecutor(4) as pool:
         [*pool.map(look, range(1, 9))]
-    table = DeltaTable(path_of(settings, snapshots.SNAPSHOTS))
+    table = storage.opened(settings, snapshots.SNAPSHOTS)
     assert [table.transaction_version(f"letters {hour}") for hour in range(1, 9)] == [*range(1, 9)]
     assert len(snapshots.list_all(settings)) == len(files(settings)) == 1
 

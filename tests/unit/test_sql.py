@@ -9,7 +9,6 @@ import pytest
 
 from shardpost import tables
 from shardpost.delta import snapshots, table_log
-from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
 from shardpost.holders.queries import ASKED
@@ -25,6 +24,7 @@ from tests.support.histories import (
     snapshot,
     write,
 )
+from tests.support.object_store import folder_of
 
 ALL = frozenset(table.name for table in VIEW if table.layer)
 STORY = [
@@ -152,7 +152,7 @@ def test_what_fails_as_it_runs_is_one_line(shardpost: CommandLine) -> None:
 def test_only_tables_that_a_statement_names_have_to_be_there(settings: Settings) -> None:
     write(settings, STORY[:2])
     at = settings.model_copy(update={"snapshot_days": 36_500})
-    for file in Path(path_of(at, SHARE_HOLDERS)).rglob("*.parquet"):
+    for file in folder_of(at, SHARE_HOLDERS).rglob("*.parquet"):
         file.unlink()
     found = tables.sql("SELECT key FROM positions WHERE is_open ORDER BY seq", settings=at)
     assert found.read_all()["key"].to_pylist() == ["1", "10", "3"]

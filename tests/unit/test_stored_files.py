@@ -9,10 +9,10 @@ import pytest
 
 from shardpost.delta import rewritten_files as module
 from shardpost.delta.rewritten_files import split_by_key
-from shardpost.delta.storage import path_of
 from shardpost.delta.stored_files import data_files, log_files, stored_files
 from shardpost.delta.table import Table, columns
 from shardpost.settings import Settings
+from tests.support.object_store import folder_of
 
 TABLE = Table("grown", columns("n BIGINT"), folder="grown-2")
 DATA = ("00000001-a/b.parquet", "00000001-a/.b.parquet.crc", "00000002-a/group=1/ü d.parquet")
@@ -22,7 +22,7 @@ LOG = ("_delta_log/00000000000000000000.json", "_delta_log/_last_checkpoint")
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     for number, path in enumerate((*DATA, *LOG, "c.parquet")):
-        file = Path(path_of(settings, TABLE), path)
+        file = Path(folder_of(settings, TABLE), path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"x" * number)
     return settings
@@ -50,7 +50,7 @@ def test_of_a_table_that_is_not_there_nothing_is(tmp_path: Path) -> None:
 
 
 def test_what_is_removed_while_it_looks_is_left_out(settings: Settings) -> None:
-    root = Path(path_of(settings, TABLE))
+    root = folder_of(settings, TABLE)
 
     def remove(path: str) -> bool:
         (root / path).unlink()

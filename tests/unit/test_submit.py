@@ -60,6 +60,25 @@ def test_with_a_remote_master_the_driver_is_where_its_workers_reach_it(
     assert not [part for part in command if "127.0.0.1" in part]
 
 
+def test_with_tables_on_a_store_a_job_has_its_jars_and_address_and_no_argument_has_a_key(
+    tmp_path: Path,
+) -> None:
+    given = {"AWS_ACCESS_KEY_ID": "an-id", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_REGION": "eu-x"}
+    at = {"home": tmp_path, "tables": "s3://bucket/tables", "store": given}
+    job = JobSpec("job")
+    local = submit.job_conf(Settings(home=tmp_path), job)
+    settings = Settings.model_validate(at)
+    conf = submit.job_conf(settings, job)
+    assert "hadoop-aws" in conf["spark.jars"]
+    assert "hadoop-aws" not in local["spark.jars"]
+    # So that the class archive is that of all jobs.
+    assert conf["spark.driver.extraClassPath"] == local["spark.driver.extraClassPath"]
+    assert conf["spark.hadoop.fs.s3a.endpoint.region"] == "eu-x"
+    said = " ".join(submit_command(settings, conf))
+    assert not [secret for secret in ("an-id", "hush") if secret in said]
+    assert given.items() <= job_environment(settings).items()
+
+
 def test_remote_workers_are_sent_the_package(tmp_path: Path) -> None:
     command = submit_command(settings_with(REMOTE[0], tmp_path), {"a": "b"}, tmp_path)
     [sent] = [after for part, after in pairwise(command) if part == "--py-files"]

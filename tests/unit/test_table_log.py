@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
-from shardpost.delta import file_statistics, snapshots, table_log
+from shardpost.delta import file_statistics, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import (
     FORM,
@@ -22,7 +21,6 @@ from shardpost.delta.query import (
     rows,
 )
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table, columns
 from shardpost.errors import BAD_USAGE, ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -32,6 +30,9 @@ from shardpost.watch.table_checks import check_rebuild, check_snapshot
 from tests.support.command_line import CommandLine
 from tests.support.committed_snapshot import commit_snapshot
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.object_store import folder_of
+
+pytestmark = pytest.mark.also_on_store
 
 TABLE = Table("things", columns("name STRING, at TIMESTAMP, number BIGINT"))
 COLUMNS = arrow_schema(TABLE)
@@ -46,8 +47,9 @@ def settings(settings: Settings) -> Settings:
 
 
 def write(settings: Settings, folder: str, columns: Mapping[str, object]) -> list[AddAction]:
-    (Path(path_of(settings, TABLE)) / folder).mkdir()
-    pq.write_table(pa.table(columns, COLUMNS), f"{path_of(settings, TABLE)}/{folder}/a.parquet")
+    file = folder_of(settings, TABLE) / folder / "a.parquet"
+    file.parent.mkdir()
+    pq.write_table(pa.table(columns, COLUMNS), file)
     return file_statistics.add_actions(settings, TABLE, folder)
 
 
@@ -136,7 +138,7 @@ NEWER = f"was made by a newer release of Shardpost: it has form {FORM + 1}"
 
 def give_form(settings: Settings, table: Table, form: int | None) -> None:
     """Change the form of a table in the first entry of its log; None is that of no release."""
-    log = Path(path_of(settings, table), "_delta_log", f"{0:020d}.json")
+    log = Path(folder_of(settings, table), "_delta_log", f"{0:020d}.json")
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     for entry in entries:
         if "metaData" in entry:
@@ -181,4 +183,4 @@ def test_a_table_keeps_its_form_when_it_is_restored(settings: Settings) -> None:
     table_log.restore(settings, DEAD_LETTERS, 0)
     found = open_table(settings, DEAD_LETTERS).metadata().configuration
     assert found[FORM_PROPERTY] == str(FORM)
-    assert DeltaTable(path_of(settings, DEAD_LETTERS)).version() == version + 1
+    assert storage.opened(settings, DEAD_LETTERS).version() == version + 1

@@ -12,6 +12,7 @@ from shardpost.alerts import history, telling
 from shardpost.alerts.channels import Channel, Delivery
 from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Firing, Message
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
+from shardpost.delta import storage
 from shardpost.delta.query import FORM
 from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
@@ -322,7 +323,7 @@ def test_the_history_has_what_was_measured_and_forgets_what_is_old(
     assert found[0][0] == T0 + timedelta(days=4)
     every = history.past_values(settings, "snapshot_age_seconds", T0, end)
     assert 8 * 2 <= len(every) <= 8 * 3
-    assert len(DeltaTable(path_of(settings, MEASUREMENTS)).file_uris()) < 20
+    assert len(storage.opened(settings, MEASUREMENTS).file_uris()) < 20
 
 
 def test_values_are_found_by_their_labels(settings: Settings) -> None:
