@@ -74,7 +74,7 @@ def test_with_tables_on_a_store_a_job_has_its_jars_and_address_and_no_argument_h
     # So that the class archive is that of all jobs.
     assert conf["spark.driver.extraClassPath"] == local["spark.driver.extraClassPath"]
     assert conf["spark.hadoop.fs.s3a.endpoint.region"] == "eu-x"
-    said = " ".join(submit_command(settings, conf))
+    said = " ".join(submit_command(settings, conf, tmp_path))
     assert not [secret for secret in ("an-id", "hush") if secret in said]
     assert given.items() <= job_environment(settings).items()
 
