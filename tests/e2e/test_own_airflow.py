@@ -15,6 +15,7 @@ from tests.support.command_line import CommandLine
 
 # What connections say instead.
 LEFT_OPEN = ("SHARDPOST_BOOTSTRAP_SERVERS", "SHARDPOST_KAFKA_PORT", "SHARDPOST_SMTP_HOST")
+USED = ("compact_positions", "dispatch_run_requests")
 
 
 class OwnAirflow:
@@ -100,12 +101,13 @@ def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     }
     (tmp_path / "connections.json").write_text(json.dumps(connections))
     own.cli("connections", "import", str(tmp_path / "connections.json"))
+    own.cli("dags", "reserialize")  # so that there is something to unpause
+    said = own.cli("dags", "unpause", "--yes", "--treat-dag-id-as-regex", "|".join(USED))
+    assert all(dag in said for dag in USED)
     shardpost = CommandLine(on_port.environ())
     shardpost("topics", "apply", "--yes")
     demo.produce(on_port, (*demo.CONTACTS, *demo.POSITIONS))
     with own.up():
-        used = "dispatch_run_requests|compact_positions"
-        own.cli("dags", "unpause", "--yes", "--treat-dag-id-as-regex", used)
         shardpost("runs", "request", "compaction/own", "--dag", "compact_positions", "--wait")
         eventually(lambda: shardpost.json("snapshots"), "no snapshot")
         eventually(lambda: shardpost.json("runs", "list") == [], "the run did not end")
