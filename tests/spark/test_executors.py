@@ -79,7 +79,7 @@ def test_files_that_are_not_seen_here_are_not_committed(settings: Settings) -> N
 def test_a_list_that_a_worker_does_not_see_is_refused_with_what_to_do() -> None:
     error = PySparkException("File file:/a/list.csv does not exist\nIt is possible that…")
     with (
-        pytest.raises(ShardpostError, match=r"^list: cannot be read: .* SPARK_MASTER=local\[\*\]$"),
+        pytest.raises(ShardpostError, match=r"^list: cannot be read: .*_SPARK_MASTER=local\[\*\]$"),
         source_errors("list"),
     ):
         raise error
@@ -166,12 +166,15 @@ class Held:
     """Holds the answers to mails that come when some are taken; later ones are answered at once."""
 
     def __init__(self) -> None:
-        self.clients: set[str] = set()
+        self._clients: list[str] = []
         self.is_over, self._answer = threading.Event(), threading.Event()
 
     def wait(self, recipient: str) -> None:
-        self.clients.add(recipient.partition("@")[0])
+        self._clients.append(recipient.partition("@")[0])
         self._answer.wait(240)
+
+    def shards(self) -> set[int]:
+        return {*map(shard_of, [*self._clients])}
 
     def answer(self) -> None:
         self._answer.set()
@@ -191,7 +194,7 @@ def test_the_shard_of_a_lost_executor_goes_on_elsewhere_and_no_other_one_is_touc
         world.settings = world.settings.model_copy(update={"smtp_port": server.port})
         job = Job(world.settings, WEEKLY_EMAIL, EmailRequest(WEEK))
         try:
-            wait_for(lambda: len({*map(shard_of, held.clients)}) == len(WORKERS), "mails", job)
+            wait_for(lambda: len(held.shards()) == len(WORKERS), "mails", job)
             [driver] = [one for one in job.tree() if one.name() == "java"]
             executors = cluster.executors()
             assert listening(driver) == {ports[name] for name in PORTS[:2]}
@@ -203,7 +206,7 @@ def test_the_shard_of_a_lost_executor_goes_on_elsewhere_and_no_other_one_is_touc
                 others = (client for client in CLIENTS if shard_of(client) != shard)
                 return sum(to(client) not in server.taken for client in others)
 
-            live = {*map(shard_of, held.clients)}
+            live = held.shards()
             wait_for(lambda: min(map(all_but, live)) <= CONNECTIONS, "the other shards", job)
             held.answer()
             assert job.wait() == 3, job.log.read_text()

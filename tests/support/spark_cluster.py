@@ -17,6 +17,8 @@ from tests.support.job_process import wait_for
 SPARK_HOME = Path(pyspark.__file__).parent
 MASTER, WORKER = (f"org.apache.spark.deploy.{role}" for role in ("master.Master", "worker.Worker"))
 
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -28,11 +30,19 @@ class Cluster:
 
     def executors(self) -> list[psutil.Process]:
         """Return the JVMs of the executors that there are now."""
-        return [child for worker in self.workers for child in worker.children()]
+        children = (child for worker in self.workers for child in worker.children())
+        return [child for child in children if _is_executor(child)]
 
     def executor_logs(self) -> list[str]:
         """Return what each executor wrote; its first line is its command."""
         return [path.read_text() for path in self.work.glob("*/app-*/*/stderr")]
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    """Tell it from what a worker forks to start one."""
+    with suppress(psutil.Error):
+        return process.name() == "java" and EXECUTOR in process.cmdline()
+    return False
 
 
 def kill_executor(executor: psutil.Process) -> None:
