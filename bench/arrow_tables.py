@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from shardpost.delta import parquet_files
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import path_of, query
+from shardpost.delta.query import query
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import LayeredVersion, Table
 from shardpost.holders.spark.table_writer import LAYERED, TableWriter
 from shardpost.settings import Settings

@@ -11,8 +11,8 @@ from bench.aged_home import AgedHome
 from bench.aging import APART
 from bench.ours import Ours
 from shardpost.delta.parquet_files import TIER_BYTES
-from shardpost.delta.query import path_of
 from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings

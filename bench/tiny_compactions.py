@@ -24,7 +24,7 @@ from bench.aging import APART
 from bench.arrow_tables import ArrowTables
 from bench.plain_fold import Holdings
 from bench.stream import Record
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
@@ -50,7 +50,9 @@ class _KeptOpen:
     def __init__(self) -> None:
         self._tables: dict[str, DeltaTable] = {}
 
-    def __call__(self, path: str, version: int | None = None) -> DeltaTable:
+    def __call__(
+        self, path: str, version: int | None = None, storage_options: None = None
+    ) -> DeltaTable:
         found = self._tables.get(path)
         if found is not None and version != found.version():
             found.update_incremental()
@@ -58,7 +60,7 @@ class _KeptOpen:
             found = self._tables[path] = DeltaTable(path, version=version)
         return found
 
-    def is_deltatable(self, path: str) -> bool:
+    def is_deltatable(self, path: str, storage_options: None = None) -> bool:
         """Tell whether there is such a table; tables are never removed."""
         return path in self._tables or DeltaTable.is_deltatable(path)
 
@@ -121,7 +123,7 @@ class TinyCompactions:
         clock = SimpleNamespace(time=at.timestamp)
         with (
             patch.object(table_log, "time", clock),
-            patch.object(table_log, "DeltaTable", self._opened),
+            patch.object(storage, "DeltaTable", self._opened),
         ):
             ends = _ends_after(last, self._topic, placed)
             numbering = Numbering.of(0, last.end_offsets[self._topic], ends[self._topic])

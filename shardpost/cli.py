@@ -124,7 +124,10 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:
         return COULD_NOT
     except Exception as error:
-        return _fail(_not_written(error) or _internal_error(error), COULD_NOT)
+        from shardpost.object_store import told  # not for `--help` and completion
+
+        line = _not_written(error) or told(error) or _internal_error(error)
+        return _fail(line, COULD_NOT)
     return code if isinstance(code, int) else 0
 
 

@@ -13,6 +13,7 @@ from shardpost.embedded import broker, daemons
 from shardpost.kafka import clients
 from shardpost.settings import Settings, load
 from tests.support import how_far
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.scheduling import Scheduling, ordered
 
 pytest.register_assert_rewrite("tests.support.compacting")
@@ -56,6 +57,11 @@ def pytest_report_header() -> str:
     return how_far.header()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test also on an object store where it is marked so."""
+    how_far.generate(metafunc)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its folder, so that `-m unit` chooses a tier; cheap tiers run first."""
     left_out = how_far.left_out(items)
@@ -82,7 +88,7 @@ def _tier(item: pytest.Item) -> str:
 
 def environ(**given: object) -> dict[str, str]:
     """Return variables for these settings and the defaults of all others, whatever `.env` has."""
-    values = dict.fromkeys(Settings.model_fields.keys() - {"kafka"}, "") | given
+    values = dict.fromkeys(Settings.model_fields.keys() - {"kafka", "store"}, "") | given
     return {f"SHARDPOST_{name.upper()}": str(value) for name, value in values.items()}
 
 
@@ -103,14 +109,30 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     broker.stop(settings)
 
 
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """Give an object store that runs until the tests end."""
+    with object_store(tmp_path_factory.mktemp("store")) as found:
+        yield found
+
+
 @pytest.fixture
-def settings(kafka: Settings, tmp_path: Path) -> Iterator[Settings]:
+def tables_at(request: pytest.FixtureRequest) -> dict[str, object]:
+    """Give what the settings of a test have of where its tables are: in its home, or on a store."""
+    if getattr(request, "param", None) != how_far.STORE:
+        return {}
+    found: ObjectStore = request.getfixturevalue("store")
+    return found.place()
+
+
+@pytest.fixture
+def settings(kafka: Settings, tmp_path: Path, tables_at: dict[str, object]) -> Iterator[Settings]:
     """Give settings with a home and topic names of this test's own, on the one real broker.
 
     No topic exists yet: `shardpost.topics.creation.apply(settings)` makes them, with 4 partitions.
     They go with the test: who asks for topics is told of all that there are.
     """
-    own = settings_of_its_own(kafka, tmp_path)
+    own = settings_of_its_own(kafka, tmp_path).model_copy(update=tables_at)
     yield own
     _delete_topics(own, own.topic("positions").removeprefix("positions-"))
 

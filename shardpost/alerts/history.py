@@ -11,9 +11,10 @@ from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, rows, select
+from shardpost.delta.query import rows, select
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
+from shardpost.delta.storage import exists
 from shardpost.delta.table import text_literal
 from shardpost.delta.typed_rows import from_row, to_row
 from shardpost.instants import old_before

@@ -25,7 +25,8 @@ from shardpost import locks
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.delta.query import exists, open_table
+from shardpost.delta.query import open_table
+from shardpost.delta.storage import exists
 from shardpost.errors import DONE
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition, ends_of, unreached

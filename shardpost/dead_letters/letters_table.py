@@ -28,7 +28,8 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, rows
+from shardpost.delta.query import rows
+from shardpost.delta.storage import exists
 from shardpost.delta.table import MAX_TIME, MIN_TIME, text_literal, time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.kafka.coordinates import OffsetRange, total_size

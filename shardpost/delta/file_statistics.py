@@ -7,7 +7,6 @@ A log keeps that when the file is gone: of a table of clients these would be nam
 import json
 from collections import Counter
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from shardpost.delta.query import path_of
+from shardpost.delta import storage
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 
@@ -30,22 +29,24 @@ Bounds = dict[str, tuple[Any, Any]]
 
 def add_actions(settings: Settings, table: Table, folder: str) -> list[AddAction]:
     """Return the add action of each Parquet file with rows in a folder of the table."""
-    system, root = fs.FileSystem.from_uri(f"{path_of(settings, table)}/{folder}")
-    found = []
-    with suppress(FileNotFoundError):
-        for info in system.get_file_info(fs.FileSelector(root, recursive=True)):
-            if not info.base_name.endswith(".parquet") or info.base_name.startswith(("_", ".")):
-                continue
-            path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
-            action, rows = _add_action(system, table, info, path)
-            if rows:
-                found.append(action)
-    return found
+    system, root = storage.folder(settings, table, folder)
+    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
+
+    def read(info: fs.FileInfo) -> tuple[AddAction, int]:
+        path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
+        return _add_action(system, table, info, path)
+
+    infos = [info for info in system.get_file_info(selector) if _is_data(info.base_name)]
+    return [action for action, rows in storage.side_by_side(read, infos) if rows]
+
+
+def _is_data(name: str) -> bool:
+    return name.endswith(".parquet") and not name.startswith(("_", "."))
 
 
 def add_action(settings: Settings, table: Table, path: str) -> AddAction:
     """Return the add action of one Parquet file of the table."""
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    system, root = storage.folder(settings, table)
     return _add_action(system, table, system.get_file_info(f"{root}/{path}"), path)[0]
 
 

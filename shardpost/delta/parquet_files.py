@@ -10,16 +10,16 @@ In memory is one row group of an old file and one of the new file at a time.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
-from pyarrow import fs
 
-from shardpost.delta import file_statistics, table_log
+from shardpost.delta import file_statistics, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import path_of
 from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 # Files of a tier are smaller than that; those of the last bound and more are never merged.
@@ -112,7 +112,7 @@ def parts(
 
     Columns that the file lacks are null.
     """
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    system, root = storage.folder(settings, table)
     schema = arrow_schema(table)
     if columns is not None:
         schema = pa.schema([field for field in schema if field.name in columns])
@@ -150,16 +150,18 @@ def copy(
 
     Return the add actions of the copies, not committed yet.
     """
-    system, old = fs.FileSystem.from_uri(path_of(settings, source))
-    _, new = fs.FileSystem.from_uri(path_of(settings, table))
-    made = []
-    for number, path in enumerate(sorted(paths)):
+    system, old = storage.folder(settings, source)
+    _, new = storage.folder(settings, table)
+
+    def copied(numbered: tuple[int, str]) -> AddAction:
+        number, path = numbered
         parts = (folder, group_folder(table, path), f"copy-{number:05d}.parquet")
         target = "/".join(filter(None, parts))
-        system.create_dir(f"{new}/{target}".rpartition("/")[0])
+        storage.make_folder_of(settings, table, target)
         system.copy_file(f"{old}/{path}", f"{new}/{target}")
-        made.append(file_statistics.add_action(settings, table, target))
-    return made
+        return file_statistics.add_action(settings, table, target)
+
+    return storage.side_by_side(copied, enumerate(sorted(paths)))
 
 
 def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:
@@ -167,17 +169,14 @@ def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:
 
     What cannot be deleted stays until the maintenance of the tables removes it.
     """
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
     for path in paths:
-        try:
-            system.delete_file(f"{root}/{path}")
-        except OSError:
-            continue
+        with suppress(OSError, ShardpostError):
+            storage.delete(settings, table, [path])
 
 
 def _write(settings: Settings, table: Table, path: str, parts: Iterable[pa.Table]) -> AddAction:
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    system.create_dir(f"{root}/{path}".rpartition("/")[0])
+    system, root = storage.folder(settings, table)
+    storage.make_folder_of(settings, table, path)
     schema = arrow_schema(table)
     options = {"store_schema": False, "use_dictionary": _in_dictionaries(table, schema)}
     if table.sorted_by:

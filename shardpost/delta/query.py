@@ -16,6 +16,8 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.lib import ArrowException
 
+from shardpost import object_store
+from shardpost.delta import storage
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, stored_version
 from shardpost.delta.typed_rows import from_row
@@ -31,18 +33,9 @@ def table_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, DeltaError, ArrowException) as error:
-        text = f"the tables could not be read or written: {first_line(error)}"
+        said = object_store.told(error) or first_line(error)
+        text = f"the tables could not be read or written: {said}"
         raise ShardpostError(text) from error
-
-
-def path_of(settings: Settings, table: Table) -> str:
-    """Return the path or URL of a table."""
-    return f"{settings.tables_root}/{table.path}"
-
-
-def exists(settings: Settings, table: Table) -> bool:
-    """Tell whether a table exists."""
-    return DeltaTable.is_deltatable(path_of(settings, table))
 
 
 def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, Version]:
@@ -103,7 +96,7 @@ def select(settings: Settings, table: Table, kind: type[Value], rest: str = "") 
 
     `rest` of the query follows the table's name. Before the table is created it has no rows.
     """
-    if not exists(settings, table):
+    if not storage.exists(settings, table):
         return []
     sql = f"SELECT * FROM {table.name} {rest}"  # noqa: S608 - the name of a declared table
     return [from_row(kind, row) for row in rows(settings, sql, {table: None})]
@@ -205,7 +198,7 @@ class TableFormError(UsageError):
 
 def open_table(settings: Settings, table: Table, version: int | None = None) -> DeltaTable:
     """Open a table; TableFormError if it has not the form of this release."""
-    found = DeltaTable(path_of(settings, table), version=version)
+    found = storage.opened(settings, table, version)
     form = int(found.metadata().configuration.get(FORM_PROPERTY, 0))
     if form < FORM:
         raise TableFormError(
@@ -230,7 +223,7 @@ def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
     except DeltaError as error:
         raise ShardpostError(
             f"table {table.path} in {settings.tables_root} cannot be read at version {version}:"
-            f" {first_line(error)}"
+            f" {object_store.told(error) or first_line(error)}"
         ) from None
 
 

@@ -13,8 +13,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta import snapshot
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
-from shardpost.delta.query import HIGHEST, exists, open_table, row_files, rows, select
+from shardpost.delta.query import HIGHEST, open_table, row_files, rows, select
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import exists
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import columns_of, from_row
 from shardpost.errors import NoSnapshotError, ShardpostError

@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 
 from pyarrow import fs
 
-from shardpost.delta.query import path_of
+from shardpost.delta import storage
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import LOG_FOLDER, StoredFile, Table
 from shardpost.settings import Settings
 
@@ -19,7 +20,7 @@ def stored_files(settings: Settings, table: Table) -> list[StoredFile]:
 
     What is removed while it looks is left out.
     """
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    system, root = storage.folder(settings, table)
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
     return [
         StoredFile(info.path.removeprefix(root).lstrip("/"), info.size, _time(info.mtime_ns))
@@ -42,6 +43,10 @@ def data_files(
 
     Of the latter, the disk is asked for nothing but the names.
     """
+    if settings.is_on_store:
+        files = stored_files(settings, table)
+        data = (file for file in files if not file.path.startswith(f"{LOG_FOLDER}/"))
+        return [file for file in data if not is_left_out(file.path)]
     root, found = path_of(settings, table), []
     for path in _names(root):
         if not is_left_out(path):
@@ -72,25 +77,24 @@ def _time(nanoseconds: int) -> datetime:
 
 def remove(settings: Settings, table: Table, paths: Iterable[str]) -> None:
     """Remove files, and folders that this leaves empty; those that are gone are passed over."""
-    root = Path(path_of(settings, table))
-    folders: set[str] = set()
-    for path in paths:
-        (root / path).unlink(missing_ok=True)
-        folders.update(str(parent) for parent in PurePosixPath(path).parents)
-    for folder in sorted(folders - {"."}, key=len, reverse=True):
+    gone = [*paths]
+    storage.delete(settings, table, gone)
+    if settings.is_on_store:
+        return
+    folders = {str(parent) for path in gone for parent in PurePosixPath(path).parents} - {"."}
+    for folder in sorted(folders, key=len, reverse=True):
         with suppress(OSError):  # not empty
-            (root / folder).rmdir()
+            Path(path_of(settings, table), folder).rmdir()
 
 
 def exists(settings: Settings, table: Table) -> bool:
     """Tell whether there is anything in the folder of a table."""
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    system, root = storage.folder(settings, table)
     return bool(system.get_file_info(fs.FileSelector(root, allow_not_found=True)))
 
 
 def remove_all(settings: Settings, table: Table) -> None:
     """Remove the folder of a table: its files, then its log."""
-    remove(settings, table, sorted(file.path for file in stored_files(settings, table)))
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    with suppress(FileNotFoundError):
-        system.delete_dir(root)
+    files = [file.path for file in stored_files(settings, table)]
+    remove(settings, table, [path for path in files if not path.startswith(f"{LOG_FOLDER}/")])
+    storage.delete_folder(settings, table)

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -18,8 +17,10 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
+from shardpost.delta import storage
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
-from shardpost.delta.query import FORM, FORM_PROPERTY, exists, open_table, path_of
+from shardpost.delta.query import FORM, FORM_PROPERTY, open_table
+from shardpost.delta.storage import exists, path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -47,9 +48,7 @@ class VersionExistsError(ShardpostError):
 
 def create(settings: Settings, table: Table, keep_days: int) -> None:
     """Create a table, empty, unless it exists; its old versions are kept for that many days."""
-    settings.folder()
-    if settings.tables is not None:  # outside of the home, too, it is for this user alone at first
-        Path(settings.tables).mkdir(mode=0o700, parents=True, exist_ok=True)
+    storage.prepare(settings)
     days = {"delta.logRetentionDuration": f"interval {keep_days} days"}
     try:
         DeltaTable.create(
@@ -57,6 +56,7 @@ def create(settings: Settings, table: Table, keep_days: int) -> None:
             Schema.from_arrow(arrow_schema(table)),
             mode="ignore",
             configuration={**days, **PROPERTIES},
+            storage_options=storage.storage_options(settings),
             raise_if_key_not_exists=False,  # Delta does not know ours
         )
     except CommitFailedError:  # another run is creating it
@@ -107,7 +107,7 @@ def newest_version(settings: Settings, table: Table) -> int | None:
 
 def restore(settings: Settings, table: Table, version: int) -> int:
     """Restore a table to an older version; return the new version that does so."""
-    found = DeltaTable(path_of(settings, table))
+    found = storage.opened(settings, table)
     before = found.version()
     try:
         found.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
@@ -118,7 +118,7 @@ def restore(settings: Settings, table: Table, version: int) -> int:
 
 def sizes(settings: Settings, table: Table, version: int | None) -> dict[str, int]:
     """Return {path within the table: bytes} of the files of one version."""
-    return sizes_of(DeltaTable(path_of(settings, table), version=version))
+    return sizes_of(storage.opened(settings, table, version))
 
 
 def sizes_of(found: DeltaTable) -> dict[str, int]:
@@ -135,7 +135,7 @@ def rows(settings: Settings, table: Table, version: int) -> dict[str, int]:
 
 def _files(settings: Settings, table: Table, version: int) -> pa.Table:
     """Return the files of one version with their statistics, such as `max.offset`."""
-    opened_ = DeltaTable(path_of(settings, table), version=version)
+    opened_ = storage.opened(settings, table, version)
     return pa.table(opened_.get_add_actions(flatten=True))
 
 
@@ -181,7 +181,7 @@ def files_with(
 
 def write_checkpoint(settings: Settings, table: Table, version: int) -> None:
     """Write a checkpoint of a version, from which on the log before it need not be read."""
-    DeltaTable(path_of(settings, table), version=version).create_checkpoint()
+    storage.opened(settings, table, version).create_checkpoint()
 
 
 def commit(
@@ -203,7 +203,7 @@ def commit(
     actions += [RemoveAction(path, True, now) for path in removed]
     if not actions and not app_transactions:
         return version
-    found = DeltaTable(path_of(settings, table), version=version)
+    found = storage.opened(settings, table, version)
     transactions = [Transaction(*known) for known in (app_transactions or {}).items()]
     once = CommitProperties(max_commit_retries=0, app_transactions=transactions)
     try:

@@ -18,11 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from shardpost import ownership
 from shardpost.dead_letters.model import letters
-from shardpost.delta.query import at_snapshot, has_rows, path_of, stream
+from shardpost.delta import storage
+from shardpost.delta.query import at_snapshot, has_rows, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS, note_transaction
 from shardpost.holders.inputs import retry_topics
@@ -120,7 +120,7 @@ class _Sending:
         self._retries = frozenset(retry_topics(settings))
 
     def send(self, *, mark: bool) -> int:
-        table = DeltaTable(path_of(self._settings, SNAPSHOTS))
+        table = storage.opened(self._settings, SNAPSHOTS)
         sent = table.transaction_version(SENT) or 0
         later = f"snapshot > {sent}"
         any_is_left = has_rows(self._settings, self._snapshot, REJECTED_RECORDS, later)

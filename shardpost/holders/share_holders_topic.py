@@ -19,9 +19,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from shardpost.delta.query import at_snapshot, path_of, rows, stream
+from shardpost.delta import storage
+from shardpost.delta.query import at_snapshot, rows, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.errors import one_line
@@ -298,7 +298,7 @@ def noted_snapshots(settings: Settings) -> set[int]:
 
 
 def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
-    tables = str(DeltaTable(path_of(settings, SNAPSHOTS)).metadata().id)
+    tables = str(storage.opened(settings, SNAPSHOTS).metadata().id)
     group = rejected_letters.group_of(tables)
     place = TopicPartition(settings.topic("dead-letters"), 0)
     with closing(clients.consumer(settings, group)) as reader:

@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow import fs
 
-from shardpost.delta import snapshot, stored_files, table_log
-from shardpost.delta.query import path_of
+from shardpost.delta import snapshot, storage, stored_files, table_log
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line
@@ -66,7 +64,7 @@ def needed_paths(
         at = log.replay(needed, at, version)
     live = needed.live
     if newest is None or newest.version() != at:
-        newest = DeltaTable(path_of(settings, table), version=at)
+        newest = storage.opened(settings, table, at)
     if live != {*table_log.sizes_of(newest)}:
         raise ShardpostError(
             f"{table.path}: by its log, version {at} has {counted(len(live), 'file')}, which"
@@ -79,7 +77,7 @@ class _Log:
     """The commits and checkpoints of a table's log, as they are on the disk."""
 
     def __init__(self, settings: Settings, table: Table, files: Collection[StoredFile]) -> None:
-        self._system, self._root = fs.FileSystem.from_uri(path_of(settings, table))
+        self._system, self._root = storage.folder(settings, table)
         self._table = table
         self.commits, self._checkpoints = log_entries(files)
 

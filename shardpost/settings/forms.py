@@ -26,6 +26,8 @@ _WEEK = re.compile(r"(\d{4})-W(\d{2})")
 _LIST_ID = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _DAG = re.compile(r"[\w.-]+", re.ASCII)
 _FILE = "file://"
+STORE = "s3://"
+_STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_.=-]+)*/?")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")  # a path has no two slashes in a row
 _SCHEMED = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -188,6 +190,19 @@ def local_path(text: str) -> Path:
     return Path(path)
 
 
+def located(text: str) -> str:
+    """Return where the tables are: an absolute path, or the URL of a folder of a bucket."""
+    if not text.startswith(STORE):
+        return str(_absolute(local_path(text)))
+    names = text.removeprefix(STORE).split("/")
+    if not _STORE.fullmatch(text) or {".", ".."} & {*names}:
+        raise ValueError(
+            "expected s3://BUCKET/FOLDER, of a-z, 0-9, '.', '-' for the bucket and also A-Z, '_',"
+            " '=' for the folder, without a login"
+        )
+    return text.rstrip("/")
+
+
 def _is_no_folder(path: Path) -> bool:
     try:
         return path.exists() and not path.is_dir()
@@ -218,7 +233,7 @@ Servers = Annotated[str, AfterValidator(servers)]
 Topic = Annotated[str, AfterValidator(topic)]
 Url = Annotated[str, AfterValidator(web_url)]
 Week = Annotated[str, AfterValidator(week)]
-Located = Annotated[str, AfterValidator(lambda text: str(_absolute(local_path(text))))]
+Located = Annotated[str, AfterValidator(lambda text: located(text))]
 File = Annotated[Path, AfterValidator(lambda path: _path(path).expanduser().absolute())]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
 
@@ -226,7 +241,8 @@ Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
 def _path(path: Path) -> Path:
     if _SCHEME.match(str(path)):
         raise ValueError(
-            "expected a path of this machine, found a URL: no test has run on a store behind one"
+            "expected a path of this machine, or for the tables also s3://BUCKET/FOLDER, found"
+            " another URL: no test has run on a store behind one (gs://, abfss:// and others)"
         )
     return path
 

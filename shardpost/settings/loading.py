@@ -16,17 +16,20 @@ from pydantic_core import ErrorDetails
 
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
+from shardpost.settings.forms import STORE
 from shardpost.settings.values import Settings
 from shardpost.settings.variables import (
     CLIENT_PREFIX,
     PREFIX,
     client_name,
     client_problems,
+    store_of,
+    store_problems,
     unknown_name,
 )
 
-# docker compose reads the same file.
-_OF_OTHERS = ("COMPOSE_", "DOCKER_")
+# docker compose reads the same file; an object store has AWS's variables.
+_OF_OTHERS = ("COMPOSE_", "DOCKER_", "AWS_")
 
 
 @dataclass
@@ -94,7 +97,7 @@ def _blank_lines(text: str) -> int:
     return len(text[: len(text) - len(text.lstrip())].splitlines())
 
 
-_FIELDS = frozenset(Settings.model_fields) - {"kafka"}
+_FIELDS = frozenset(Settings.model_fields) - {"kafka", "store"}
 _VARIABLES = sorted(PREFIX + field.upper() for field in _FIELDS)
 _LOGIN = re.compile(r"[^\s'\"/,]+:[^\s'\",]*@")  # of a URL: it is not shown
 _MESSAGE_BEGINS = "Value error, "
@@ -139,8 +142,11 @@ def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
             values |= {field: value} if value else {}
         else:
             unknown.append(unknown_name(name, _VARIABLES) + file.where(name))
-    settings, wrong = _validated({**values, "kafka": client}, file)
-    if problems := [*file.problems, *unknown, *wrong, *client_problems(client)]:
+    on_store = values.get("tables", "").startswith(STORE)
+    store = store_of({**file.values, **environ}) if on_store else {}
+    wrong_store = store_problems(store) if on_store else []
+    settings, wrong = _validated({**values, "kafka": client, "store": store}, file)
+    if problems := [*file.problems, *unknown, *wrong, *wrong_store, *client_problems(client)]:
         raise UsageError("; ".join(problems))
     assert settings is not None  # noqa: S101 - else something is wrong
     return settings

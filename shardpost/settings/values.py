@@ -62,6 +62,8 @@ class Settings(BaseModel):
 
     home: Absolute = CHECKOUT / ".shardpost"
     tables: Located | None = None
+    # Variables of AWS by their names, where the tables are on its object store, or one like it.
+    store: dict[str, str] = Field({}, repr=False)
 
     bootstrap_servers: Servers | None = None
     # Settings of its clients, by librdkafka's names.
@@ -183,8 +185,13 @@ class Settings(BaseModel):
 
     @property
     def tables_root(self) -> str:
-        """Path that holds a folder for each Delta table."""
+        """Path or URL that holds a folder for each Delta table."""
         return (self.tables or str(self.home / "tables")).rstrip("/")
+
+    @property
+    def is_on_store(self) -> bool:
+        """Tell whether the tables are on an object store, and not in a folder."""
+        return self.tables_root.startswith(forms.STORE)
 
     def folder(self, *names: str) -> Path:
         """Make a folder of the home, if it is not there, and return its path.
@@ -266,6 +273,6 @@ class Settings(BaseModel):
     def environ(self) -> dict[str, str]:
         """Return the variables from which another process loads the same settings."""
         client = {client_variable(name): value for name, value in self.kafka.items()}
-        values = self.model_dump(exclude={"kafka"})
+        values = self.model_dump(exclude={"kafka", "store"})
         own = {PREFIX + name: "" if value is None else str(value) for name, value in values.items()}
-        return {name.upper(): value for name, value in (client | own).items()}
+        return {name.upper(): value for name, value in (client | own | self.store).items()}

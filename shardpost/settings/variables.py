@@ -13,6 +13,45 @@ PREFIX = "SHARDPOST_"
 CLIENT_PREFIX = "SHARDPOST_KAFKA__"
 
 
+# What is known of an object store, by the names that AWS and its libraries give it.
+STORE_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ALLOW_HTTP",
+)
+_PLAIN = "http://"
+
+
+def store_of(given: Mapping[str, str]) -> dict[str, str]:
+    """Return what the variables say of an object store; stores like AWS's need no region."""
+    found = {name: value for name in STORE_VARIABLES if (value := given.get(name))}
+    region = given.get("AWS_DEFAULT_REGION") or ("AWS_ENDPOINT_URL" in found and "us-east-1")
+    return {"AWS_REGION": region, **found} if region else found
+
+
+def store_problems(store: Mapping[str, str]) -> list[str]:
+    """Return what is missing or wrong: its libraries would ask addresses of a cloud, and hang."""
+    needed = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
+    missing = [name for name in needed if name not in store]
+    problems = []
+    if missing:
+        names = " and ".join(missing)
+        problems.append(f"setting {PREFIX}TABLES is on an object store: set {names}, too")
+    endpoint = store.get("AWS_ENDPOINT_URL")
+    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+        problems.append("setting AWS_ENDPOINT_URL: expected a URL such as https://host:port")
+    elif endpoint and endpoint.startswith(_PLAIN) and store.get("AWS_ALLOW_HTTP") != "true":
+        problems.append(
+            f"setting AWS_ENDPOINT_URL={endpoint}: expected https, found http, by which names and"
+            " addresses can be read on the way: set AWS_ALLOW_HTTP=true where nobody can"
+        )
+    return problems
+
+
+_ENDPOINT = re.compile(r"https?://[^\s/@:]+(:\d{1,5})?/?")
 SEE_ALL = "see .env.example for all settings"
 _KAFKA_PREFIX = f"{PREFIX}KAFKA_"
 

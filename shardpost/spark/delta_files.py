@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.delta import file_statistics, table_log
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import LayeredVersion, Table, Version, type_text
 from shardpost.settings import Settings
 

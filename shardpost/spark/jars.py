@@ -16,8 +16,9 @@ from shardpost.errors import ShardpostError
 def jars_of(purpose: str) -> list[Path]:
     """Return the jars of a purpose (a file of `ivy/`), sorted; ShardpostError if there are none.
 
-    Those of `spark` are what Spark needs beside itself, the Kafka source; those of `broker` are the
-    embedded Kafka broker, with all that it depends on.
+    Those of `spark` are what Spark needs beside itself, the Kafka source, and those of `s3` what it
+    needs for tables on S3; those of `broker` are the embedded Kafka broker, with all that it
+    depends on.
     """
     folder = Path(sys.prefix) / "share" / "shardpost" / "jars" / purpose
     found = sorted(folder.glob("*.jar"))

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from shardpost import object_store
 from shardpost.checkout import SPARK_JOBS
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
@@ -64,6 +65,7 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     from shardpost.kafka.clients import require_listening  # not for `--help` and completion
 
     require_listening(settings)
+    object_store.require_answering(settings)
     document = BY_DEFAULT if request is None else document_of(request)
     if done := job.result_without_spark(settings, document):
         return done
@@ -98,9 +100,12 @@ def job_file(job: JobSpec) -> Path:
 
 def job_conf(settings: Settings, job: JobSpec, *jvm_options: str) -> dict[str, str]:
     """Return `submit_conf` with the compiler options for as much as the job has to read now."""
+    from shardpost.delta import storage  # not for `--help` and completion
+
     jit = LONG_RUN_JIT if job.is_long(settings) else SHORT_RUN_JIT
-    more = [jar for purpose in job.more_jars for jar in jars_of(purpose)]
-    return submit_conf(*jvm_options, *jit, more_jars=more)
+    of_store = ("s3",) if settings.is_on_store else ()
+    more = [jar for purpose in (*job.more_jars, *of_store) for jar in jars_of(purpose)]
+    return submit_conf(*jvm_options, *jit, more_jars=more) | storage.spark_conf(settings)
 
 
 def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, str]:

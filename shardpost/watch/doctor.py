@@ -21,6 +21,7 @@ Check = Callable[[Settings, datetime], Iterable[DoctorFinding]]
 # In the order of the report.
 CHECKS: dict[str, Check] = {
     "disk": machine_checks.check_disks,
+    "store": machine_checks.check_store,
     "access": machine_checks.check_access,
     "ports": stack_checks.check_ports,
     "locks": machine_checks.check_locks,

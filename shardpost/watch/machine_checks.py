@@ -25,6 +25,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.offsets import newest_time
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import holder_in, holders
+from shardpost.object_store import require_conditional_put
 from shardpost.settings import Settings
 from shardpost.settings.values import OTHERS
 from shardpost.spark.jars import jars_of
@@ -108,8 +109,22 @@ def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
     home = _existing_folder(settings.home)
     yield check_folder("home", settings.home, shutil.disk_usage(home).free)
     tables = Path(settings.tables_root)
-    if settings.tables is not None:
+    if settings.tables is not None and not settings.is_on_store:
         yield check_folder("tables", tables, shutil.disk_usage(_existing_folder(tables)).free)
+
+
+def check_store(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Check that the object store of the tables answers, and that of several writers one wins.
+
+    That puts some small objects beside the tables, and deletes them.
+    """
+    if settings.is_on_store:
+        try:
+            require_conditional_put(settings)
+        except ShardpostError as problem:
+            yield refused("store", problem, "docs/tables.md: On an object store")
+        else:
+            yield ok("store", f"{settings.tables_root} answers; of several writers one wins")
 
 
 def check_access(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
@@ -118,7 +133,8 @@ def check_access(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
     A group may: whoever lets one in does so on purpose.
     """
     places = [settings.home, CHECKOUT / ".env"]
-    if not Path(settings.tables_root).is_relative_to(settings.home):
+    tables_are_here = not settings.is_on_store
+    if tables_are_here and not Path(settings.tables_root).is_relative_to(settings.home):
         places.append(Path(settings.tables_root))
     modes = {place: place.stat().st_mode for place in places if place.exists()}
     if opened := [place for place, mode in modes.items() if mode & OTHERS]:

@@ -334,12 +334,12 @@ def _run_text(entry: CommandEntry, settings: Settings) -> str:
 
 
 def look_at_sizes(settings: Settings, _now: datetime) -> Found:
-    """Measure the tables, and their disk."""
+    """Measure the tables, and their disk where they are on one."""
     found = Found()
     for size in table_sizes(settings):
         found.measure("table_rows", size.rows, table=size.table)
         found.measure("table_files", size.files, table=size.table)
         found.measure("table_bytes", size.bytes + size.log_bytes, table=size.table)
-    if Path(settings.tables_root).exists():
+    if not settings.is_on_store and Path(settings.tables_root).exists():
         found.measure("disk_free_bytes", shutil.disk_usage(settings.tables_root).free)
     return found

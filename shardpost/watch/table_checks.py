@@ -7,19 +7,18 @@ for a person.
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from shardpost import object_store
 from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, REFUSED_URL, channels
 from shardpost.alerts.model.alert import EVENT, Firing
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, storage, stored_files, table_log
 from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders import plausibility
 from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.plausible import MOST_NAMED
@@ -73,7 +72,8 @@ def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]
         yield refused("tables", problem, "docs/what-next.md: Tables of another release")
         return
     except (ShardpostError, DeltaError, OSError) as problem:
-        yield _unreadable(settings, [f"snapshots: {_first_line(problem)}"])
+        said = object_store.told(problem) or first_line(problem)
+        yield _unreadable(settings, [f"snapshots: {said}"])
         return
     if newest is None:
         found = f"none in {settings.tables_root}"
@@ -133,31 +133,27 @@ def check_scattered(snapshot: Snapshot, now: datetime) -> Iterator[DoctorFinding
 
 
 def _check_tables(settings: Settings, snapshot: Snapshot) -> DoctorFinding:
-    """Check that each table has the snapshot's version, and on a disk, all its files."""
+    """Check that each table has the snapshot's version, and all its files."""
     problems = [
         f"{folder}@{version}: {problem}"
         for name, version in snapshot.tables.items()
         for folder in (snapshot.folders.get(name, name),)
-        if (problem := table_problem(f"{settings.tables_root}/{folder}", version))
+        if (problem := table_problem(settings, Table(name, (), folder=folder), version))
     ]
     if problems:
         return _unreadable(settings, problems)
     return ok("tables", f"all {len(snapshot.tables)} of snapshot {snapshot.number} can be read")
 
 
-def table_problem(path: str, version: int) -> str | None:
+def table_problem(settings: Settings, table: Table, version: int) -> str | None:
     """Return why a version of a table cannot be read, or None."""
     try:
-        table = DeltaTable(path, version=version)
-    except (DeltaError, OSError) as problem:
-        return _first_line(problem)
-    files = (Path(unquote(urlsplit(uri).path)) for uri in table.file_uris())
-    missing = next((file for file in files if not file.exists()), None)
-    return f"{missing} is missing" if missing else None
-
-
-def _first_line(problem: Exception) -> str:
-    return next(iter(str(problem).splitlines()), type(problem).__name__)
+        named = table_log.sizes(settings, table, version)
+        there = {file.path for file in stored_files.stored_files(settings, table)}
+    except (ShardpostError, DeltaError, OSError) as problem:
+        return object_store.told(problem) or first_line(problem)
+    missing = next((path for path in named if path not in there), None)
+    return f"{storage.path_of(settings, table)}/{missing} is missing" if missing else None
 
 
 def _unreadable(settings: Settings, problems: list[str]) -> DoctorFinding:

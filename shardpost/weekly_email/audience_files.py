@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from shardpost.delta import table_log
-from shardpost.delta.query import path_of
+from shardpost.delta import storage, table_log
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 
@@ -50,7 +48,7 @@ class AudienceFiles:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._system, self._root = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
+        self._system, self._root = storage.folder(settings, AUDIENCES)
 
     def create(self) -> None:
         """Create the table unless it is there."""
@@ -58,7 +56,7 @@ class AudienceFiles:
 
     def version(self) -> int:
         """Return the newest version."""
-        return DeltaTable(path_of(self._settings, AUDIENCES)).version()
+        return storage.opened(self._settings, AUDIENCES).version()
 
     def names(self, version: int | None = None) -> list[str]:
         """Return the files that a version names, by their paths within the table; None: newest."""
@@ -95,11 +93,11 @@ class AudienceFiles:
 
     def delete(self, name: str) -> None:
         """Delete a file from the disk."""
-        self._system.delete_file(f"{self._root}/{name}")
+        storage.delete(self._settings, AUDIENCES, [name])
 
     def delete_folder(self, folder: AudienceFolder) -> None:
         """Delete a folder from the disk."""
-        self._system.delete_dir(f"{self._root}/{folder.name}")
+        storage.delete_folder(self._settings, AUDIENCES, folder.name)
 
     def _files(self, folder: str) -> dict[str, int]:
         infos = self._system.get_file_info(fs.FileSelector(folder, recursive=True))

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from shardpost.delta import file_statistics, parquet_files
-from shardpost.delta.query import exists
+from shardpost.delta.storage import exists
 from shardpost.errors import UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of

@@ -27,7 +27,8 @@ from datetime import datetime
 from typing import Any
 
 from shardpost import ownership
-from shardpost.delta.query import exists, table_errors
+from shardpost.delta.query import table_errors
+from shardpost.delta.storage import exists
 from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step

@@ -25,6 +25,7 @@ from tests.support.how_far import up_to
 from tests.support.interpreted_plans import plan_conf
 from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
+from tests.support.object_store import session_on_store
 from tests.support.record_streams import Stream
 
 # One session compiles what hundreds of jobs do. Once the default, 48 MB, is full, the JVM compiles
@@ -58,7 +59,11 @@ def spark(
     builder = SparkSession.builder.master("local[2]")
     conf = {
         **submit_conf(
-            *SHORT_RUN_JIT, ROOM_FOR_CODE, *FEW_COLLECTIONS, *archive, more_jars=jars_of("jdbc")
+            *SHORT_RUN_JIT,
+            ROOM_FOR_CODE,
+            *FEW_COLLECTIONS,
+            *archive,
+            more_jars=[*jars_of("jdbc"), *jars_of("s3")],
         ),
         **plan_conf(),
         "spark.default.parallelism": str(up_to(2, 1)),
@@ -79,6 +84,18 @@ def spark(
 
 
 @pytest.fixture
+def tables_at(
+    tables_at: dict[str, object], request: pytest.FixtureRequest
+) -> Iterator[dict[str, object]]:
+    """Give the same, and have the one session know the store as a job of its own would."""
+    with contextlib.ExitStack() as stack:
+        if tables_at:
+            spark = request.getfixturevalue("spark")
+            stack.enter_context(session_on_store(spark, Settings.model_validate(tables_at)))
+        yield tables_at
+
+
+@pytest.fixture
 def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
     """Give settings with empty tables and new topics, as often as asked."""
     del spark
@@ -91,6 +108,8 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
             if name.startswith("topic_")
         }
         home = Path(tempfile.mkdtemp(dir=settings.home, prefix="tücke und leere "))
+        if settings.is_on_store:
+            names["tables"] = f"{settings.tables_root}/{next(count)}"
         return _with_topics(settings.model_copy(update={"home": home, **names}))
 
     return make

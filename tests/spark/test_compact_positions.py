@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
 
 from shardpost.delta import snapshots, table_log
-from shardpost.delta.query import path_of, rows
+from shardpost.delta.query import rows
 from shardpost.delta.snapshot import NEVER
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model.unread import UnreadableRecordsError

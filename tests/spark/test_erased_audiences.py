@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.erasure import ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive

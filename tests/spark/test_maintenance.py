@@ -8,7 +8,8 @@ import pytest
 
 from shardpost import tables
 from shardpost.delta import parquet_files, row_files, snapshots, table_log
-from shardpost.delta.query import path_of, rows, version_at
+from shardpost.delta.query import rows, version_at
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import (

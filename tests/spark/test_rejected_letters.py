@@ -16,8 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import at_snapshot, path_of, rows
+from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.storage import path_of
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.view_tables import CLIENTS, POSITION_EVENTS
 from shardpost.holders.queries import HoldersQuery, explanation, query_holders

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of

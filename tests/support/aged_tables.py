@@ -14,8 +14,9 @@ from typing import Any
 
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import OpenedTables, at_snapshot, path_of
+from shardpost.delta.query import OpenedTables, at_snapshot
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.holders.model.as_of import RELATIONS
 from shardpost.holders.model.view_tables import (

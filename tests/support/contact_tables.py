@@ -12,8 +12,9 @@ from typing import Any
 from pyarrow import parquet
 
 from shardpost.delta import parquet_files, snapshots, table_log
-from shardpost.delta.query import at_snapshot, path_of, rows
+from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, VIEW

@@ -65,19 +65,45 @@ def drawn(cases: Sequence[T], count: int = 1) -> list[T]:
 
 
 def declare_markers(config: pytest.Config) -> None:
-    """Declare `one_of`."""
+    """Declare `one_of` and `also_on_store`."""
     config.addinivalue_line(
         "markers", "one_of(name): of the tests with that name one is taken, by the seed; or all"
     )
+    config.addinivalue_line(
+        "markers", "also_on_store: it runs on an object store, too; of these some are taken, or all"
+    )
+
+
+# How many tests a quick run takes once more on an object store.
+QUICK_ON_STORE = 4
+# The fixture that says where the tables are, and its value for those on a store.
+TABLES_AT, STORE = "tables_at", "store"
+
+
+def generate(metafunc: pytest.Metafunc) -> None:
+    """Have a test that is marked so run twice: with its tables in its home, and on a store."""
+    is_marked = metafunc.definition.get_closest_marker("also_on_store")
+    if is_marked and TABLES_AT in metafunc.fixturenames:
+        metafunc.parametrize(TABLES_AT, ["home", STORE], indirect=True)
+
+
+def _is_on_store(item: pytest.Item) -> bool:
+    params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
+    return params.get(TABLES_AT) == STORE
 
 
 def left_out(items: list[pytest.Item]) -> set[str]:
-    """Return the ids of tests that this run leaves out: of each `one_of`, all but one."""
+    """Return the ids of tests that this run leaves out: of each `one_of`, all but one.
+
+    Of those on a store, all but some.
+    """
     groups: dict[str, list[str]] = {}
     for item in items:
         if marker := item.get_closest_marker("one_of"):
             groups.setdefault(marker.args[0], []).append(item.nodeid)
-    return {left for ids in groups.values() for left in {*ids} - {*drawn(sorted(ids))}}
+    left = {left for ids in groups.values() for left in {*ids} - {*drawn(sorted(ids))}}
+    stored = sorted({item.nodeid for item in items if _is_on_store(item)} - left)
+    return left | ({*stored} - {*drawn(stored, QUICK_ON_STORE)})
 
 
 def is_every() -> bool:

@@ -11,7 +11,7 @@ from uuid import uuid4
 from pyarrow import parquet
 
 from shardpost.delta import file_statistics, snapshots
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.holders.model import view_tables
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings

@@ -12,7 +12,7 @@ import pytest
 
 from shardpost import erasure
 from shardpost.decisions import Kind
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from shardpost.delta import stored_files, table_log
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
 from shardpost.maintenance import planning as module

@@ -16,8 +16,9 @@ import pytest
 from shardpost import tables
 from shardpost.delta import parquet_files, snapshot, snapshots, stored_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import path_of, rows
+from shardpost.delta.query import rows
 from shardpost.delta.snapshot import GRACE, Snapshot
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, rejected_letters

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, example, given, strategies
 from hypothesis import settings as example_settings
 
 from shardpost.delta import rewritten_files, snapshots, table_log
-from shardpost.delta.query import at_snapshot, path_of, rows
+from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.view_tables import (

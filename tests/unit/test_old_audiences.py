@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention

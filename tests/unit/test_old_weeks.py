@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError

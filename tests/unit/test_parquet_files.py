@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.parquet_files import FILES_PER_TIER, TIER_BYTES, to_merge
-from shardpost.delta.query import path_of, rows
+from shardpost.delta.query import rows
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table, columns
 from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.settings import Settings

@@ -14,7 +14,7 @@ import pytest
 from shardpost import tables
 from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import drop, store

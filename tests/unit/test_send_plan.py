@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
 from shardpost.weekly_email.dry_run_lists import ShardLines

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_rows
-from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import (
     ALL_FOR,
     GRACE,
@@ -26,6 +25,7 @@ from shardpost.delta.snapshot import (
     Snapshot,
     kept_snapshots,
 )
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 from tests.support.how_far import up_to

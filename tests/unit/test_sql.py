@@ -9,7 +9,7 @@ import pytest
 
 from shardpost import tables
 from shardpost.delta import snapshots, table_log
-from shardpost.delta.query import path_of
+from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
 from shardpost.holders.queries import ASKED

@@ -14,8 +14,15 @@ from deltalake.transaction import AddAction
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import file_statistics, snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import FORM, FORM_PROPERTY, TableFormError, open_table, path_of, rows
+from shardpost.delta.query import (
+    FORM,
+    FORM_PROPERTY,
+    TableFormError,
+    open_table,
+    rows,
+)
 from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table, columns
 from shardpost.errors import BAD_USAGE, ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS

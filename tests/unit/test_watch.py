@@ -12,7 +12,8 @@ from shardpost.alerts import history, telling
 from shardpost.alerts.channels import Channel, Delivery
 from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Firing, Message
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
-from shardpost.delta.query import FORM, path_of
+from shardpost.delta.query import FORM
+from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity

@@ -1,0 +1,173 @@
+"""Where the tables are: a folder of this machine or an object store; what opens them asks here.
+
+`SHARDPOST_TABLES` is one path or URL for deltalake, pyarrow and Spark. On a store, each is given
+the same address, keys and bounds of time (`object_store.py`), and none by an argument of a process.
+A store has no folders and no renames, and each request takes some milliseconds: there, files are
+opened side by side and deleted together.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from deltalake import DeltaTable
+
+from shardpost import object_store
+from shardpost.delta.table import Table
+from shardpost.object_store import Address, Objects
+from shardpost.settings import Settings
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+# So many files are opened at once.
+AT_ONCE = 16
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def path_of(settings: Settings, table: Table) -> str:
+    """Return the path or URL of a table."""
+    return f"{settings.tables_root}/{table.path}"
+
+
+def opened(settings: Settings, table: Table, version: int | None = None) -> DeltaTable:
+    """Open a table by deltalake, at a version or the newest; errors are deltalake's."""
+    options = storage_options(settings)
+    return DeltaTable(path_of(settings, table), version=version, storage_options=options)
+
+
+def exists(settings: Settings, table: Table) -> bool:
+    """Tell whether a table exists."""
+    return DeltaTable.is_deltatable(path_of(settings, table), storage_options(settings))
+
+
+def storage_options(settings: Settings) -> dict[str, str] | None:
+    """Return what deltalake is given; None for tables of this machine."""
+    if (where := object_store.require_answering(settings)) is None:
+        return None
+    return {
+        **settings.store,
+        "AWS_ALLOW_HTTP": str(where.is_plain).lower(),
+        "connect_timeout": f"{object_store.CONNECT_SECONDS}s",
+        "timeout": f"{object_store.REQUEST_SECONDS}s",
+        "max_retries": str(object_store.RETRIES),
+        "retry_timeout": f"{object_store.RETRY_SECONDS}s",
+    }
+
+
+def folder(settings: Settings, table: Table, name: str = "") -> "tuple[fs.FileSystem, str]":
+    """Return pyarrow's file system, and the path in it of a table, or of a folder of the table."""
+    path = "/".join(filter(None, (path_of(settings, table), name)))
+    if (where := object_store.require_answering(settings)) is None:
+        return _local(), path
+    return _file_system(where), path.removeprefix("s3://")
+
+
+@lru_cache(maxsize=1)
+def _local() -> "fs.FileSystem":
+    from pyarrow import fs  # who only asks does without
+
+    return fs.LocalFileSystem()
+
+
+@lru_cache(maxsize=8)
+def _file_system(where: Address) -> "fs.FileSystem":
+    from pyarrow import fs
+
+    scheme, _, host = (where.endpoint or "").rstrip("/").rpartition("://")
+    return fs.S3FileSystem(
+        access_key=where.key_id,
+        secret_key=where.secret,
+        session_token=where.token,
+        region=where.region,
+        scheme=scheme or None,
+        endpoint_override=host or None,
+        connect_timeout=object_store.CONNECT_SECONDS,
+        request_timeout=object_store.REQUEST_SECONDS,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=object_store.RETRIES),
+        allow_delayed_open=True,  # a small file is one request instead of three
+    )
+
+
+def spark_conf(settings: Settings) -> dict[str, str]:
+    """Return what Spark is submitted with for tables on a store; nothing for those of this machine.
+
+    The keys are not among it. Spark takes them from the driver's environment into its Hadoop
+    configuration, which goes to the executors, and which its UI and event log show redacted.
+    Nothing is renamed: what a task wrote is an upload that the job completes (the magic committer).
+    """
+    if (where := object_store.address(settings)) is None:
+        return {}
+    simple = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+    temporary = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+    cloud = "org.apache.spark.internal.io.cloud"
+    factory = "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
+    s3a = {
+        "endpoint.region": where.region,
+        "path.style.access": str(where.endpoint is not None).lower(),
+        "connection.ssl.enabled": str(not where.is_plain).lower(),
+        "aws.credentials.provider": temporary if where.token else simple,
+        "connection.establish.timeout": f"{object_store.CONNECT_SECONDS}s",
+        "connection.timeout": f"{object_store.REQUEST_SECONDS}s",
+        "attempts.maximum": str(object_store.RETRIES),
+        "buffer.dir": "${java.io.tmpdir}/s3a",
+        "committer.name": "magic",
+        **({"endpoint": where.endpoint} if where.endpoint else {}),
+    }
+    return {
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3": factory,
+        "spark.sql.sources.commitProtocolClass": f"{cloud}.PathOutputCommitProtocol",
+        "spark.sql.parquet.output.committer.class": f"{cloud}.BindingParquetOutputCommitter",
+    }
+
+
+def prepare(settings: Settings) -> None:
+    """Make the folder of the tables, for this user alone; refuse a store that loses commits."""
+    settings.folder()
+    if settings.is_on_store:
+        object_store.require_conditional_put(settings)
+    elif settings.tables is not None:
+        Path(settings.tables).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def make_folder_of(settings: Settings, table: Table, path: str) -> None:
+    """Make the folder of a file of a table, where there are folders."""
+    if not settings.is_on_store:
+        Path(path_of(settings, table), path).parent.mkdir(parents=True, exist_ok=True)
+
+
+def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+    """Delete files of a table; those that are gone are passed over."""
+    if settings.is_on_store:
+        _objects(settings, table).delete(paths)
+    else:
+        for path in paths:
+            Path(path_of(settings, table), path).unlink(missing_ok=True)
+
+
+def delete_folder(settings: Settings, table: Table, name: str = "") -> None:
+    """Delete a table with its folder, or a folder of it, whatever is in it; none is passed over."""
+    if settings.is_on_store:
+        found = _objects(settings, table, name)
+        found.delete(found.names())
+    else:
+        system, path = folder(settings, table, name)
+        with suppress(FileNotFoundError):
+            system.delete_dir(path)
+
+
+def _objects(settings: Settings, table: Table, *folders: str) -> Objects:
+    return object_store.open_objects(settings, table.path, *filter(None, folders))
+
+
+def side_by_side(work: Callable[[T], R], each: Iterable[T]) -> list[R]:
+    """Return what `work` returns for each, in order, some at once: each waits for the store."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return [*pool.map(work, each)]

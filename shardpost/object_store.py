@@ -1,0 +1,276 @@
+"""The object store that has the tables where SHARDPOST_TABLES is a URL: address, small objects.
+
+Keys and address are those of AWS's own variables (`settings.store`), which every process gets
+by its environment or within the settings: never by its command line, and they are never shown.
+A conditional put is what makes one of several writers win: of a table's version, and of a claim.
+"""
+
+import re
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from shardpost.errors import ShardpostError, first_line
+from shardpost.settings import Settings
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+# The store is asked once whether it answers; what is done later outlasts a short interruption.
+CONNECT_SECONDS = 5
+ANSWER_SECONDS = 10
+REQUEST_SECONDS = 30
+RETRIES = 10
+RETRY_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a store is and who asks; `endpoint` is None for AWS itself, `prefix` has no slashes."""
+
+    bucket: str
+    prefix: str
+    region: str
+    endpoint: str | None
+    key_id: str = field(repr=False)
+    secret: str = field(repr=False)
+    token: str | None = field(repr=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether it is asked without TLS."""
+        return (self.endpoint or "").startswith("http://")
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.endpoint or f"S3 in {self.region}"
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object's content, and when it was written, by the clock of the store."""
+
+    content: bytes
+    written_at: datetime
+
+
+def address(settings: Settings) -> Address | None:
+    """Return the store of the tables; None where they are on this machine."""
+    if not settings.is_on_store:
+        return None
+    url, known = urlsplit(settings.tables_root), settings.store
+    return Address(
+        url.netloc,
+        url.path.strip("/"),
+        known["AWS_REGION"],
+        known.get("AWS_ENDPOINT_URL"),
+        known["AWS_ACCESS_KEY_ID"],
+        known["AWS_SECRET_ACCESS_KEY"],
+        known.get("AWS_SESSION_TOKEN"),
+    )
+
+
+class Objects:
+    """Small objects below a folder of the store; names have slashes where they have folders."""
+
+    def __init__(self, store: "S3Store", where: Address) -> None:
+        self._store, self._where = store, where
+
+    def get(self, name: str) -> StoredObject | None:
+        """Return an object as it is now; None if there is none."""
+        import obstore
+
+        try:
+            found = obstore.get(self._store, name)
+            return StoredObject(bytes(found.bytes()), found.meta["last_modified"])
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise self._failed(error) from None
+            return None
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise self._failed(error) from None
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """Put an object if there is none of that name; tell whether it is this one now.
+
+        Of several who do so at once, one is told so. Content that no other writer puts tells its
+        own writer from others also where the answer to a put was lost.
+        """
+        import obstore
+
+        try:
+            obstore.put(self._store, name, content, mode="create")
+        except obstore.exceptions.AlreadyExistsError:
+            there = self.get(name)
+            return there is not None and there.content == content
+        except (obstore.exceptions.BaseError, OSError) as error:
+            there = self.get(name)  # a store that does not answer says so here
+            if there is None:
+                raise self._failed(error) from None
+            return there.content == content
+        return True
+
+    def put(self, name: str, content: bytes) -> None:
+        """Put an object, whatever is there."""
+        import obstore
+
+        try:
+            obstore.put(self._store, name, content)
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise self._failed(error) from None
+
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of all objects below a folder, sorted; a thousand for each request."""
+        import obstore
+
+        try:
+            pages = obstore.list(self._store, folder or None, chunk_size=1000)
+            return sorted(one["path"] for page in pages for one in page)
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise self._failed(error) from None
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects, a thousand by each request; those that are gone are passed over."""
+        import obstore
+
+        try:
+            if listed := [*names]:
+                obstore.delete(self._store, listed)
+        except FileNotFoundError:
+            return
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: Exception) -> ShardpostError:
+        return ShardpostError(problem(self._where, error))
+
+
+def open_objects(settings: Settings, *folders: str) -> Objects:
+    """Return the objects below a folder beside the tables, such as `_locks`.
+
+    ShardpostError, within some seconds, if the store does not answer, has not that bucket, or
+    refuses the key. The tables must be on a store (`settings.is_on_store`).
+    """
+    where = require_answering(settings)
+    assert where is not None  # noqa: S101 - the tables are on a store
+    return Objects(_store(where, "/".join(folders)), where)
+
+
+def require_answering(settings: Settings) -> Address | None:
+    """Return the store of the tables, which this process has asked once; None without one."""
+    where = address(settings)
+    if where is not None:
+        _ask(where)
+    return where
+
+
+@lru_cache(maxsize=8)
+def _ask(where: Address) -> None:
+    import obstore
+
+    try:
+        obstore.list_with_delimiter(_store(where, "", once=True))
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise ShardpostError(problem(where, error)) from None
+
+
+def _store(where: Address, folder: str, *, once: bool = False) -> "S3Store":
+    from obstore.store import S3Store
+
+    seconds = ANSWER_SECONDS if once else REQUEST_SECONDS
+    given: dict[str, Any] = {"endpoint": where.endpoint, "session_token": where.token}
+    return S3Store(
+        where.bucket,
+        prefix="/".join(filter(None, (where.prefix, folder))) or None,
+        region=where.region,
+        access_key_id=where.key_id,
+        secret_access_key=where.secret,
+        client_options={
+            "allow_http": where.is_plain,
+            "connect_timeout": f"{CONNECT_SECONDS}s",
+            "timeout": f"{seconds}s",
+        },
+        retry_config={
+            "max_retries": 0 if once else RETRIES,
+            "retry_timeout": timedelta(seconds=seconds if once else RETRY_SECONDS),
+        },
+        **{name: value for name, value in given.items() if value},
+    )
+
+
+_OF_STORE = re.compile(r"S3 error|AWS Error|Error performing (GET|PUT|POST|HEAD|DELETE|list)")
+_WRAPPED = re.compile(r"\s*\x1b\[31m↳\x1b\[0m\s*|\s+")  # deltalake wraps long lines
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
+_OF_KEYS = {
+    "InvalidAccessKeyId": "it does not know AWS_ACCESS_KEY_ID",
+    "SignatureDoesNotMatch": "AWS_SECRET_ACCESS_KEY is not that of AWS_ACCESS_KEY_ID",
+    "ExpiredToken": "AWS_SESSION_TOKEN has expired",
+    "InvalidToken": "AWS_SESSION_TOKEN is not of this key",
+    "AccessDenied": "the key may not read, write, list and delete there",
+}
+
+
+def told(error: Exception) -> str | None:
+    """Return in one line what a library says that asked a store; None of other errors."""
+    return problem(None, error) if _OF_STORE.search(str(error)) else None
+
+
+def problem(where: Address | None, error: Exception) -> str:
+    """Return in one line, without keys, what a store answered, and what to do."""
+    text = _WRAPPED.sub(" ", str(error))
+    there = f"object store {where.name}, bucket {where.bucket}" if where else "object store"
+    code = match[1] if (match := _CODE.search(text)) else None
+    if code in _OF_KEYS:
+        return f"{there}: it refused the key: {_OF_KEYS[code]}"
+    if code == "NoSuchBucket":
+        return f"{there}: it has no such bucket: create it, or set SHARDPOST_TABLES"
+    if status := _STATUS.search(text):
+        return f"{there}: it answered {code or status[1].strip()}"
+    if "error sending request" in text or "curlCode" in text:
+        return f"{there}: it does not answer: see that it is up and AWS_ENDPOINT_URL is right"
+    return f"{there}: {first_line(error).partition(' <?xml')[0]}"
+
+
+# So many writers at once, so often: a store that looks first and writes then lets several win.
+_RACES, _WRITERS = 8, 8
+
+
+def require_conditional_put(settings: Settings) -> None:
+    """Refuse a store that lets several writers put one key: it loses commits without a word.
+
+    Asked once in a process. Some stand-ins of S3 (such as S3Mock) are such.
+    """
+    where = require_answering(settings)
+    if where is not None:
+        _race(where)
+
+
+@lru_cache(maxsize=8)
+def _race(where: Address) -> None:
+    objects = Objects(_store(where, "_probes"), where)
+    names = [f"{uuid.uuid4()}" for _ in range(_RACES)]
+    attempts = [(name, f"{name} {number}".encode()) for name in names for number in range(_WRITERS)]
+    try:
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            won = [*pool.map(lambda one: objects.put_if_absent(*one), attempts)]
+        objects.put_if_absent(names[0], b"another")
+        first = [objects.get(name) for name in names]
+    finally:
+        with suppress(ShardpostError):
+            objects.delete(names)
+    contents = {one.content for one in first if one}
+    winners = sum(won)
+    if winners != len(names) or not contents <= {content for _, content in attempts}:
+        raise ShardpostError(
+            f"object store {where.name}: expected one winner of {_WRITERS} that put one key at once"
+            f" with If-None-Match, found {winners} of {len(names)} keys: it would lose commits"
+            " without a word; use a store with conditional puts (docs/tables.md#on-an-object-store)"
+        )

@@ -1,0 +1,111 @@
+"""An object store of this process of tests: S3Proxy over a folder, on a free port of its own."""
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardpost.delta import storage
+from shardpost.embedded import daemons
+from shardpost.embedded.broker import find_java
+from shardpost.settings import Settings
+from shardpost.spark.jars import jars_of
+from shardpost.spark.job_process import terminate_with_parent
+from tests.support.job_process import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The only bucket that is there.
+BUCKET = "tables"
+KEY, SECRET = "shardpost", "of the tests alone"
+PROPERTIES = """\
+s3proxy.endpoint=http://127.0.0.1:{port}
+s3proxy.authorization=aws-v2-or-v4
+s3proxy.identity={key}
+s3proxy.credential={secret}
+jclouds.provider=filesystem-nio2
+jclouds.filesystem.basedir={folder}
+"""
+# It does little, and is there soon.
+JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def store_environ(port: int, **given: str) -> dict[str, str]:
+    """Return the variables by which a store on that port is reached."""
+    return {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+    } | given
+
+
+@dataclass
+class ObjectStore:
+    """A store that runs: its port, its folder, and its process."""
+
+    port: int
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables by which it is reached."""
+        return store_environ(self.port)
+
+    def place(self) -> dict[str, object]:
+        """Return values of settings whose tables are in a folder there that nobody else has."""
+        return {"tables": f"s3://{BUCKET}/{uuid.uuid4().hex}", "store": self.environ}
+
+    def paths(self) -> list[str]:
+        """Return all that is stored, by its path within the bucket."""
+        bucket = self.folder / BUCKET
+        return sorted(str(p.relative_to(bucket)) for p in bucket.rglob("*") if p.is_file())
+
+
+@contextmanager
+def object_store(home: Path, port: int | None = None) -> Iterator[ObjectStore]:
+    """Run a store with an empty bucket, with its data in a folder, until the end."""
+    port = port or daemons.choose_port()
+    (home / "data" / BUCKET).mkdir(parents=True)
+    given = {"port": port, "key": KEY, "secret": SECRET, "folder": home / "data"}
+    (home / "s3proxy.properties").write_text(PROPERTIES.format(**given))
+    [jar] = jars_of("s3proxy")
+    with (home / "s3proxy.log").open("wb") as log:
+        process = subprocess.Popen(
+            [find_java(), *JVM, "-jar", str(jar), "--properties", "s3proxy.properties"],
+            cwd=home,
+            stdout=log,
+            stderr=log,
+            preexec_fn=terminate_with_parent,
+        )
+    try:
+        wait_for(lambda: not daemons.port_is_free(port), "the object store")
+        yield ObjectStore(port, home / "data", process)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def session_on_store(spark: "SparkSession", settings: Settings) -> Iterator[None]:
+    """Give a session that runs what `spark-submit` and the environment give one of a job."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    conf = storage.spark_conf(settings)
+    given = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
+    before = {name: spark.conf.get(name, None) for name in given}
+    for name, value in conf.items():
+        if name not in given:
+            hadoop.set(name.removeprefix("spark.hadoop."), value)
+    hadoop.set("fs.s3a.access.key", KEY)
+    hadoop.set("fs.s3a.secret.key", SECRET)
+    for name, value in given.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
