@@ -41,7 +41,22 @@ def why_refused(settings: Settings, config: dict[str, Any], seconds: float) -> s
         else:
             return None
     told = _final(heard) or [error for error in heard if _PROTOCOL.search(error.str())]
-    return _said(settings, _AROUND.sub("", told[-1].str()), seconds) if told else None
+    if not told:
+        return _why_no_answer(settings, seconds)
+    return _said(settings, _AROUND.sub("", told[-1].str()), seconds)
+
+
+def _why_no_answer(settings: Settings, seconds: float) -> str | None:
+    """Return why a request without TLS is not answered as by Kafka; None if it is, or TLS is on."""
+    if "ssl" in settings.kafka.get("security.protocol", "").lower():
+        return None
+    try:
+        broker_version(settings, seconds)
+    except TimeoutError:
+        return None
+    except (OSError, ValueError):
+        return "it ends a connection without TLS: SHARDPOST_KAFKA__SECURITY_PROTOCOL, or no Kafka"
+    return None
 
 
 def _final(heard: list[KafkaError]) -> list[KafkaError]:

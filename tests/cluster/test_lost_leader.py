@@ -55,15 +55,17 @@ def test_what_a_leader_acknowledged_alone_is_lost_unless_two_have_to(
     leader, follower = cluster.brokers[LEADER], cluster.brokers[FOLLOWER]
     kept = acknowledged(settings, topic, acks, 0)
     assert len(kept) == COUNT
-    follower.kill()
-    wait_for(lambda: in_sync(settings, topic) == (LEADER, [LEADER]), "a leader alone")
-    alone = acknowledged(settings, topic, acks, COUNT)
-    assert bool(alone) == is_lost  # with two that have to have it, it is refused
-    leader.kill()
-    follower.start()
-    if is_lost:
-        wait_for(lambda: in_sync(settings, topic)[0] == FOLLOWER, "an unclean election")
-    leader.start()
+    try:
+        follower.kill()
+        wait_for(lambda: in_sync(settings, topic) == (LEADER, [LEADER]), "a leader alone")
+        alone = acknowledged(settings, topic, acks, COUNT)
+        assert bool(alone) == is_lost  # with two that have to have it, it is refused
+        leader.kill()
+        follower.start()
+        if is_lost:
+            wait_for(lambda: in_sync(settings, topic)[0] == FOLLOWER, "an unclean election")
+    finally:
+        cluster.mend()
     cluster.await_replicas()
     found = {message.value() for message in read_to_end(settings, TopicPartition(topic, 0))}
     assert kept <= found
