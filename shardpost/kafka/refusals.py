@@ -16,7 +16,8 @@ from shardpost.settings import Settings
 
 ASK_SECONDS = 0.5  # after which what was heard is looked at
 _FINAL = {KafkaError._SSL, KafkaError._AUTHENTICATION}
-_PROTOCOL = re.compile(r"security\.protocol|PLAINTEXT broker listener")
+# Told as a lost connection. An alert is what TLS 1.3 says of a certificate that a client has not.
+_HINT = re.compile(r"security\.protocol|PLAINTEXT broker listener|SSL alert number")
 _TOPIC = "__transaction_state"  # Kafka's own: one is listed, not all
 _CERTIFICATE = "certificate verify failed"
 # Around the reason: which broker, in librdkafka's words, and after how long.
@@ -40,7 +41,7 @@ def why_refused(settings: Settings, config: dict[str, Any], seconds: float) -> s
             client.poll(0)
         else:
             return None
-    told = _final(heard) or [error for error in heard if _PROTOCOL.search(error.str())]
+    told = _final(heard) or [error for error in heard if _HINT.search(error.str())]
     if not told:
         return _why_no_answer(settings, seconds)
     return _said(settings, _AROUND.sub("", told[-1].str()), seconds)

@@ -15,7 +15,7 @@ from shardpost.lag.partition_sizes import partition_sizes
 from shardpost.run_requests.request_topics import RequestWatch
 from shardpost.settings import load
 from tests.support.certificates import Authority
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLineHere
 from tests.support.run_requests import ask, request
 from tests.support.secured_kafka import PASSWORD, SecuredBroker, secured_broker
 
@@ -33,7 +33,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 def test_each_client_of_ours_is_admitted(secured: SecuredBroker, how: str) -> None:
     topic = f"retries-{uuid4().hex[:8]}"
     environ = secured.settings(getattr(secured.kafka, how)()) | {"SHARDPOST_TOPIC_RETRIES": topic}
-    shardpost = CommandLine(environ)
+    shardpost = CommandLineHere(environ)
     shardpost("topics", "apply")
     assert all(one["severity"] != "loss" for one in shardpost.json("topics", "audit", code=3))
     settings = load(environ)
@@ -56,7 +56,7 @@ def test_each_client_of_ours_is_admitted(secured: SecuredBroker, how: str) -> No
 
 
 def refused(secured: SecuredBroker, client: Mapping[str, object], **more: Any) -> str:
-    shardpost = CommandLine(secured.settings(client, **more))
+    shardpost = CommandLineHere(secured.settings(client, **more))
     line = shardpost.refused("topics", "audit", code=1)
     assert PASSWORD not in line
     told = [one for one in shardpost.json("doctor", code=3) if one["check"] == "kafka"]
@@ -83,10 +83,10 @@ def test_what_a_broker_refuses_is_one_line_with_its_reason(
 def test_a_client_with_another_protocol_than_the_port_has_is_told_so(
     secured: SecuredBroker,
 ) -> None:
-    plain = CommandLine(secured.plain.environ() | at(secured.ports["SASL_SSL"]))
+    plain = CommandLineHere(secured.plain.environ() | at(secured.ports["SASL_SSL"]))
     told = plain.refused("topics", "audit", code=1)
     assert "without TLS: SHARDPOST_KAFKA__SECURITY_PROTOCOL" in told
-    login = CommandLine(secured.settings(secured.kafka.login()) | at(secured.plain.kafka_port))
+    login = CommandLineHere(secured.settings(secured.kafka.login()) | at(secured.plain.kafka_port))
     assert "PLAINTEXT broker listener?" in login.refused("topics", "audit", code=1)
 
 

@@ -53,7 +53,7 @@ def test_what_a_leader_acknowledged_alone_is_lost_unless_two_have_to(
     client.create_topics([placed])[topic].result(30)
     cluster.await_replicas()
     leader, follower = cluster.brokers[LEADER], cluster.brokers[FOLLOWER]
-    kept = acknowledged(settings, topic, acks, 0)
+    kept = acknowledged(settings, topic, "all", 0)
     assert len(kept) == COUNT
     try:
         follower.kill()

@@ -26,7 +26,7 @@ WEEK = IsoWeek.last_ended(datetime.now(UTC))
 CLIENTS = [f"client{n}" for n in range(12)]
 LOGIN = ("me", "the mail's own $secret")
 # Part of each password, however it is quoted.
-SECRETS = ("HOME #1", "own $secret")
+SECRETS = ("HOME #1", "own $secret", "of the tests alone")
 
 
 class Received:
@@ -95,12 +95,20 @@ def files_with(secrets: list[str], *folders: Path) -> list[Path]:
     return [path for path in paths if any(s.encode() in path.read_bytes() for s in secrets)]
 
 
-@pytest.mark.parametrize("how", ["login", "certificate", "texts"])
+@pytest.mark.parametrize(
+    ("how", "is_on_store"), [("login", False), ("certificate", False), ("texts", True)]
+)
 def test_all_of_it_works_with_tls_and_says_no_secret(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    *,
+    is_on_store: bool,
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", cluster.network.address)
     monkeypatch.setenv("SSL_CERT_FILE", str(cluster.secured.authority.certificate))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", cluster.java_options)
     client = getattr(cluster.secured, how)()
     servers = cluster.kafka.servers[str(client["kafka__security_protocol"])]
     own = settings_of_its_own(cluster.settings, tmp_path / "home").environ()
@@ -111,6 +119,7 @@ def test_all_of_it_works_with_tls_and_says_no_secret(
         more = {"bootstrap_servers": servers, "replication_factor": 3, **client, **mail}
         spark = {"spark_master": cluster.spark.url}
         given = {f"SHARDPOST_{name.upper()}": str(text) for name, text in (more | spark).items()}
+        given |= cluster.store.environ if is_on_store else {}
         shardpost = CommandLine(environ() | own | given)
         shardpost("topics", "apply")
         fold, records = Fold(), [position(str(n), one, "NYSE") for n, one in enumerate(CLIENTS)]

@@ -1,5 +1,6 @@
 """Certificates that are made on the spot: an authority, and what it vouches for."""
 
+import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
     EllipticCurvePrivateKey,
     generate_private_key,
 )
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import NameOID
 
 
@@ -27,6 +29,16 @@ class Issued:
     certificate: Path
     key: Path
     both: Path
+
+    def key_store(self, password: str) -> Path:
+        """Make a file in PKCS #12, as Java's servers take it."""
+        path, both = self.both.with_suffix(".p12"), self.both.read_bytes()
+        key = serialization.load_pem_private_key(both, None)
+        assert isinstance(key, EllipticCurvePrivateKey)
+        found = x509.load_pem_x509_certificate(both)
+        secret = serialization.BestAvailableEncryption(password.encode())
+        path.write_bytes(serialize_key_and_certificates(b"1", key, found, None, secret))
+        return path
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,16 @@ class Authority:
                 x509.BasicConstraints(ca=True, path_length=None), critical=True
             )
             path.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
+        return path
+
+    def trust_store(self, password: str) -> Path:
+        """Make a file by which a JVM trusts this authority, and no other."""
+        path = self.folder / f"{self.name}.trust.p12"
+        if not path.exists():
+            tool = ["keytool", "-importcert", "-noprompt", "-alias", self.name]
+            given = ["-file", self.certificate, "-keystore", path, "-storepass", password]
+            command = [*tool, *map(str, given), "-storetype", "PKCS12"]
+            subprocess.run(command, check=True, capture_output=True)
         return path
 
     def issue(self, name: str, *addresses: str) -> Issued:

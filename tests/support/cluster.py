@@ -13,12 +13,16 @@ from pathlib import Path
 
 import psutil
 
-from shardpost.embedded import daemons
+from shardpost.embedded import broker, daemons
+from shardpost.embedded.broker import find_java
 from shardpost.embedded.daemons import Daemon, wait_until
+from shardpost.kafka.clients import why_nobody_listens
 from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
+from shardpost.spark.jars import jars_of
 from tests.support.certificates import Authority
 from tests.support.network import Host, Network, network
+from tests.support.object_store import BUCKET, JVM, KEY, PROPERTIES, SECRET, store_environ
 from tests.support.postgresql import Postgresql, postgresql
 from tests.support.secured_kafka import SecuredKafka
 from tests.support.spark_cluster import MASTER, SPARK_HOME, WORKER
@@ -30,6 +34,7 @@ from tests.support.three_brokers import (
 )
 
 KILL_SECONDS = 60.0
+STORE_PASSWORD = "changeit"  # noqa: S105 - of files that hold certificates of tests
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,14 @@ class Part:
         for one in (process, *process.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
                 one.send_signal(number)
+
+
+@dataclass(frozen=True)
+class Store:
+    """An object store, and the variables by which tables are on it."""
+
+    part: Part
+    environ: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -154,12 +167,46 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             # What executors trust besides Kafka: each host has a file of its own.
             "SSL_CERT_FILE": str(self.secured.authority.certificate),
+            "JAVA_TOOL_OPTIONS": self.java_options,
         }
         log, pid_file = folder / "log", folder / "pid"
         made = Part(Daemon(role, host.inside(command), env, log, pid_file), host)
         made.start()
         self._running.callback(made.daemon.stop)
         return made
+
+    @property
+    def java_options(self) -> str:
+        """What a JVM needs to trust the store's certificate."""
+        store = self.secured.authority.trust_store(STORE_PASSWORD)
+        given = {"trustStore": store, "trustStorePassword": STORE_PASSWORD}
+        return " ".join(f"-Djavax.net.ssl.{name}={value}" for name, value in given.items())
+
+    @cached_property
+    def store(self) -> Store:
+        """An object store that is reached by https."""
+        folder, port, host = self.folder / "store", daemons.choose_port(), self.network.host()
+        (folder / "data" / BUCKET).mkdir(parents=True)
+        issued = self.secured.authority.issue("store", host.address)
+        endpoint = f"https://{host.address}:{port}"
+        given = {"key": KEY, "secret": SECRET, "folder": folder / "data", "port": port}
+        _, _, rest = PROPERTIES.format(**given).partition("\n")
+        own = {
+            "s3proxy.secure-endpoint": endpoint,
+            "s3proxy.keystore-path": issued.key_store(STORE_PASSWORD),
+            "s3proxy.keystore-password": STORE_PASSWORD,
+        }
+        lines = "".join(f"{name}={value}\n" for name, value in own.items())
+        (folder / "s3proxy.properties").write_text(lines + rest)
+        [jar] = jars_of("s3proxy")
+        run = [find_java(), *JVM, "-jar", str(jar), "--properties", "s3proxy.properties"]
+        log, pid_file = folder / "log", folder / "pid"
+        part = Part(Daemon("s3proxy", host.inside(run), broker.ENVIRONMENT, log, pid_file), host)
+        part.start()
+        self._running.callback(part.daemon.stop)
+        wait_until(lambda: _accepts(host.address, port), "the store", START_SECONDS, [part.daemon])
+        variables = store_environ(port, AWS_ENDPOINT_URL=endpoint, AWS_ALLOW_HTTP="false")
+        return Store(part, {**variables, "SHARDPOST_TABLES": f"s3://{BUCKET}"})
 
     @cached_property
     def database(self) -> Database:
@@ -206,6 +253,10 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     """Give a cluster of which nothing runs yet; all that was started ends with the block."""
     with network() as net, ExitStack() as running:
         yield Cluster(folder, net, running)
+
+
+def _accepts(host: str, port: int) -> bool:
+    return why_nobody_listens(f"{host}:{port}", 1) is None
 
 
 def _await_line(part: Part, line: str) -> None:
