@@ -16,7 +16,6 @@ from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, at_snapshot
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.holders.model.as_of import RELATIONS
 from shardpost.holders.model.view_tables import (
@@ -33,6 +32,7 @@ from shardpost.settings import Settings
 from tests.support import histories
 from tests.support.histories import History, Record, arrow, close, country_of, put
 from tests.support.how_far import drawn
+from tests.support.object_store import folder_of
 
 # In the future: files were written long before, by the clock of the file system.
 START = datetime(2041, 1, 5, tzinfo=UTC)
@@ -220,7 +220,7 @@ def data_files(settings: Settings) -> set[Path]:
     return {
         path
         for table in VIEW
-        for path in Path(path_of(settings, table)).rglob("*.parquet")
+        for path in folder_of(settings, table).rglob("*.parquet")
         if "_delta_log" not in path.parts
     }
 
@@ -233,7 +233,7 @@ def needed_files(settings: Settings) -> set[Path]:
         for table in VIEW
     }
     return {
-        Path(path_of(settings, table)) / path
+        folder_of(settings, table) / path
         for table, version in versions
         for path in table_log.sizes(settings, table, version)
     }

@@ -6,7 +6,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from pyarrow import parquet
@@ -14,12 +13,12 @@ from pyarrow import parquet
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, VIEW
 from shardpost.settings import Settings
 from tests.support.histories import arrow
+from tests.support.object_store import folder_of
 
 WHO, OTHER = "c5", "c6"
 NAME_OF_WHO = "quine"
@@ -137,7 +136,7 @@ def on_disk(settings: Settings, *tables: Table) -> str:
     """Return all values in the files of tables, whatever version they are of, and their logs."""
     found: list[Any] = []
     for table in tables:
-        folder = Path(path_of(settings, table))
+        folder = folder_of(settings, table)
         files = map(parquet.ParquetFile, folder.rglob("*.parquet"))
         found += [file.read().to_pylist() for file in files]
         found += [file.read_text() for file in folder.rglob("*.json")]

@@ -11,7 +11,6 @@ from uuid import uuid4
 from pyarrow import parquet
 
 from shardpost.delta import file_statistics, snapshots
-from shardpost.delta.storage import path_of
 from shardpost.holders.model import view_tables
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
@@ -25,6 +24,7 @@ from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
 from tests.support.histories import Batch, arrow, country_of, overwrite, put, snapshot, write
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.object_store import folder_of
 
 CLIENTS = ("c0", "c4", "c1", "c2")  # two in shard 0, two in shard 1
 
@@ -110,7 +110,7 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
     table.create()
     folder = f"{week}-{uuid4()}"
     for shard in sorted({row["shard"] for row in rows}):
-        path = Path(path_of(settings, AUDIENCES), folder, f"group={shard}")
+        path = folder_of(settings, AUDIENCES) / folder / f"group={shard}"
         path.mkdir(parents=True)
         own = [row for row in rows if row["shard"] == shard]
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
