@@ -17,8 +17,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shardpost.alerts.model.alert import Message
-from shardpost.errors import one_line
+from shardpost.errors import ShardpostError, one_line
 from shardpost.settings import Settings
+from shardpost.shared_files import SharedFile
 
 # How long all channels together may take.
 PATIENCE_SECONDS = 30.0
@@ -30,8 +31,10 @@ REFUSED_URL = (
     "Apprise refuses this URL (not shown: it may have secrets): expected one as"
     " https://appriseit.com lists them"
 )
-# The file in SHARDPOST_HOME that has every alert.
+# The file in SHARDPOST_HOME that has every alert; where the tables are on an object store, to which
+# nothing can be appended, one beside them for each month.
 LOG = "alerts.log"
+STORED_LOG = "alerts-%Y-%m.log"
 
 log = logging.getLogger(__name__)
 
@@ -113,13 +116,27 @@ def _channel(number: int, url: str) -> Channel:
 
 
 def append(settings: Settings, text: str) -> None:
-    """Append to alerts.log, each line with the time; only log if that file cannot be written."""
-    at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    """Append to alerts.log, each line with the time; only log if that file cannot be written.
+
+    On this machine if the store does not answer: the alert may be of that.
+    """
+    now = datetime.now(UTC)
+    lines = "".join(f"{now:%Y-%m-%dT%H:%M:%SZ} {line}\n" for line in text.splitlines() if line)
+    if settings.is_on_store:
+        stored = SharedFile(settings, f"{now:{STORED_LOG}}")
+        try:
+            return stored.change(lambda before: _with(before or "", lines))
+        except ShardpostError as error:
+            log.warning("%s cannot be written, so %s is: %s", stored, settings.home / LOG, error)
     try:
         with (settings.folder() / LOG).open("a") as file:
-            file.writelines(f"{at} {line}\n" for line in text.splitlines() if line)
+            file.write(lines)
     except OSError as error:  # the channels get the message all the same
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
+
+
+def _with(text: str, lines: str) -> str:
+    return text if lines in text else text + lines
 
 
 def send_all(

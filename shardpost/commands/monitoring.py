@@ -45,7 +45,7 @@ def _finding_lines(one: DoctorFinding, width: int) -> list[str]:
 
 
 NO_CHANNEL = (
-    "no alert channel: alerts are only appended to alerts.log in SHARDPOST_HOME; set"
+    "no alert channel: alerts are only appended to alerts.log (docs/watching.md); set"
     " SHARDPOST_ALERTS to URLs of Apprise, separated by blanks"
 )
 

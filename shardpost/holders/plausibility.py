@@ -4,7 +4,7 @@ Its country, and counts that fall (plausible.py); a person may say that both are
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from shardpost import plausible
 from shardpost.delta.query import at_snapshot, rows
@@ -13,6 +13,7 @@ from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import EXCHANGES
 from shardpost.plausible import CollapseError
 from shardpost.settings import Settings
+from shardpost.shared_files import SharedFile
 
 _COUNTRIES = "SELECT DISTINCT country FROM exchanges WHERE is_open AND country IS NOT NULL"
 _WITHOUT = "SELECT key FROM exchanges WHERE is_open AND country IS NULL ORDER BY key"
@@ -20,7 +21,7 @@ ACCEPT = (
     "Nothing was published, and nothing is changed. Look at what closed them; if they are meant to"
     " be gone, run it once with --accept-drop"
 )
-# In SHARDPOST_HOME: why the last compaction was refused.
+# A shared file: why the last compaction was refused.
 REFUSED = "compaction-refused.txt"
 CORRECT = "Correct SHARDPOST_COUNTRY; if it is meant, go on with --country-changed"
 
@@ -68,24 +69,23 @@ def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> N
 
 @contextmanager
 def noting_refusal(settings: Settings) -> Iterator[None]:
-    """Note in the home why a compaction was refused, for doctor and watch, until one is not."""
+    """Note why a compaction was refused, for doctor and watch, until one is not."""
     try:
         yield
     except (CollapseError, UsageError) as refusal:
-        (settings.folder() / REFUSED).write_text(str(refusal))
+        why = str(refusal)
+        SharedFile(settings, REFUSED).change(lambda _: why)
         raise
 
 
 def forget_refusal(settings: Settings) -> None:
     """Note that the last compaction was not refused."""
-    (settings.home / REFUSED).unlink(missing_ok=True)
+    SharedFile(settings, REFUSED).remove()
 
 
 def refusal(settings: Settings) -> str | None:
     """Return why the last compaction was refused, None if it was not."""
-    with suppress(FileNotFoundError):
-        return (settings.home / REFUSED).read_text()
-    return None
+    return SharedFile(settings, REFUSED).read()
 
 
 def _counts(counts: Counts) -> dict[str, int]:

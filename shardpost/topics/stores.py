@@ -1,21 +1,20 @@
 """Topics that are stores, whose records are written nowhere else; checked before each use.
 
 Such a topic is compacted and nothing more, so its low watermarks never move. What it was is kept
-since its first use in `stores/<topic>.json` in SHARDPOST_HOME: one that was recreated, emptied or
-cut off since is noticed.
+since its first use in the shared file `stores/<topic>.json`: one that was recreated, emptied or cut
+off since is noticed.
 """
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.settings import Settings
+from shardpost.shared_files import SharedFile
 from shardpost.topic_names import TopicName
 from shardpost.wording import counted
 
@@ -97,25 +96,24 @@ def require_stores(settings: Settings, *names: TopicName) -> None:
     ShardpostError says what was found, and the way out. What is there now is written down.
     """
     for store, before in inspect_stores(settings, *names):
-        settings.folder("stores")
-        _remember(store, before, _path(settings, store.name))
+        _remember(store, before, _file(settings, store.name))
 
 
 def inspect_stores(
     settings: Settings, *names: TopicName
 ) -> list[tuple[StoreTopic, KnownStore | None]]:
     """Return each store and what was known of it; refuse as `require_stores`, and write nothing."""
-    paths = {topic: _path(settings, topic) for topic in map(settings.topic, names)}
+    files = {topic: _file(settings, topic) for topic in map(settings.topic, names)}
     # First: another process may write down a later end.
-    known = {topic: _read(path) for topic, path in paths.items()}
-    found = describe_stores(settings, list(paths))
+    known = {topic: _read(file) for topic, file in files.items()}
+    found = describe_stores(settings, list(files))
     for store in found:
         store.require_compacted()
         before = known[store.name]
         if before and (lost := store.what_is_lost(before)):
             raise ShardpostError(
                 f"topic {store.name}: {lost}. What it held is lost. If that is intended, remove"
-                f" {paths[store.name]}: then it is taken as it is now"
+                f" {files[store.name]}: then it is taken as it is now"
             )
     return [(store, known[store.name]) for store in found]
 
@@ -136,30 +134,31 @@ def describe_stores(settings: Settings, topics: Sequence[str]) -> list[StoreTopi
     ]
 
 
-def _path(settings: Settings, topic: str) -> Path:
-    return settings.home / "stores" / f"{topic}.json"
+def _file(settings: Settings, topic: str) -> SharedFile:
+    return SharedFile(settings, f"stores/{topic}.json")
 
 
-def _remember(store: StoreTopic, before: KnownStore | None, path: Path) -> None:
+def _remember(store: StoreTopic, before: KnownStore | None, file: SharedFile) -> None:
     known = replace(before or KnownStore(store.topic_id, store.low, store.high), high=store.high)
-    _write(path, known.merged(_read(path)))
+
+    def merged(text: str | None) -> str:
+        return json.dumps(asdict(known.merged(_parsed(text, file))))
+
+    file.change(merged)
 
 
-def _read(path: Path) -> KnownStore | None:
+def _read(file: SharedFile) -> KnownStore | None:
     try:
-        form = json.loads(path.read_text())
-        return KnownStore(str(form["topic_id"]), tuple(form["low"]), tuple(form["high"]))
-    except FileNotFoundError:
+        return _parsed(file.read(), file)
+    except OSError as error:
+        raise ShardpostError(f"{file}: cannot be read: {error!r}") from None
+
+
+def _parsed(text: str | None, file: SharedFile) -> KnownStore | None:
+    if text is None:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ShardpostError(f"{path}: cannot be read: {error!r}") from None
-
-
-def _write(path: Path, known: KnownStore) -> None:
-    """Write the file, unless it is so already; at once, for whoever reads it meanwhile."""
-    text = json.dumps(asdict(known))
-    if path.exists() and path.read_text() == text:
-        return
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        form = json.loads(text)
+        return KnownStore(str(form["topic_id"]), tuple(form["low"]), tuple(form["high"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShardpostError(f"{file}: cannot be read: {error!r}") from None

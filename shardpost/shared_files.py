@@ -1,0 +1,77 @@
+"""Small text files that belong to the installation, whatever machine writes them.
+
+They are in SHARDPOST_HOME, or beside the tables where these are on an object store: there every
+machine has a home of its own.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from shardpost.errors import ShardpostError
+from shardpost.object_store import open_objects
+from shardpost.settings import Settings
+from shardpost.versioned_texts import VersionedText
+
+FOLDER = "_home"
+# More than the writers that change a file at the same moment.
+MOST_CONFLICTS = 100
+
+
+class SharedFile:
+    """One of them, by its path in the home."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings, self._name = settings, name
+
+    def __str__(self) -> str:
+        """Return where it is."""
+        root = f"{self._settings.tables_root}/{FOLDER}"
+        return f"{root if self._settings.is_on_store else self._settings.home}/{self._name}"
+
+    def read(self) -> str | None:
+        """Return its text; None if there is no such file, or an empty one on a store."""
+        if self._settings.is_on_store:
+            return self._stored().read().text or None
+        with suppress(FileNotFoundError):
+            return self._path.read_text()
+        return None
+
+    def change(self, make: Callable[[str | None], str]) -> None:
+        """Put what `make` returns of its text in its place, unless that is the same.
+
+        On a store `make` is asked again where another writer was first, and may be given what it
+        has made itself. In the home, whoever reads it meanwhile reads the one or the other.
+        """
+        if not self._settings.is_on_store:
+            return self._write(make(self.read()))
+        stored = self._stored()
+        for _ in range(MOST_CONFLICTS):
+            before = stored.read()
+            text = make(before.text or None)
+            if text == (before.text or "") or stored.replace(before, text):
+                return None
+        raise ShardpostError(f"{self}: other writers were first {MOST_CONFLICTS} times: try again")
+
+    def remove(self) -> None:
+        """Remove it, or empty it on a store; nothing if there is none."""
+        if self._settings.is_on_store:
+            self.change(lambda _: "")
+        else:
+            self._path.unlink(missing_ok=True)
+
+    def _stored(self) -> VersionedText:
+        return VersionedText(open_objects(self._settings), f"{FOLDER}/{self._name}")
+
+    @property
+    def _path(self) -> Path:
+        return self._settings.home / self._name
+
+    def _write(self, text: str) -> None:
+        if self._path.exists() and self._path.read_text() == text:
+            return
+        self._settings.folder(*Path(self._name).parts[:-1])
+        temporary = self._path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(text)
+        temporary.replace(self._path)

@@ -1,0 +1,93 @@
+"""Small files of the installation: one that all machines see where the tables are on a store."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shardpost.alerts import channels
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders import plausibility
+from shardpost.kafka.clients import producer
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.object_store import open_objects
+from shardpost.settings import Settings
+from shardpost.shared_files import SharedFile
+from shardpost.topic_names import TopicName
+from shardpost.topics.stores import require_stores
+from tests.support.memory_kafka import MemoryKafka
+from tests.support.memory_store import memory_store
+
+STORE: TopicName = "dead-letters"
+
+
+@pytest.fixture
+def machines(kafka: MemoryKafka, tmp_path: Path) -> Iterator[list[Settings]]:
+    """Give the settings of two machines of one installation."""
+    with memory_store(kafka.settings) as first:
+        yield [first, first.model_copy(update={"home": tmp_path / "second"})]
+
+
+def test_what_one_machine_knows_of_a_store_another_one_misses(
+    kafka: MemoryKafka, machines: list[Settings]
+) -> None:
+    first, second = machines
+    for number in range(3):
+        producer(first).produce(STORE, b"v", f"{number}".encode(), 0)
+    require_stores(first, STORE)
+    kafka.broker.log(TopicPartition(STORE, 0)).delete_before(3)
+    with pytest.raises(ShardpostError, match="the records from 0 to 2 were deleted") as refused:
+        require_stores(second, STORE)
+    assert f"remove s3://bucket/tables/_home/stores/{STORE}.json: then" in str(refused.value)
+    objects = open_objects(second)
+    objects.delete(objects.names(f"_home/stores/{STORE}.json"))
+    require_stores(second, STORE)
+    assert not (first.home / "stores").exists()
+
+
+def test_machines_that_write_one_file_at_once_lose_nothing(machines: list[Settings]) -> None:
+    def added(text: str, mark: str) -> str:
+        return text if mark in text else text + mark
+
+    def add(number: int) -> None:
+        file = SharedFile(machines[number % 2], "numbers")
+        file.change(lambda text: added(text or "", f"<{number}>"))
+
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(add, range(24))]
+    text = SharedFile(machines[0], "numbers").read() or ""
+    assert all(text.count(f"<{number}>") == 1 for number in range(24))
+
+
+def test_why_a_compaction_was_refused_is_known_on_all_machines(machines: list[Settings]) -> None:
+    first, second = machines
+    with pytest.raises(UsageError), plausibility.noting_refusal(first):
+        raise UsageError("no such country")
+    assert plausibility.refusal(second) == "no such country"
+    plausibility.forget_refusal(second)
+    assert plausibility.refusal(first) is None
+
+
+def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(
+    machines: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, machine in enumerate(machines):
+        channels.append(machine, f"alert {number}\nline")
+    [name] = open_objects(machines[0]).names("_home")
+    assert name.startswith("_home/alerts-20")
+    stored = open_objects(machines[0]).get(name)
+    assert stored
+    assert [line[21:] for line in stored.content.decode().splitlines()] == [
+        "alert 0",
+        "line",
+        "alert 1",
+        "line",
+    ]
+
+    def is_down(*_: object) -> None:
+        raise ShardpostError("object store https://store: it does not answer")
+
+    monkeypatch.setattr("shardpost.shared_files.open_objects", is_down)
+    channels.append(machines[1], "the store is down")
+    assert (machines[1].home / "alerts.log").read_text().endswith("Z the store is down\n")
