@@ -1,23 +1,37 @@
-"""A lock that a second run of the same thing finds: flock on a file that names its holder."""
+"""A lock that a second run of the same thing finds, and that names its holder.
+
+Where the tables are in a folder, it is flock on a file: the kernel frees it when its holder dies.
+Where they are on an object store, it is a claim there, and holds between machines (claims.py).
+"""
 
 import fcntl
 import json
 import logging
 import os
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
+from shardpost import claims
+from shardpost.claims import LOOKED_AT, RENEWED, Claim, Contender, Seen
 from shardpost.errors import ShardpostError
+from shardpost.object_store import Objects, open_objects
 from shardpost.settings import Settings
+from shardpost.versioned_texts import VersionedText
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
+FOLDER = "_locks"
+READ_AT_ONCE = 16
 _ADVICE = ": wait for it"
+# A claim of which three renewals are missing is not kept by its holder.
+RENEWED_WITHIN = 3 * RENEWED
 
 
 class LockedError(ShardpostError):
@@ -41,28 +55,136 @@ def postponing(name: object, postponed: dict[str, str]) -> Iterator[None]:
 
 
 def path_of(settings: Settings, name: str) -> Path:
-    """Return where the lock of that name is."""
+    """Return the file of the lock of that name, on this machine."""
     return settings.home / "locks" / name
 
 
-@contextmanager
-def exclusive(settings: Settings, name: str, what: str, *, wait: float = 0) -> Iterator[None]:
+def exclusive(
+    settings: Settings, name: str, what: str, *, wait: float = 0
+) -> AbstractContextManager[None]:
     """Hold the lock of that name; LockedError if somebody else still has it after `wait` seconds.
 
-    `what` says what is running: in the error, and in the log when a wait begins. The kernel frees
-    the lock when its holder dies, however it dies.
+    `what` says what is running: in the error, and in the log when a wait begins. A lock is free
+    when its holder dies, however it dies: at once, or on a store at the end of its lease, unless it
+    died on this machine. There, to see that a holder is alive may take longer than `wait`.
     """
-    settings.folder("locks")
-    path = path_of(settings, name)
-    with path.open("a+") as file:
-        _acquire(file.fileno(), path, what, wait)
-        _say_who(file.fileno())
-        yield
+    hold = _claimed if settings.is_on_store else exclusive_here
+    return hold(settings, name, what, wait=wait)
 
 
 def after_running(settings: Settings, job: str) -> AbstractContextManager[None]:
     """Hold the lock of a job, after the run that has it, if any: `lock_wait` at most."""
     return exclusive(settings, job, job, wait=settings.lock_wait)
+
+
+@contextmanager
+def all_exclusive(settings: Settings, locks: Mapping[str, str]) -> Iterator[None]:
+    """Hold several locks, {name: what}, as `exclusive`; in their order, so that of two one wins.
+
+    All are looked at before, so that those of one dead process are free after one lease.
+    """
+    seen = _seen(settings, locks) if settings.is_on_store else {}
+    with ExitStack() as held:
+        for name, what in locks.items():
+            one = _claimed(settings, name, what, seen=seen.get(name)) if seen else None
+            held.enter_context(one or exclusive(settings, name, what))
+        yield
+
+
+def _seen(settings: Settings, names: Iterable[str]) -> dict[str, Seen]:
+    newest = _newest(open_objects(settings), "")
+    at = claims.boot_clock()
+    return {name: (int(newest[name].rpartition("/")[2]), at) for name in names if name in newest}
+
+
+# The claims of this process.
+_held: list[Claim] = []
+_changing = threading.Lock()
+
+
+def require_held() -> None:
+    """Refuse to go on if a lock of this process was taken over: asked before each commit point.
+
+    LostLockError names who has it now; ShardpostError if the store does not tell. Files, whose
+    locks cannot be taken over, cost nothing.
+    """
+    for claim in [*_held]:
+        claim.require()
+
+
+@contextmanager
+def _claimed(
+    settings: Settings, name: str, what: str, *, wait: float = 0, seen: Seen | None = None
+) -> Iterator[None]:
+    """Hold a claim, and have a thread renew it meanwhile."""
+    holder = claims.this_process(what, datetime.now(UTC), claims.LEASE_SECONDS)
+    place = _place(settings, name)
+    contender = Contender(_text(open_objects(settings), name), place, holder, seen)
+    claim = _after(contender, _Patience(what, wait), place)
+    threading.Thread(target=claim.keep, name=f"claim {name}", daemon=True).start()
+    with _changing:
+        _held.append(claim)
+    try:
+        yield
+    finally:
+        with _changing:
+            _held.remove(claim)
+        claim.release()
+
+
+def _after(contender: Contender, patience: "_Patience", place: str) -> Claim:
+    """Return the claim, after the one who has it or instead of one who is no longer there."""
+    while (claim := contender.look()) is None:
+        who = f"({contender.other}; it holds {place})"
+        patience.wait(who, LOOKED_AT * claims.LEASE_SECONDS, may_refuse=contender.is_renewed)
+    return claim
+
+
+def _text(objects: Objects, name: str) -> VersionedText:
+    return VersionedText(objects, f"{FOLDER}/{name}")
+
+
+def _place(settings: Settings, name: str) -> str:
+    return f"{settings.tables_root}/{FOLDER}/{name}"
+
+
+@contextmanager
+def exclusive_here(settings: Settings, name: str, what: str, *, wait: float = 0) -> Iterator[None]:
+    """Hold a lock as `exclusive` does, of this home and machine, wherever the tables are."""
+    settings.folder("locks")
+    path, patience = path_of(settings, name), _Patience(what, wait)
+    with path.open("a+") as file:
+        while not _is_taken(file.fileno()):
+            patience.wait(_holder_text(path), POLL_SECONDS)
+        _say_who(file.fileno())
+        yield
+
+
+class _Patience:
+    """Waiting for who has a lock, which is said once, and until when."""
+
+    def __init__(self, what: str, wait: float) -> None:
+        self._what, self._wait, self._is_said = what, wait, False
+        self._deadline = time.monotonic() + wait
+
+    def wait(self, who: str, seconds: float, *, may_refuse: bool = True) -> None:
+        """Wait a moment; LockedError after the deadline, as soon as that may be."""
+        running = f"{self._what} is already running {who}"
+        if may_refuse and time.monotonic() >= self._deadline:
+            raise LockedError(f"{running}{_ADVICE}")
+        if not self._is_said:
+            most = self._wait if may_refuse else max(self._wait, claims.LEASE_SECONDS)
+            log.info("%s: waiting for it, up to %g s", running, most)
+            self._is_said = True
+        time.sleep(seconds)
+
+
+def _is_taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _say_who(fd: int) -> None:
@@ -73,16 +195,48 @@ def _say_who(fd: int) -> None:
         os.write(fd, text.encode())
 
 
-def holders(settings: Settings) -> Iterator[tuple[Path, int]]:
-    """Yield the file of each lock that is held on this machine, and its holder's pid.
+def _holder_text(path: Path) -> str:
+    known = _holder_in(path)
+    who = f"pid {known[0]}, since {known[1].isoformat()}; " if known else ""
+    return f"({who}it holds {path})"
+
+
+@dataclass(frozen=True)
+class Held:
+    """A lock that is held, and by whom.
+
+    `pid` is one of this machine if `host` is None. `is_renewed` is False for a claim that its
+    holder does not renew: it is stopped, cut off from the store, or gone.
+    """
+
+    name: str
+    pid: int
+    since: datetime
+    host: str | None = None
+    is_renewed: bool = True
+
+
+def holders(settings: Settings, prefix: str = "", *, seconds: float | None = None) -> list[Held]:
+    """Return the locks of names with that prefix that are held, and by whom; none is tried.
+
+    On a store that takes until all are renewed, a few seconds; of those that are not, half a lease
+    or that many.
+    """
+    if settings.is_on_store:
+        return [*_claims(settings, prefix, seconds or RENEWED_WITHIN * claims.LEASE_SECONDS)]
+    return [*_locked_files(settings, prefix)]
+
+
+def _locked_files(settings: Settings, prefix: str) -> Iterator[Held]:
+    """Yield the locks that are held on this machine.
 
     By the kernel's own list: to try a lock would make a run that begins in that moment refuse.
     """
     held = _flocks(Path("/proc/locks").read_text())
-    for path in sorted(path_of(settings, "").glob("*")):
-        pid, named = held.get(path.stat().st_ino), holder_in(path)
-        if named and named.pid == pid:  # inodes of other file systems have its number
-            yield path, named.pid
+    for path in sorted(path_of(settings, "").glob(f"{prefix}*")):
+        pid, named = held.get(path.stat().st_ino), _holder_in(path)
+        if named and named[0] == pid:  # inodes of other file systems have its number
+            yield Held(path.name, *named)
 
 
 def _flocks(text: str) -> dict[int, int]:
@@ -92,41 +246,51 @@ def _flocks(text: str) -> dict[int, int]:
     return {int(fields[5].rpartition(":")[2]): int(fields[4]) for fields in flocks}
 
 
-class Holder(NamedTuple):
-    """Who holds a lock, and since when."""
-
-    pid: int
-    since: datetime
-
-
-def holder_in(path: Path) -> Holder | None:
-    """Return the holder that the file of a lock names; None if it names none."""
+def _holder_in(path: Path) -> tuple[int, datetime] | None:
+    """Return the holder that the file of a lock names, and since when; None if it names none."""
     try:
         form = json.loads(path.read_text())
-        return Holder(form["pid"], datetime.fromisoformat(form["since"]))
+        return int(form["pid"]), datetime.fromisoformat(form["since"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
-    deadline = time.monotonic() + wait
-    is_said = False
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            running = f"{what} is already running {_holder_text(path)}"
-            if time.monotonic() >= deadline:
-                raise LockedError(f"{running}{_ADVICE}") from None
-            if not is_said:
-                log.info("%s: waiting for it, up to %g s", running, wait)
-                is_said = True
-            time.sleep(POLL_SECONDS)
-        else:
-            return
+def _claims(settings: Settings, prefix: str, seconds: float) -> Iterator[Held]:
+    """Yield the claims that are held, and whether they change while one looks."""
+    objects = open_objects(settings)
+    first = _newest(objects, prefix)
+    with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+        read = zip(first, pool.map(lambda name: _holder(objects, name), first), strict=True)
+        held = {name: holder for name, holder in read if holder}
+    deadline = time.monotonic() + seconds
+    now = first
+    while any(now.get(name) == first[name] for name in held) and time.monotonic() < deadline:
+        time.sleep(LOOKED_AT * claims.LEASE_SECONDS)
+        now = _newest(objects, prefix)
+    for name, one in held.items():
+        host = None if one.is_here else one.host
+        since = datetime.fromisoformat(one.since)
+        yield Held(name, one.pid, since, host, now.get(name) != first[name])
 
 
-def _holder_text(path: Path) -> str:
-    known = holder_in(path)
-    who = f"pid {known.pid}, since {known.since.isoformat()}; " if known else ""
-    return f"({who}it holds {path})"
+def remove_free(settings: Settings, prefix: str, before: datetime) -> None:
+    """Remove what is left on a store of locks that were released before then, by its clock."""
+    if not settings.is_on_store:
+        return
+    objects = open_objects(settings)
+    for name, newest in _newest(objects, prefix).items():
+        found, version = objects.get(f"{FOLDER}/{newest}"), _text(objects, name).read()
+        is_old = found is not None and found.written_at < before
+        if is_old and version.text is not None and claims.holder_of(version) is None:
+            _text(objects, name).remove(version)
+
+
+def _newest(objects: Objects, prefix: str) -> dict[str, str]:
+    """Return {lock: the name of its newest version}."""
+    names = (name.removeprefix(f"{FOLDER}/") for name in objects.names(FOLDER))
+    return {name.rpartition("/")[0]: name for name in names if name.startswith(prefix)}
+
+
+def _holder(objects: Objects, name: str) -> claims.Holder | None:
+    found = claims.holder_of(_text(objects, name).read())
+    return None if found and found.is_gone else found

@@ -31,6 +31,7 @@ from shardpost.kafka.offsets import watermarks_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
+from shardpost.locks import require_held
 from shardpost.retry_settings import RetryRules
 from shardpost.settings import Settings
 from shardpost.topics.declared import PRODUCED_BYTES
@@ -154,6 +155,7 @@ def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: Redr
     settings = redrive.settings
     left = None if redrive.canary is None else redrive.canary - result.count
     with closing(_writer(settings, partition)) as writer:
+        require_held()  # who lost its lock would fence who has it
         writer.open()
         newly_parked = NewlyParked(settings, partition)
         selected = selected_letters(settings, partition, redrive.request)

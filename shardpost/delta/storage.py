@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deltalake import DeltaTable
 
-from shardpost import object_store
+from shardpost import locks, object_store
 from shardpost.delta.table import Table
 from shardpost.object_store import Address, Objects
 from shardpost.settings import Settings
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # So many files are opened at once.
 AT_ONCE = 16
+# As many as a store deletes by one request.
+DELETED_AT_ONCE = 1000
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -144,9 +146,12 @@ def make_folder_of(settings: Settings, table: Table, path: str) -> None:
 
 
 def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:
-    """Delete files of a table; those that are gone are passed over."""
+    """Delete files of a table; those that are gone are passed over.
+
+    LostLockError, before each request, if a lock of this process was taken over.
+    """
     if settings.is_on_store:
-        _objects(settings, table).delete(paths)
+        _delete(_objects(settings, table), [*paths])
     else:
         for path in paths:
             Path(path_of(settings, table), path).unlink(missing_ok=True)
@@ -156,11 +161,18 @@ def delete_folder(settings: Settings, table: Table, name: str = "") -> None:
     """Delete a table with its folder, or a folder of it, whatever is in it; none is passed over."""
     if settings.is_on_store:
         found = _objects(settings, table, name)
-        found.delete(found.names())
+        _delete(found, found.names())
     else:
         system, path = folder(settings, table, name)
         with suppress(FileNotFoundError):
             system.delete_dir(path)
+
+
+def _delete(objects: Objects, names: list[str]) -> None:
+    """Delete objects: no version of a table keeps who has lost its lock from that."""
+    for first in range(0, len(names), DELETED_AT_ONCE):
+        locks.require_held()
+        objects.delete(names[first : first + DELETED_AT_ONCE])
 
 
 def _objects(settings: Settings, table: Table, *folders: str) -> Objects:

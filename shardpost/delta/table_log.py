@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
+from shardpost import locks
 from shardpost.delta import storage
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.query import FORM, FORM_PROPERTY, open_table
@@ -96,8 +97,9 @@ def append(settings: Settings, table: Table, make: Callable[[], Any]) -> None:
 
 
 def _append(settings: Settings, table: Table, value: Any) -> None:
-    row = arrow_rows(table, [value])
-    write_deltalake(opened(settings, table), row, mode="append")
+    row, found = arrow_rows(table, [value]), opened(settings, table)
+    locks.require_held()
+    write_deltalake(found, row, mode="append")
 
 
 def newest_version(settings: Settings, table: Table) -> int | None:
@@ -109,6 +111,7 @@ def restore(settings: Settings, table: Table, version: int) -> int:
     """Restore a table to an older version; return the new version that does so."""
     found = storage.opened(settings, table)
     before = found.version()
+    locks.require_held()
     try:
         found.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
     except CommitFailedError:
@@ -196,7 +199,7 @@ def commit(
 
     Without files and transactions no version is added. `app_transactions` ({application: version})
     are Delta's application transactions: here, how far something was read. VersionExistsError if
-    another writer has written that version.
+    another writer has written that version, LostLockError if a lock of this process was taken over.
     """
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [*added]
@@ -206,6 +209,7 @@ def commit(
     found = storage.opened(settings, table, version)
     transactions = [Transaction(*known) for known in (app_transactions or {}).items()]
     once = CommitProperties(max_commit_retries=0, app_transactions=transactions)
+    locks.require_held()
     try:
         found.create_write_transaction(actions, "append", found.schema(), commit_properties=once)
     except CommitFailedError:

@@ -13,7 +13,7 @@ from shardpost.embedded import airflow, broker, daemons, sink
 from shardpost.embedded.broker import find_java
 from shardpost.errors import ShardpostError
 from shardpost.kafka.topic_metadata import is_reachable
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks import LockedError, exclusive_here
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 from shardpost.topics.creation import create_topics
@@ -142,10 +142,10 @@ def _stack_lock(settings: Settings, say: Say) -> Iterator[None]:
     what = "another `shardpost up` or `down`"
     with ExitStack() as held:
         try:
-            held.enter_context(exclusive(settings, LOCK, what))
+            held.enter_context(exclusive_here(settings, LOCK, what))
         except LockedError as error:
             say(f"{error.holder}: waiting up to {settings.lock_wait:g} s for it")
-            held.enter_context(exclusive(settings, LOCK, what, wait=settings.lock_wait))
+            held.enter_context(exclusive_here(settings, LOCK, what, wait=settings.lock_wait))
         yield
 
 

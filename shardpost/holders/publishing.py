@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardpost import ownership
+from shardpost import locks, ownership
 from shardpost.delta.query import has_rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
@@ -133,6 +133,7 @@ class _Publisher:
         """Publish one partition; return how many records, and how many lists were too large."""
         settings, snapshot, writer = self._settings, self._snapshot, self._writer(partition)
         with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader, closing(writer):
+            locks.require_held()  # who lost its lock would fence who has it
             writer.open()
             # Read after that: who takes over is the owner before it publishes, and a newer run
             # commits its snapshot before it publishes it.

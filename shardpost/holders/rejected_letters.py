@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from shardpost import ownership
+from shardpost import locks, ownership
 from shardpost.dead_letters.model import letters
 from shardpost.delta import storage
 from shardpost.delta.query import at_snapshot, has_rows, stream
@@ -142,6 +142,7 @@ class _Sending:
         count = 0
         reader = clients.consumer(self._settings, group_of(tables))
         with closing(reader), closing(self._writer(tables)) as writer:
+            locks.require_held()  # who lost its lock would fence who has it
             writer.open()
             before = self._sent(reader, sent)
             if before.snapshot >= self._snapshot.number:

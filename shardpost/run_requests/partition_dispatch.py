@@ -15,6 +15,7 @@ from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.records import Outgoing, Record
+from shardpost.locks import require_held
 from shardpost.logs import step
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowRuns, NoAnswerError
@@ -62,6 +63,7 @@ class PartitionDispatch:
         settings, partition = self._settings, self._requests.partition
         with closing(CommandWriter(settings, partition)) as writer:
             _step("fence")
+            require_held()  # who lost its lock would fence who has it
             writer.open()
             _step("read commands")
             self._commands = ActiveCommands(request_topics.command_entries(settings, partition))

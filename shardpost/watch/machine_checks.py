@@ -24,7 +24,7 @@ from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
 from shardpost.kafka.offsets import newest_time
 from shardpost.kafka.topic_metadata import is_reachable
-from shardpost.locks import holder_in, holders
+from shardpost.locks import Held, holders
 from shardpost.object_store import require_conditional_put
 from shardpost.settings import Settings
 from shardpost.settings.values import OTHERS
@@ -209,28 +209,34 @@ def _newest_file(home: Path) -> datetime | None:
 
 # Longer than any job should take: a task of Airflow is killed after twelve hours.
 HELD_FOR_LONG = timedelta(hours=12)
+# Of a lock between machines, to see that it is renewed: every five seconds.
+RENEWED_WITHIN = 8.0
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def check_locks(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Report each lock that is held now."""
-    held = dict(holders(settings))
+    held = holders(settings, seconds=RENEWED_WITHIN)
     if not held:
         yield ok("locks", "none held")
-    for path, pid in held.items():
-        yield check_lock(path, pid, now)
+    for lock in held:
+        yield check_lock(lock, now)
 
 
-def check_lock(path: Path, pid: int, now: datetime) -> DoctorFinding:
+def check_lock(lock: Held, now: datetime) -> DoctorFinding:
     """Check one lock that a process holds."""
-    name, known = f"lock {path.name}", holder_in(path)
-    since = known and known.since
-    found = f"held by pid {pid}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else "")
-    stat = stat_of(pid)
+    name, pid = f"lock {lock.name}", lock.pid
+    where = f" on {lock.host}" if lock.host else ""
+    found = f"held by pid {pid}{where} since {lock.since:%Y-%m-%d %H:%M} UTC"
+    stat = None if lock.host else stat_of(pid)
     if stat and stat.status in STOPPED:
         found += ", which is stopped"
         return warning(name, found, "a running process", f"kill -CONT {pid} (or -KILL)")
-    if since and now - since > HELD_FOR_LONG:
-        cure = f"see what it does (ps -p {pid} -o args), and if it is stuck: kill {pid}"
+    if not lock.is_renewed:
+        found += ", which does not renew it: it is slow, stopped, cut off from the store, or gone"
+        cure = f"none: the next run takes it over; if pid {pid}{where} is there, see what it does"
+        return warning(name, found, "a lock that is renewed, or free", cure)
+    if now - lock.since > HELD_FOR_LONG:
+        cure = f"see what it does (ps -p {pid} -o args{where}), and if it is stuck: kill {pid}"
         return warning(name, found, f"at most {duration_text(HELD_FOR_LONG)}", cure)
-    return ok(name, found) if since else unknown(name, f"{found}, it is not known since when")
+    return ok(name, found)

@@ -4,12 +4,13 @@ To a ledger that lost its records, every client looks open. So a week is mailed 
 topic is the one of the week's marks, and still has the records that it had then. Marks are kept
 apart from Kafka, in the table `ledger_marks`, through deltalake: no JVM. Rows are only added.
 
-The locks let one process at a time of this machine send a shard of a week.
+The locks let one process at a time send a shard of a week: of this machine or, where the tables are
+on an object store, of all.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -18,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from shardpost.delta import table_log
 from shardpost.delta.query import select
 from shardpost.errors import ShardpostError
-from shardpost.locks import exclusive, holders
+from shardpost.locks import all_exclusive, holders, remove_free
 from shardpost.settings import Settings
 from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -74,13 +75,23 @@ def _ledger(settings: Settings) -> StoreTopic:
     return ledger
 
 
+LOCKS = "weekly_email-"
+# Longer than a week is mailed.
+LOCKS_DAYS = 14
+
+
+def remove_old_locks(settings: Settings, now: datetime) -> None:
+    """Remove what is left of the locks of weeks that nobody has mailed for long."""
+    remove_free(settings, LOCKS, now - timedelta(days=LOCKS_DAYS))
+
+
 class LedgerGuard:
     """Whether runs of one week may rely on the ledger, and their locks."""
 
     def __init__(self, settings: Settings, week: IsoWeek) -> None:
         self._settings = settings
         self._week = week
-        self._lock_prefix = f"weekly_email-{week}-"
+        self._lock_prefix = f"{LOCKS}{week}-"
 
     def require_ledger(self) -> StoreTopic:
         """Return the ledger's topic; ShardpostError if it may lack records of the week.
@@ -124,15 +135,17 @@ class LedgerGuard:
     @contextmanager
     def locked(self, shards: Iterable[int]) -> Iterator[None]:
         """Hold the lock of each shard; LockedError if a run is sending one of them."""
-        with ExitStack() as locks:
-            for shard in shards:
-                what = f"the weekly e-mail of {self._week}, shard {shard},"
-                locks.enter_context(exclusive(self._settings, f"{self._lock_prefix}{shard}", what))
+        what = f"the weekly e-mail of {self._week}, shard"
+        names = {f"{self._lock_prefix}{shard}": f"{what} {shard}," for shard in shards}
+        with all_exclusive(self._settings, names):
             yield
 
     def is_being_sent(self) -> bool:
-        """Tell whether a run of this machine is sending a shard of the week."""
-        return any(path.name.startswith(self._lock_prefix) for path, _ in holders(self._settings))
+        """Tell whether a run is sending a shard of the week; by locks, so of this machine.
+
+        Or, where the tables are on an object store, of any.
+        """
+        return any(lock.is_renewed for lock in holders(self._settings, self._lock_prefix))
 
 
 def _of_week(

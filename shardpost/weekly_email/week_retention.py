@@ -199,6 +199,8 @@ def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False)
         for week, times in known.items():
             if str(week) not in closed and clock.is_older(settings.ledger_days, week.end, *times):
                 _try_to_close(settings, week, now, result)
+        if not dry_run:
+            ledger_guard.remove_old_locks(settings, now)
     return result
 
 

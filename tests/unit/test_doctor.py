@@ -1,6 +1,5 @@
 """The examination of `shardpost doctor`, and its checks that need no outside."""
 
-import json
 import os
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from shardpost.delta.snapshot import NEVER, Counts, Scattered, Snapshot
 from shardpost.embedded import airflow, broker, daemons, sink
 from shardpost.embedded.daemons import stat_of, wait_until
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.locks import exclusive, path_of
+from shardpost.locks import Held, exclusive, path_of
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
 from shardpost.watch import doctor, kafka_checks
@@ -201,14 +200,14 @@ def test_a_lock_says_who_holds_it_since_when_and_is_not_touched(settings: Settin
     assert f"held by pid {os.getpid()} since 20" in found.found
 
 
-def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention(tmp_path: Path) -> None:
-    lock = tmp_path / "it"
-    lock.write_text(json.dumps({"pid": 1, "since": "2026-11-22T08:00:00+00:00"}))
-    assert check_lock(lock, os.getpid(), NOW).state == "warning"
-    lock.write_text(json.dumps({"pid": 1, "since": "2026-11-23T07:00:00+00:00"}))
-    assert check_lock(lock, os.getpid(), NOW).state == "ok"
-    lock.write_text("")
-    assert check_lock(lock, os.getpid(), NOW).state == "unknown"
+def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention() -> None:
+    since = datetime(2026, 11, 23, 7, tzinfo=UTC)
+    lock = Held("it", os.getpid(), since)
+    assert check_lock(replace(lock, since=since - timedelta(hours=23)), NOW).state == "warning"
+    assert check_lock(lock, NOW).state == "ok"
+    elsewhere = check_lock(replace(lock, host="b", is_renewed=False), NOW)
+    assert elsewhere.state == "warning"
+    assert f"pid {os.getpid()} on b since 2026-11-23 07:00 UTC, which does" in elsewhere.found
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         os.kill(process.pid, signal.SIGSTOP)
 
@@ -217,7 +216,7 @@ def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention(tmp_path: 
             return bool(stat and stat.status == psutil.STATUS_STOPPED)
 
         wait_until(is_stopped, "the process", 10)
-        found = check_lock(lock, process.pid, NOW)
+        found = check_lock(replace(lock, pid=process.pid), NOW)
         process.kill()
     assert (found.state, found.cure) == ("warning", f"kill -CONT {process.pid} (or -KILL)")
 

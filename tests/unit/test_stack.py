@@ -65,7 +65,7 @@ def test_a_home_that_cannot_be_written_is_stopped_without_its_lock(
     def read_only(*_: object, **__: object) -> NoReturn:
         raise OSError(errno.EROFS, "Read-only file system", "/home/locks")
 
-    monkeypatch.setattr(stack, "exclusive", read_only)
+    monkeypatch.setattr(stack, "exclusive_here", read_only)
     found: list[str] = []
     stack.down(Settings(home=tmp_path), say=found.append)
     assert found == [
