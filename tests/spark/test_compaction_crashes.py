@@ -19,7 +19,7 @@ from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
 from tests.support.compacting import agree, held, run, starter
-from tests.support.how_far import drawn, some
+from tests.support.how_far import STORE, drawn, some
 from tests.support.job_process import kill_at, paused, wait_for
 from tests.support.letter_world import committed, decide, live, sweep, total
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
@@ -125,6 +125,26 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
             assert third.result()["changed"] is False
     agree(settings, fold)
     assert len(snapshots.list_all(settings)) == 1
+
+
+@pytest.mark.parametrize("tables_at", [STORE], indirect=True)
+def test_a_halted_run_whose_lock_another_machine_took_commits_nothing_more(
+    settings: Settings,
+) -> None:
+    apply_topics(settings)
+    produce(settings, batch(0))
+    fold = Fold()
+    fold.add(starter() + batch(0))
+    with paused(settings, COMPACT_POSITIONS, pause_at="positions table") as first:
+        run(settings)
+        made = snapshots.list_all(settings)
+        first.resume()
+        assert first.wait() == 1
+        said = first.log.read_text()
+    assert "its lock s3://" in said
+    assert "this run commits nothing more" in said
+    assert snapshots.list_all(settings) == made
+    agree(settings, fold)
 
 
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
