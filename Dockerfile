@@ -12,7 +12,7 @@ RUN apt-get update \
 
 FROM java AS packages
 WORKDIR /opt/shardpost
-COPY requirements.in requirements.txt pyproject.toml LICENSE ./
+COPY requirements.in requirements.txt pyproject.toml hatch_build.py LICENSE ./
 COPY ivy/ ivy/
 COPY scripts/setup scripts/
 COPY shardpost/__init__.py shardpost/
@@ -37,6 +37,7 @@ COPY --from=packages /opt/shardpost/.venv/ .venv/
 COPY --from=packages /opt/share/ .venv/share/
 COPY --from=packages /opt/shardpost/requirements.txt ./
 COPY pyproject.toml LICENSE ./
+COPY deploy/spark.conf deploy/
 COPY dags/ dags/
 COPY plugins/ plugins/
 COPY spark_jobs/ spark_jobs/
