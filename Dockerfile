@@ -44,4 +44,6 @@ COPY spark_jobs/ spark_jobs/
 COPY shardpost/ shardpost/
 RUN PYTHONDONTWRITEBYTECODE='' python3 -m compileall -q dags plugins spark_jobs shardpost
 USER 50000:0
+# Spark's drivers leave folders where they are started.
+WORKDIR /tmp
 CMD ["shardpost", "--help"]
