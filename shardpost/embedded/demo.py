@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 Received = Callable[[], Iterable[bytes]]
 Record = tuple[TopicName, str, Mapping[str, Any] | None]
 
-RUN_SECONDS = 300.0
+RUN_SECONDS = 900.0  # also where Airflow has to try again
 
 
 def position_record(key: str, client: str, ticker: str, amount: int, exchange: str) -> Record:
