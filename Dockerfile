@@ -37,6 +37,7 @@ COPY --from=packages /opt/shardpost/.venv/ .venv/
 COPY --from=packages /opt/share/ .venv/share/
 COPY --from=packages /opt/shardpost/requirements.txt ./
 COPY pyproject.toml LICENSE ./
+COPY deploy/spark.conf deploy/
 COPY dags/ dags/
 COPY plugins/ plugins/
 COPY spark_jobs/ spark_jobs/
