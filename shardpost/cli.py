@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import signal
 import sys
 import traceback
 from contextlib import suppress
@@ -108,7 +109,11 @@ def root() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with the contract's exit code."""
+    """Run the command line and exit with the contract's exit code.
+
+    SIGTERM ends a command as Ctrl-C does: what it started, such as Spark, ends with it.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
 
-from shardpost import locks
+from shardpost import locks, ownership
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.model.transition_records import Routes
@@ -114,11 +114,12 @@ def next_offsets(settings: Settings) -> dict[TopicPartition, int]:
 def result_if_empty(settings: Settings, lock: str) -> JobResult | None:
     """Return the result of a sweep that has nothing to do; None if it may have something to do.
 
-    It starts no Spark. LockedError beside another sweep.
+    It starts no Spark. LockedError beside another sweep, NotOwnerError in a home of others.
     """
     if settings.foreign_dead_letters:  # only a sweep checks whether they have anything
         return None
     with locks.exclusive(settings, lock, lock):
+        ownership.require(settings)
         require_stores(settings, "dead-letters", "parking-lot")
         progress = current_progress(settings)
         store = {progress.store: progress.partitions[progress.store]}

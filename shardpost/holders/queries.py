@@ -219,6 +219,8 @@ def _record(row: dict[str, Any], topic: str) -> dict[str, Any]:
 # What begins so is a query for DataFusion's parser, whatever follows, and one statement is all that
 # it takes: so nothing is written, and no file is read that is not one of the tables.
 _QUERY = re.compile(r"[\s(]*(SELECT|WITH|VALUES)\b", re.IGNORECASE | re.ASCII)
+_ONE_QUERY = "expected one query that begins with SELECT, WITH or VALUES: tables are only read"
+_SEVERAL_OR_WRITING = re.compile(r"only supports a single SQL statement|\(?Query INSERT")
 _NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.*)' not found")
 ASKED = (*VIEW, SNAPSHOTS)
 _EVERY = replace(SNAPSHOTS, name="every_snapshot", folder=SNAPSHOTS.path)
@@ -231,8 +233,7 @@ def ask(settings: Settings, snapshot: Snapshot, statement: str) -> pa.RecordBatc
     that DataFusion cannot plan; while it is read, ShardpostError for one that fails.
     """
     if not _QUERY.match(statement):
-        begin = "SELECT, WITH or VALUES"
-        raise UsageError(f"sql: expected one query that begins with {begin}: tables are only read")
+        raise UsageError(f"sql: {_ONE_QUERY}")
     opened = _opened(settings, snapshot, statement)
     try:
         found = opened.reader(statement)
@@ -257,6 +258,8 @@ def _opened(settings: Settings, snapshot: Snapshot, statement: str) -> OpenedTab
 
 def _why_not(error: DeltaError) -> str:
     text = " ".join(str(error).split())
+    if _SEVERAL_OR_WRITING.search(text):
+        return _ONE_QUERY
     if not (missing := _NO_TABLE.search(text)):
         return text
     names = ", ".join(table.name for table in ASKED)

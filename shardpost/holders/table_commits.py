@@ -48,7 +48,7 @@ def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> in
         return 0
     if newest != committed:
         log.info(
-            "%s: restoring version %d: an interrupted run left version %d",
+            "%s: restoring version %d: a run that was interrupted or refused left version %d",
             *(table.path, committed, newest),
         )
         newest = table_log.restore(settings, table, committed)

@@ -289,7 +289,11 @@ def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Setti
 
 @pytest.mark.one_of("sweeps that are ended")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize(
+    "sign",
+    [signal.SIGTERM, signal.SIGINT, signal.SIGKILL],
+    ids=["SIGTERM", "SIGINT", "SIGKILL"],
+)
 def test_a_command_that_is_ended_alone_takes_its_driver_along(
     ready: Settings, sign: signal.Signals
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from shardpost import ownership
 from shardpost.dead_letters.sweep import sweep_dead_letters
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import snapshots
 from shardpost.erasure import ErasureRequest, erase
 from shardpost.holders import publishing
@@ -20,6 +21,7 @@ from shardpost.rebuilds import run as rebuilds
 from shardpost.rebuilds.order import Action, Order
 from shardpost.run_requests.dispatch import dispatch
 from shardpost.settings import Settings
+from shardpost.spark.job_spec import BY_DEFAULT
 from shardpost.spark.submit import submit
 from shardpost.watch.kafka_checks import check_owner
 from shardpost.weekly_email.checks import check
@@ -153,6 +155,16 @@ def test_an_empty_home_is_refused_where_somebody_published_though_kafka_forgot_w
         ownership.require_to_begin(empty)
     compact(kafka)
     assert ownership.owner(empty) == ownership.installation(kafka.settings)
+
+
+def test_a_sweep_in_another_home_is_refused_also_where_no_letters_wait(
+    kafka: MemoryKafka, other: MemoryKafka
+) -> None:
+    commit_snapshot(kafka)
+    compact(kafka)
+    with pytest.raises(NotOwnerError):
+        submit(other.settings, SWEEP_DEAD_LETTERS)
+    SWEEP_DEAD_LETTERS.without_spark(kafka.settings, BY_DEFAULT)  # the owner is not
 
 
 def test_other_topics_have_another_owner(kafka: MemoryKafka, other: MemoryKafka) -> None:
