@@ -18,8 +18,8 @@ from shardpost.shared_files import SharedFile
 _COUNTRIES = "SELECT DISTINCT country FROM exchanges WHERE is_open AND country IS NOT NULL"
 _WITHOUT = "SELECT key FROM exchanges WHERE is_open AND country IS NULL ORDER BY key"
 ACCEPT = (
-    "Nothing was published, and nothing is changed. Look at what closed them; if they are meant to"
-    " be gone, run it once with --accept-drop"
+    "Nothing was published, and nothing is changed. Look for the producer of the last tombstones in"
+    " the input topics; if they are meant, run it once with --accept-drop"
 )
 # A shared file: why the last compaction was refused.
 REFUSED = "compaction-refused.txt"

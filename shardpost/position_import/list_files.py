@@ -278,7 +278,9 @@ def _parsed(path: Path, number: int, text: str) -> Any:
             json.dumps(found, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         near = text[max(0, error.pos - _MOST_QUOTED // 2) :]
-        raise _no_json(path, number + error.lineno - 1, f"{error.msg}: {near}") from None
+        raise _no_json(
+            path, number + error.lineno - 1, f"{error.msg.removesuffix(' at')}: {near}"
+        ) from None
     except UnicodeEncodeError:
         raise _no_json(path, number, f"half of a surrogate pair: {text}") from None
     except (ValueError, RecursionError) as error:
