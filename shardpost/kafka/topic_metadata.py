@@ -20,6 +20,7 @@ from shardpost.kafka.clients import (
     KafkaUnreachableError,
     Patience,
     admin,
+    forget_admins,
     unreachable,
     why_nobody_listens,
 )
@@ -37,14 +38,25 @@ def is_reachable(settings: Settings, seconds: float) -> bool:
     return True
 
 
+# A client asks one broker, also one that halts or is cut off: then a new client asks others.
+OTHER_BROKER_SECONDS = 5.0
+
+
 def cluster_metadata(settings: Settings, most_seconds: float = math.inf) -> ClusterMetadata:
     """Return the brokers and topics that Kafka shows.
 
     KafkaUnreachableError if it does not within `kafka_timeout`, or within so many seconds.
     """
     seconds = min(most_seconds, settings.kafka_timeout)
+    first = min(seconds, OTHER_BROKER_SECONDS)
     try:
-        return admin(settings).list_topics(timeout=seconds)
+        return admin(settings).list_topics(timeout=first)
+    except KafkaException as error:
+        if first == seconds:
+            raise unreachable(settings, error) from None
+    forget_admins()
+    try:
+        return admin(settings).list_topics(timeout=seconds - first)
     except KafkaException as error:
         raise unreachable(settings, error) from None
 
