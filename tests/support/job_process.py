@@ -11,8 +11,10 @@ from typing import Any
 import psutil
 
 from shardpost.checkout import CHECKOUT
+from shardpost.delta import storage
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, submit
+from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
 from tests.support.interpreted_plans import plan_conf
 
@@ -47,7 +49,11 @@ class Job:
         self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*submit.submit_command(settings, _conf(), settings.home), *script, document],
+                [
+                    *submit.submit_command(settings, _conf(settings), settings.home),
+                    *script,
+                    document,
+                ],
                 env=submit.job_environment(settings)
                 | submit.temporary_files_in(settings.home)
                 | more,
@@ -109,9 +115,10 @@ def kill_at(settings: Settings, job: JobSpec, request: object = None, **where: A
         pass
 
 
-def _conf() -> dict[str, str]:
+def _conf(settings: Settings) -> dict[str, str]:
     options = (*submit.SHORT_RUN_JIT, *class_archive.read_options())
-    return submit.submit_conf(*options) | plan_conf()
+    jars = jars_of("s3") if settings.is_on_store else []
+    return submit.submit_conf(*options, more_jars=jars) | storage.spark_conf(settings) | plan_conf()
 
 
 def _status(process: psutil.Process) -> str | None:
