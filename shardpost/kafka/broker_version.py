@@ -30,8 +30,8 @@ def broker_version(settings: Settings, seconds: float) -> str | None:
 
 def version_at(settings: Settings, host: str, port: int, seconds: float) -> str | None:
     """Return the release of one broker, as `broker_version` does."""
-    with socket.create_connection((host, port), seconds) as plain:
-        connection = _secured(settings, plain, host)
+    plain = socket.create_connection((host, port), seconds)
+    with plain, _secured(settings, plain, host) as connection:
         connection.settimeout(seconds)
         connection.sendall(request())
         size = int.from_bytes(_read(connection, 4))

@@ -68,7 +68,7 @@ def refused(secured: SecuredBroker, client: Mapping[str, object], **more: Any) -
 def test_what_a_broker_refuses_is_one_line_with_its_reason(
     secured: SecuredBroker, tmp_path: Path
 ) -> None:
-    login, other = secured.kafka.login(), Authority(tmp_path).certificate
+    login, other = secured.kafka.login(), Authority(tmp_path, "another").certificate
     wrong = refused(secured, {**login, "kafka__sasl_password": "not this one"})
     assert "refuses this client (SASL authentication error: Authentication failed" in wrong
     unknown = refused(secured, {**login, "kafka__ssl_ca_location": other})
