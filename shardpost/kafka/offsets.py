@@ -25,6 +25,8 @@ from shardpost.kafka.topic_metadata import TRANSIENT_ERRORS, partition_counts, w
 from shardpost.settings import Settings
 
 PARTITIONS_AT_ONCE = 2_000
+# After which a new client looks for the leaders, and waits for them as long as it may.
+LEADER_SECONDS = 10.0
 
 
 class ListedOffset(NamedTuple):
@@ -94,15 +96,18 @@ def _list_offsets(
     if not partitions:
         return Listed({}, {})
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    ask = partial(_ask, seconds=settings.kafka_timeout, spec=spec, level=level)
+    ask = partial(_ask, spec=spec, level=level)
+    most = settings.kafka_timeout
+    first = min(most, LEADER_SECONDS)
     client, is_new = _connected_admin(settings)
-    listed = ask(client, partitions)
+    listed = ask(client, partitions, seconds=first)
     codes = {error.args[0].code() for error in listed.errors.values()}
-    # It goes on asking a former leader; a broker that is silent is not waited for twice.
-    if not is_new and codes.intersection(TRANSIENT_ERRORS):
+    # It goes on asking a former leader, also one that died since it was told who leads. A broker
+    # that is silent is not waited for twice as long.
+    if codes and (first < most or (not is_new and codes.intersection(TRANSIENT_ERRORS))):
         forget_admins()
         client, _ = _connected_admin(settings)
-        listed = ask(client, partitions)
+        listed = ask(client, partitions, seconds=(most - first) or most)
     return listed
 
 
