@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from shardpost.embedded import airflow, airflow_home, daemons, demo
 from shardpost.embedded.daemons import Daemon, stop_together, wait_until
 from shardpost.settings import Settings
@@ -85,6 +87,7 @@ class OwnAirflow:
         )
 
 
+@pytest.mark.one_of("stories of an Airflow")
 def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     settings: Settings, tmp_path: Path
 ) -> None:
