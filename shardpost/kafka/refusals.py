@@ -20,6 +20,9 @@ _FINAL = {KafkaError._SSL, KafkaError._AUTHENTICATION}
 _HINT = re.compile(r"security\.protocol|PLAINTEXT broker listener|SSL alert number")
 _TOPIC = "__transaction_state"  # Kafka's own: one is listed, not all
 _CERTIFICATE = "certificate verify failed"
+# What brokers answer where a client has none, by the release of their Java.
+_NO_CERTIFICATE = re.compile(r"alert (bad certificate|certificate required)|certificate required")
+_OWN_CERTIFICATE = {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"}
 # Around the reason: which broker, in librdkafka's words, and after how long.
 _AROUND = re.compile(r"^\S+/(?:bootstrap|\d+): | \(after \d+ms in state \w+\)$")
 
@@ -66,6 +69,8 @@ def _final(heard: list[KafkaError]) -> list[KafkaError]:
 
 def _said(settings: Settings, reason: str, seconds: float) -> str:
     """Return the reason; of a certificate, what OpenSSL has against it, which librdkafka omits."""
+    if _NO_CERTIFICATE.search(reason) and not settings.kafka.keys() & _OWN_CERTIFICATE:
+        return "it wants a certificate of the client: SHARDPOST_KAFKA__SSL_CERTIFICATE_LOCATION"
     if _CERTIFICATE not in reason:
         return reason
     try:

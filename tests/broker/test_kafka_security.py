@@ -77,7 +77,7 @@ def test_what_a_broker_refuses_is_one_line_with_its_reason(
     assert "certificate is not valid for 'localhost'" in elsewhere
     without = {**secured.kafka.certificate()}
     del without["kafka__ssl_certificate_location"], without["kafka__ssl_key_location"]
-    assert "certificate required" in refused(secured, without)
+    assert "it wants a certificate of the client" in refused(secured, without)
 
 
 def test_a_client_with_another_protocol_than_the_port_has_is_told_so(
