@@ -71,6 +71,7 @@ TRANSIENT_ERRORS = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet how far it is replicated
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
