@@ -4,7 +4,6 @@ Each ends with the fold, the ledger and the letters counted.
 """
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -23,7 +22,7 @@ from tests.support.cluster import Cluster, Part
 from tests.support.compacting import agree, starter
 from tests.support.job_process import Job, paused, wait_for
 from tests.support.letter_world import failed, live, original, put, seen, sweep, total
-from tests.support.mail_server import MailServer, mail_server
+from tests.support.mail_server import MailServer, mail_server, slow
 from tests.support.reference import Fold, Raw, closed, position, produce
 from tests.support.run_requests import KEY, Dispatch, ask, decided, request
 from tests.support.run_requests import run as dispatch
@@ -104,12 +103,7 @@ def world(ready: Settings) -> World:
 @contextmanager
 def slow_server(world: World) -> Iterator[MailServer]:
     """Take a mail in 50 ms, so that there is a middle."""
-
-    def script(stage: str, _recipient: str) -> None:
-        if stage == "end":
-            time.sleep(0.05)
-
-    with mail_server(script) as server:
+    with mail_server(slow(0.05)) as server:
         world.settings = world.settings.model_copy(update={"smtp_port": server.port})
         yield server
 

@@ -1,6 +1,5 @@
 """A sender killed or halted mid-shard with all its processes: nobody twice, nobody passed over."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
-from tests.support.mail_server import MailServer, mail_server
+from tests.support.mail_server import MailServer, mail_server, slow
 from tests.support.week_tables import World, counts_by_shard
 
 pytestmark = [
@@ -53,12 +52,7 @@ def world(settings: Settings) -> World:
 @contextmanager
 def slow_server(world: World) -> Iterator[MailServer]:
     """Take a mail in 20 ms, so that there is a middle to be killed in."""
-
-    def script(stage: str, _recipient: str) -> None:
-        if stage == "end":
-            time.sleep(0.02)
-
-    with mail_server(script) as server:
+    with mail_server(slow(0.02)) as server:
         world.settings = world.settings.model_copy(update={"smtp_port": server.port})
         yield server
 

@@ -4,6 +4,7 @@ import re
 import socket
 import socketserver
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,6 +135,16 @@ class _Server(socketserver.ThreadingTCPServer):
         found, address = super().get_request()
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return found, address
+
+
+def slow(seconds: float) -> Script:
+    """Take so long for the end of each mail, so that a send has a middle."""
+
+    def script(stage: str, _recipient: str) -> None:
+        if stage == "end":
+            time.sleep(seconds)
+
+    return script
 
 
 @contextmanager
