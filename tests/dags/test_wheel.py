@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,9 @@ print("FOUND", json.dumps({
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the folder into which the wheel was installed, beside nothing."""
-    return wheel.install(tmp_path_factory.mktemp("wheel"))
+    site = wheel.install(tmp_path_factory.mktemp("wheel"))
+    wheel.interpreter(site.parent / "python")
+    return site
 
 
 def python(installed: Path, *arguments: str, **more: str) -> str:
@@ -45,7 +46,7 @@ def python(installed: Path, *arguments: str, **more: str) -> str:
     elsewhere = installed.parent / "elsewhere"
     environ = wheel.environment(installed, elsewhere)
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [str(installed.parent / "python" / "bin" / "python"), *arguments],
         env=environ | {"AIRFLOW_HOME": os.environ["AIRFLOW_HOME"]} | more,
         cwd=elsewhere,
         capture_output=True,

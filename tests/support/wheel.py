@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 from shardpost.checkout import CHECKOUT
@@ -19,6 +21,18 @@ def install(folder: Path) -> Path:
     ]
     subprocess.run(command, check=True, capture_output=True)
     return folder / "site"
+
+
+def interpreter(folder: Path) -> None:
+    """Make a Python that has all packages of this one but the checkout.
+
+    Two installations of the package would register each plugin twice.
+    """
+    venv.create(folder, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if "shardpost" not in package.name:
+            (packages / package.name).symlink_to(package)
 
 
 def environment(site: Path, home: Path) -> dict[str, str]:
