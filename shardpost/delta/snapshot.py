@@ -5,7 +5,7 @@ clock: between two commits, and after the last one, at most a day counts. So wha
 that jumps, or a time without commits, snapshots age by a day.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -260,60 +260,3 @@ class Snapshot:
             "holders": self.counts.holders,
             "rejected": self.counts.rejected,
         }
-
-
-ALL_FOR = timedelta(days=2)
-HOURLY_FOR = timedelta(days=7)
-# What counts of the time between two commits.
-LONGEST_GAP = timedelta(days=1)
-# Readers may still be reading a snapshot so long after it was offered for the last time.
-GRACE = timedelta(hours=1)
-
-RETENTION_IN_WORDS = (
-    f"of {ALL_FOR.days} days all are kept, then the last of each hour for {HOURLY_FOR.days} days,"
-    " then of each day"
-)
-
-
-def kept_snapshots(
-    committed: Iterable[tuple[int, datetime]],
-    now: datetime,
-    days: int,
-    ago: timedelta | None = None,
-) -> set[int]:
-    """Return the numbers of the snapshots that are kept, of (number, when it was committed).
-
-    `days` is the age of the oldest, `ago` how long before `now` the rule is applied: what it keeps
-    then contains all that it keeps later.
-    """
-    newest_first = sorted(committed, reverse=True)
-    found: set[int] = set()
-    age = -(ago or timedelta(0))
-    after = now
-    hour = day = None
-    for number, at in newest_first:
-        age += min(max(after - at, timedelta(0)), LONGEST_GAP)
-        is_last = at.date() != day, (at.date(), at.hour) != hour
-        if not found or (age <= timedelta(days=days) and _is_kept(age, *is_last)):
-            found.add(number)
-        after, day, hour = at, at.date(), (at.date(), at.hour)
-    return found
-
-
-def latest_certain_time(committed: Iterable[tuple[int, datetime]], now: datetime) -> datetime:
-    """Return the latest time that it is for certain, of (number, when it was committed).
-
-    By each commit and what counts of the time since; so one clock that was right is enough.
-    """
-    certain = elapsed = timedelta(0)
-    after, found = now, now
-    for _, at in sorted(committed, reverse=True):
-        elapsed += min(max(after - at, certain), LONGEST_GAP)
-        found, after = min(found, at + elapsed), at
-    return found
-
-
-def _is_kept(age: timedelta, is_last_of_day: bool, is_last_of_hour: bool) -> bool:
-    if age <= ALL_FOR:
-        return True
-    return is_last_of_hour if age <= HOURLY_FOR else is_last_of_day

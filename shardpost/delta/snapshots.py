@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
-from shardpost.delta import snapshot
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.query import HIGHEST, open_table, row_files, rows, select
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS, kept_snapshots
 from shardpost.delta.storage import exists
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import columns_of, from_row
@@ -69,7 +69,7 @@ def get(
         there_are = f"1 to {last.number}" if last else "none yet"
         raise ShardpostError(f"no snapshot {number}: there are {there_are}")
     committed = _by_number(settings, "committed_at")
-    kept = snapshot.kept_snapshots(committed.items(), now, settings.snapshot_days)
+    kept = kept_snapshots(committed.items(), now, settings.snapshot_days)
     if number not in kept:
         kept |= {*pinned()} & {*committed}
     found = _with_number(settings, number) if number in kept else None
@@ -77,7 +77,7 @@ def get(
         of = f" of {committed[number]:%Y-%m-%d}" if number in committed else ""
         raise ShardpostError(
             f"snapshot {number}{of} is no longer kept: SHARDPOST_SNAPSHOT_DAYS is"
-            f" {settings.snapshot_days}, {snapshot.RETENTION_IN_WORDS};"
+            f" {settings.snapshot_days}, {RETENTION_IN_WORDS};"
             f" the nearest that are: {_nearest(kept, number)}"
         )
     return replace(found, erased_in=last.erased_in)
@@ -126,7 +126,7 @@ def list_kept(settings: Settings, *, now: datetime, pinned: Collection[int]) -> 
     """Return the snapshots that `get` returns, by number."""
     every = list_all(settings)
     committed = [(one.number, one.committed_at) for one in every]
-    kept = snapshot.kept_snapshots(committed, now, settings.snapshot_days) | {*pinned}
+    kept = kept_snapshots(committed, now, settings.snapshot_days) | {*pinned}
     return [replace(one, erased_in=every[-1].erased_in) for one in every if one.number in kept]
 
 

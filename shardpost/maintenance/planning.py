@@ -21,7 +21,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import snapshot, storage, stored_files, table_log
-from shardpost.delta.snapshot import GRACE, Snapshot
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line
 from shardpost.holders.model.view_tables import VIEW
@@ -149,7 +150,7 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     numbers = {view.number for view in stored_views}
     if unknown is None:
         committed = ((view.number, view.committed_at) for view in stored_views)
-        by_age = snapshot.kept_snapshots(committed, now, settings.snapshot_days, GRACE)
+        by_age = kept_snapshots(committed, now, settings.snapshot_days, GRACE)
         pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
         numbers = by_age | set(pinned) if thin else numbers
     kept = [view for view in stored_views if view.number in numbers]

@@ -16,7 +16,8 @@ from shardpost.alerts.model.metrics import MEASUREMENTS
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots
 from shardpost.delta.query import open_table
-from shardpost.delta.snapshot import GRACE, Snapshot
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from shardpost import tables
-from shardpost.delta import parquet_files, snapshot, snapshots, stored_files, table_log
+from shardpost.delta import parquet_files, snapshots, stored_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import rows
-from shardpost.delta.snapshot import GRACE, Snapshot
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, rejected_letters
@@ -76,7 +77,7 @@ def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
     found = maintain(aged.settings, aged.now)
     assert aged.require_all_kept() == set(found.kept)
     committed = [(n, aged.now - timedelta(hours=8 * (28 - n))) for n in range(1, 28)]
-    assert set(found.kept) == snapshot.kept_snapshots(committed, aged.now, 30, GRACE)
+    assert set(found.kept) == kept_snapshots(committed, aged.now, 30, GRACE)
     assert data_files(aged.settings) == needed_files(aged.settings)
     assert maintain(aged.settings, aged.now).is_empty
 

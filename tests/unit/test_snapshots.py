@@ -12,10 +12,6 @@ from hypothesis import strategies as st
 from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.snapshot import (
-    ALL_FOR,
-    GRACE,
-    HOURLY_FOR,
-    LONGEST_GAP,
     MOST_AHEAD,
     NEVER,
     Cleaning,
@@ -23,6 +19,12 @@ from shardpost.delta.snapshot import (
     IncompleteLook,
     Scattered,
     Snapshot,
+)
+from shardpost.delta.snapshot_retention import (
+    ALL_FOR,
+    GRACE,
+    HOURLY_FOR,
+    LONGEST_GAP,
     kept_snapshots,
 )
 from shardpost.delta.table import Table

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardpost.delta.snapshot import RETENTION_IN_WORDS
+from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS
 from shardpost.delta.table import StoredFile, Table
 from shardpost.wording import counted, ranges_text
 
