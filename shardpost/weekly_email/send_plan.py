@@ -17,6 +17,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.spark.held_positions import unsubscribed_since
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import EmailContext
+from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.member import (
@@ -26,13 +27,7 @@ from shardpost.weekly_email.model.member import (
     Recipient,
     recipient_of,
 )
-from shardpost.weekly_email.model.message import (
-    ComposeError,
-    Holdings,
-    Mail,
-    compose,
-    holdings_of_batch,
-)
+from shardpost.weekly_email.model.message import ComposeError, Mail, compose, message_id
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 
 
@@ -228,6 +223,6 @@ class SendPlan:
             return self._not_mailed(to.client, why, before)
 
     def _not_mailed(self, client: str, why: NotMailed, before: DeliveryState | None) -> NoMail:
-        identity = self.context.message_id(client)
+        identity = message_id(self.context, client)
         resends = self.ledger_index.resent(client)
         return NoMail(LedgerEntry(client, why.state, identity, why.reason, resends), before)

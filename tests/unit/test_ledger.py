@@ -6,13 +6,11 @@ from itertools import zip_longest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
     decode,
     ledger_id,
-    message_id,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
@@ -140,22 +138,3 @@ def test_whom_a_run_mails_depends_on_its_resend_policy() -> None:
     assert [state for state in DeliveryState if again.selects(state)] == [DeliveryState.FAILED]
     back = ResendPolicy(again_suppressed=True)
     assert [state for state in DeliveryState if back.selects(state)] == [DeliveryState.SUPPRESSED]
-
-
-def test_the_message_id_depends_on_list_week_client_and_domain() -> None:
-    ids = {
-        message_id(list_id, week, client, domain)
-        for list_id in ("weekly-holdings", "weekly-holdings-gb")
-        for week in (WEEK, WEEK.next)
-        for client in ("client1", "client2")
-        for domain in ("x.example", "y.example")
-    }
-    assert len(ids) == 16
-    again = message_id("weekly-holdings", WEEK, "client1", "x.example")
-    assert again in ids
-
-
-def test_the_message_id_of_the_default_list_is_that_of_earlier_versions() -> None:
-    list_id = Settings.model_validate({}).mail_list_id
-    found = message_id(list_id, "2026-W47", "client1", "x.example")
-    assert found == "<aef38a9ad75f3a413b0f9b1d1659bd55630a0290@x.example>"

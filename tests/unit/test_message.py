@@ -11,17 +11,13 @@ import pytest
 
 from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.errors import UsageError
+from shardpost.settings import Settings
 from shardpost.unsubscribe import is_genuine
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
+from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.member import Member, NotMailed, Recipient, recipient_of
-from shardpost.weekly_email.model.message import (
-    ComposeError,
-    Holdings,
-    Mail,
-    compose,
-    holdings_of_batch,
-)
+from shardpost.weekly_email.model.message import ComposeError, Mail, compose, message_id
 from shardpost.weekly_email.model.week import IsoWeek
 
 NAMES = ("position", "ticker", "amount", "exchange")
@@ -36,13 +32,13 @@ def held(*positions: tuple[str | None, ...]) -> Holdings:
     return holdings_of_batch(pa.array([rows], POSITIONS))[0]
 
 
-def context(**more: Any) -> EmailContext:
+def context(week: IsoWeek = WEEK, **more: Any) -> EmailContext:
     given = {
         "mail_from": "Shardpost <weekly@shardpost.example>",
         "unsubscribe_url": URL,
         "list_id": "weekly-holdings",
     }
-    return EmailContext(WEEK, WEEK.end, "US", Sender.of(**(given | more)))
+    return EmailContext(week, week.end, "US", Sender.of(**(given | more)))
 
 
 def mail(name: str = "Ann", client: str = "client1", *, to: str = "ann@x.example") -> Mail:
@@ -103,10 +99,26 @@ def test_responders_are_told_that_nobody_reads_what_they_send() -> None:
 def test_two_lists_of_one_domain_have_their_own_ids() -> None:
     us, gb = context(), context(list_id="weekly-holdings-gb")
     assert us.domain == gb.domain
-    assert us.message_id("client1") != gb.message_id("client1")
+    assert message_id(us, "client1") != message_id(gb, "client1")
     found = parsed(compose(gb, *compose_input()))
     assert found["List-Id"] == "<weekly-holdings-gb.shardpost.example>"
-    assert found["Message-ID"] == gb.message_id("client1")
+    assert found["Message-ID"] == message_id(gb, "client1")
+
+
+def test_the_message_id_depends_on_list_week_client_and_domain() -> None:
+    contexts = [
+        context(week, list_id=list_id, mail_from=f"weekly@{domain}")
+        for week in (WEEK, WEEK.next)
+        for list_id in ("weekly-holdings", "weekly-holdings-gb")
+        for domain in ("x.example", "y.example")
+    ]
+    ids = {message_id(one, client) for one in contexts for client in ("client1", "client2")}
+    assert len(ids) == 16
+
+
+def test_the_message_id_of_the_default_list_is_that_of_earlier_versions() -> None:
+    default = context(list_id=Settings.model_validate({}).mail_list_id, mail_from="a@x.example")
+    assert message_id(default, "client1") == "<aef38a9ad75f3a413b0f9b1d1659bd55630a0290@x.example>"
 
 
 def test_text_and_html_tell_the_same_positions_and_no_sum_of_different_stocks() -> None:
@@ -221,16 +233,12 @@ def test_clients_of_one_batch_keep_their_own_positions() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [
-        {"mail_from": "nobody"},
-        {"mail_from": "a@b@c"},
-        {"mail_from": "jörg@x.example"},
-    ],
+    "mail_from",
+    ["nobody", "a@b@c", "jörg@x.example"],
 )
-def test_a_sender_that_no_mail_can_be_from_is_refused_by_name(setting: dict[str, str]) -> None:
+def test_a_sender_that_no_mail_can_be_from_is_refused_by_name(mail_from: str) -> None:
     with pytest.raises(UsageError, match="SHARDPOST_MAIL_FROM"):
-        context(**setting)
+        context(mail_from=mail_from)
 
 
 def test_usable_addresses_and_those_beyond_ascii() -> None:

@@ -21,7 +21,6 @@ from shardpost.addresses import UnusableAddress, check_address
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError, single_line
 from shardpost.unsubscribe import keys_of
-from shardpost.weekly_email.model.ledger import message_id
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.wording import ranges_text
@@ -78,10 +77,6 @@ class EmailContext:
     def domain(self) -> str:
         """The domain of the sender, in which Message-ID and List-Id are made."""
         return self.sender.address.rpartition("@")[2]
-
-    def message_id(self, client: str) -> str:
-        """Return the Message-ID of the client's e-mail."""
-        return message_id(self.sender.list_id, self.week, client, self.domain)
 
     @property
     def as_of_text(self) -> str:

@@ -83,16 +83,6 @@ def erased_id(client: str) -> str:
     return f"{ERASED}{sha256(client.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def message_id(list_id: str, week: object, client: str, domain: str) -> str:
-    """Return the Message-ID: a hash of the list's id, week and client, the same at every attempt.
-
-    Two installations that send from one domain need two list ids: else a receiver may take the
-    e-mail of the one for that of the other, and drop it.
-    """
-    text = f"{list_id}\0{week}\0{client}"
-    return f"<{sha256(text.encode(errors='surrogatepass')).hexdigest()[:40]}@{domain}>"
-
-
 def decode(key: bytes | None, value: bytes | None, week: object) -> LedgerEntry | None:
     """Return the entry of a record, or None if it is not of that week.
 

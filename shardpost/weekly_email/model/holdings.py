@@ -1,0 +1,178 @@
+"""A client's positions as an e-mail shows them: the tables of one client, made for a whole batch.
+
+pandas costs milliseconds a frame, so one frame serves a batch of clients: cells are formatted and
+totals added up for the whole batch, and what is left for each client is joining its lines.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation, localcontext
+from html import escape
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardpost.errors import single_line
+
+POSITION_COLUMNS = {
+    "position": "Position",
+    "ticker": "Ticker",
+    "amount": "Amount",
+    "exchange": "Exchange",
+}
+# Of a stock, which is a ticker on an exchange: shares of different stocks have no sum.
+TOTAL_COLUMNS = {
+    "ticker": "Ticker",
+    "exchange": "Exchange",
+    "positions": "Positions",
+    "total": "Amount",
+}
+NUMBERS = frozenset({"amount", "positions", "total"})
+
+# Longer cells are cut: a position id may be as long as Kafka allows.
+LONGEST_CELL = 60
+# Amounts with digits further than this from the point are shown, and not added up.
+MAGNITUDE = 100
+NOT_ADDED = "not added up"
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """One client's positions and totals by stock: a text table each, and rows of an HTML table.
+
+    With fewer stocks than positions the totals say more than the positions do.
+    """
+
+    positions: int
+    stocks: int
+    text_table: str
+    html_rows: str
+    text_totals: str
+    html_totals: str
+
+
+def holdings_of_batch(positions: pa.ListArray) -> list[Holdings]:
+    """Return the holdings of each client of a batch.
+
+    `positions`: per client a list of structs (position, ticker, amount, exchange), all text, in the
+    order in which they are to be shown.
+    """
+    frame = _frame(positions)
+    clients = len(positions)
+    shown = _shown(frame, POSITION_COLUMNS)
+    totals = _totals(frame)
+    table, totals_table = (
+        _tables(shown, POSITION_COLUMNS, clients),
+        _tables(totals, TOTAL_COLUMNS, clients),
+    )
+    counts, stocks = (
+        np.bincount(rows["owner"], minlength=clients).tolist() for rows in (frame, totals)
+    )
+    return [
+        Holdings(count, stock_count, *rows, *sums)
+        for count, stock_count, rows, sums in zip(counts, stocks, table, totals_table, strict=True)
+    ]
+
+
+def _frame(positions: pa.ListArray) -> pd.DataFrame:
+    flat = pc.list_flatten(positions)
+    columns = {
+        name: pc.struct_field(flat, name).to_pandas().fillna("") for name in POSITION_COLUMNS
+    }
+    owner = pc.list_parent_indices(positions).to_numpy()
+    return pd.DataFrame({"owner": owner, **columns}).astype(dict.fromkeys(POSITION_COLUMNS, object))
+
+
+def _shown(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
+    return frame.assign(
+        **{name: [single_line(cell, LONGEST_CELL) for cell in frame[name]] for name in columns}
+    )
+
+
+def _totals(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return (owner, ticker, exchange, positions, total), by owner and stock.
+
+    Positions without a ticker may be of different stocks: they are not added up.
+    """
+    numbers = [
+        _number(amount) if ticker else None
+        for amount, ticker in zip(frame["amount"], frame["ticker"], strict=True)
+    ]
+    known = [number is not None for number in numbers]
+    filled = [number if number is not None else Decimal(0) for number in numbers]
+    keyed = frame.assign(number=pd.Series(filled, dtype=object), known=pd.Series(known, dtype=bool))
+    with localcontext() as context:
+        context.prec = 3 * MAGNITUDE
+        grouped = keyed.groupby(["owner", "ticker", "exchange"], sort=True)
+        sums = grouped.agg(
+            positions=("known", "size"), number=("number", "sum"), known=("known", "all")
+        ).reset_index()
+    sums["total"] = [
+        _plain(number) if known else NOT_ADDED
+        for number, known in zip(sums["number"], sums["known"], strict=True)
+    ]
+    sums["positions"] = sums["positions"].astype(str)
+    return _shown(sums, TOTAL_COLUMNS)
+
+
+def _number(amount: str) -> Decimal | None:
+    """Return an amount that can be added up exactly, or None."""
+    try:
+        number = Decimal(amount)
+    except InvalidOperation:
+        return None
+    if not number.is_finite():
+        return None
+    exponent = number.as_tuple().exponent
+    fits = number.adjusted() <= MAGNITUDE and isinstance(exponent, int) and exponent >= -MAGNITUDE
+    return number if fits else None
+
+
+def _plain(number: Decimal) -> str:
+    return format(number, "f") if abs(number.adjusted()) <= LONGEST_CELL // 2 else str(number)
+
+
+def _tables(frame: pd.DataFrame, columns: dict[str, str], clients: int) -> list[tuple[str, str]]:
+    """Return per client the text table with its heading, and the rows of the HTML table."""
+    owner = frame["owner"]
+    widths = {
+        name: pd.Series([len(cell) for cell in frame[name]], dtype=int)
+        .groupby(owner)
+        .max()
+        .reindex(range(clients), fill_value=0)
+        .clip(lower=len(title))
+        for name, title in columns.items()
+    }
+    lines = _lines({name: frame[name].tolist() for name in columns}, widths, owner)
+    everybody = pd.Series(range(clients), dtype=int)
+    heads = _lines({name: [title] * clients for name, title in columns.items()}, widths, everybody)
+    html = _html({name: frame[name].tolist() for name in columns})
+    ends = np.searchsorted(owner.to_numpy(), np.arange(clients + 1)).tolist()
+    return [
+        ("\n".join([heads[client], *lines[start:end]]), "\n".join(html[start:end]))
+        for client, (start, end) in enumerate(pairwise(ends))
+    ]
+
+
+def _lines(
+    cells: dict[str, list[str]], widths: dict[str, "pd.Series[int]"], owner: "pd.Series[int]"
+) -> list[str]:
+    padded = []
+    for name, column in cells.items():
+        width = widths[name].to_numpy()[owner.to_numpy()].astype(int).tolist()
+        pad = str.rjust if name in NUMBERS else str.ljust
+        padded.append([pad(cell, size) for cell, size in zip(column, width, strict=True)])
+    return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+
+
+def _html(cells: dict[str, list[str]]) -> list[str]:
+    columns = [
+        [
+            f'<td align="right">{escape(c)}</td>' if name in NUMBERS else f"<td>{escape(c)}</td>"
+            for c in column
+        ]
+        for name, column in cells.items()
+    ]
+    return [f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True)]
