@@ -26,7 +26,7 @@ from shardpost.weekly_email.model.email_request import EmailRequest, Mode, Prepa
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions
-from shardpost.weekly_email.spark.audience import freeze
+from shardpost.weekly_email.spark.audience_freeze import freeze
 from shardpost.weekly_email.spark.dry_run import dry_run
 from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
 

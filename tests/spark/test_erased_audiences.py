@@ -21,7 +21,7 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
-from shardpost.weekly_email.spark import audience
+from shardpost.weekly_email.spark import audience_freeze
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support.email_requests import email_request
 from tests.support.mail_server import MailServer
@@ -139,7 +139,7 @@ def test_a_freeze_that_began_before_an_erasure_has_behind_its_lock_what_the_eras
         with exclusive(*given, **more):
             yield
 
-    monkeypatch.setattr(audience, "exclusive", after_an_erasure)
+    monkeypatch.setattr(audience_freeze, "exclusive", after_an_erasure)
     assert run(world, "--freeze-only", week=later)[1]["recipients"] == 3
     assert str(later) in in_files(world)
     assert "client1@x.example" in in_files(world)

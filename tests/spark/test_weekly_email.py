@@ -27,8 +27,8 @@ from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import LateClients, ShardCounts, counts_document
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS
-from shardpost.weekly_email.spark import audience
-from shardpost.weekly_email.spark.audience import freeze
+from shardpost.weekly_email.spark import audience_freeze
+from shardpost.weekly_email.spark.audience_freeze import freeze
 from tests.support.at_step import at_step
 from tests.support.email_requests import email_request
 from tests.support.mail_server import MailServer
@@ -188,8 +188,8 @@ def test_a_week_is_frozen_of_the_tables_that_are_in_use_when_it_is_frozen(
         with exclusive(*names, wait=wait):
             yield
 
-    monkeypatch.setattr(audience, "exclusive", after_a_swap)
-    at_step(monkeypatch, audience)("audience written", lambda: world.swap("GB"))
+    monkeypatch.setattr(audience_freeze, "exclusive", after_a_swap)
+    at_step(monkeypatch, audience_freeze)("audience written", lambda: world.swap("GB"))
     code, frozen = run(world, "--freeze-only")
     assert (code, frozen["snapshot"], frozen["recipients"]) == (0, 3, 1)
     week = FrozenWeeks(world.settings).find(WEEK)

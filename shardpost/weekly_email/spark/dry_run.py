@@ -29,7 +29,7 @@ from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.send_shard import SendOptions
-from shardpost.weekly_email.spark.audience import WeekFrames
+from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_this_task
 
 LINE = columns("list STRING, text STRING")

@@ -28,7 +28,7 @@ from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
-from shardpost.weekly_email.spark.audience import WeekFrames
+from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 
 _CAUSE = re.compile(r"Caused by: |(\w+\.)*\w+(Error|Exception): ")
 LONGEST_CAUSE = 1000
