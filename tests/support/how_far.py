@@ -76,18 +76,19 @@ def declare_markers(config: pytest.Config) -> None:
 
 # How many tests a quick run takes once more on an object store.
 QUICK_ON_STORE = 4
-# The fixture that says where the tables are, and its value for those on a store.
-TABLES_AT, STORE = "tables_at", "store"
+# The fixture that says where the tables are, and its values.
+TABLES_AT, HOME, STORE = "tables_at", "home", "store"
 
 
 def generate(metafunc: pytest.Metafunc) -> None:
     """Have a test that is marked so run twice: with its tables in its home, and on a store.
 
-    A unit test does so in a run of every case only: else it needs nothing.
+    A unit test does so in a run of every case only: else it needs nothing. Of the others, a quick
+    run takes one of the two.
     """
     is_marked = metafunc.definition.get_closest_marker("also_on_store")
     if is_marked and (_Extent.is_all or metafunc.definition.path.parent.name != "unit"):
-        metafunc.parametrize(TABLES_AT, ["home", STORE], indirect=True)
+        metafunc.parametrize(TABLES_AT, [HOME, STORE], indirect=True)
 
 
 def _is_on_store(item: pytest.Item) -> bool:
@@ -98,15 +99,19 @@ def _is_on_store(item: pytest.Item) -> bool:
 def left_out(items: list[pytest.Item]) -> set[str]:
     """Return the ids of tests that this run leaves out: of each `one_of`, all but one.
 
-    Of those on a store, all but some.
+    Of those on a store, all but some, which are not run with their tables in a home then.
     """
+    if _Extent.is_all:
+        return set()
     groups: dict[str, list[str]] = {}
     for item in items:
         if marker := item.get_closest_marker("one_of"):
             groups.setdefault(marker.args[0], []).append(item.nodeid)
     left = {left for ids in groups.values() for left in {*ids} - {*drawn(sorted(ids))}}
     stored = sorted({item.nodeid for item in items if _is_on_store(item)} - left)
-    return left | ({*stored} - {*drawn(stored, QUICK_ON_STORE)})
+    taken = drawn(stored, QUICK_ON_STORE)
+    at_home = {HOME.join(nodeid.rsplit(STORE, 1)) for nodeid in taken}
+    return left | ({*stored} - {*taken}) | at_home
 
 
 def is_every() -> bool:
