@@ -42,6 +42,7 @@ KINDS = {
 BY_BROKERS_CLOCK = {f"time-{number}" for number in range(0, 16, 2)}
 WITH_MEMBER = {f"expiry-{number}" for number in range(0, 10, 2)}
 TOMBSTONE_AT = 3
+LOOK_EVERY = up_to(1, 3)  # seconds
 VALUE_BYTES = 3000
 
 
@@ -164,7 +165,7 @@ def test_every_loss_is_predicted_before_it_happens(quick: Settings) -> None:
             assert time.monotonic() < deadline, waiting
             look(quick, waiting)
             note_losses(quick, waiting)
-            time.sleep(1)
+            time.sleep(LOOK_EVERY)
     assert len(readers) == up_to(50, 8)
     for reader in readers:
         assert reader.warnings, f"{reader.group} lost data without any warning"

@@ -9,6 +9,7 @@ from shardpost.settings import Settings
 from tests.conftest import settings_of_its_own
 from tests.support.cluster import Cluster, running_cluster
 
+STORY = "test_secured"  # all features, one after the other: several minutes
 SECONDS = 900  # of a test; the first one starts the parts that it asks for
 
 
@@ -18,7 +19,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(SECONDS))
-            item.add_marker(pytest.mark.one_of("tests of the cluster"))
+            is_story = item.path.stem == STORY
+            group = "stories of a whole stack" if is_story else "tests of the cluster"
+            item.add_marker(pytest.mark.one_of(group))
 
 
 @pytest.fixture(scope="session")

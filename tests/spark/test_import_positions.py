@@ -162,6 +162,7 @@ def test_records_have_the_id_lie_where_kafka_puts_their_keys_and_stop_another_li
         run_import(settings, csv_of(tmp_path / "another.csv", TEN))
 
 
+@pytest.mark.one_of("imports beside other changes")
 def test_after_an_import_the_records_of_any_producer_count_and_an_import_follows_them(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +268,7 @@ def test_records_that_are_not_compacted_stop_it_at_once(fresh: Fresh, tmp_path: 
         run_import(settings, path, apply=False)
 
 
+@pytest.mark.one_of("imports beside other changes")
 def test_what_another_program_writes_meanwhile_is_not_overwritten(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +326,7 @@ def test_too_many_closings_and_lists_that_may_lack_rows_are_refused(
     assert (records(settings), decided(settings)) == ([], before)
 
 
+@pytest.mark.one_of("imports beside other changes")
 def test_the_same_list_after_other_changes_is_another_import_and_a_given_id_is_applied_once(
     fresh: Fresh, tmp_path: Path
 ) -> None:
@@ -350,6 +353,7 @@ def test_the_same_list_after_other_changes_is_another_import_and_a_given_id_is_a
         run_import(settings, other, import_id="monday")
 
 
+@pytest.mark.one_of("imports beside other changes")
 def test_after_a_swap_a_list_is_compared_with_the_tables_in_use(
     fresh: Fresh, tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def _all_readers_agree(settings: Settings, table: Table) -> None:
         assert values == sorted(bytes(row["value"]) for row in read if row["value"])
 
 
+@pytest.mark.one_of("histories with other work between runs")
 @pytest.mark.also_on_store
 @pytest.mark.timeout(600)
 def test_maintenance_between_runs_and_beside_one(

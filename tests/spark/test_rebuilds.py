@@ -103,6 +103,7 @@ def diff(settings: Settings) -> Difference:
     return compared(settings)
 
 
+@pytest.mark.one_of("histories with other work between runs")
 @pytest.mark.timeout(1500)
 @example_settings(
     max_examples=4,
