@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench import age, emails, growth, holders, increments, lag, letters, rebuilds, workers
+from bench import age, emails, growth, holders, increments, lag, letters, rebuilds, scale, workers
 from bench.likeness import compare
 from shardpost.embedded import broker, daemons
 from shardpost.settings import Settings, load
@@ -79,10 +79,23 @@ def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
 @click.option("--count", "counts", multiple=True, default=(1, 2), help="How many workers.")
 @click.option("--runs", default=3, help="How often each is measured.", show_default=True)
 def workers_(records: int, counts: tuple[int, ...], runs: int) -> None:
-    """Measure who holds on workers of the cluster that SHARDPOST_SPARK_MASTER names."""
+    """Measure who holds on workers of a Spark cluster of its own, of one core each."""
     with _broker(load().home / "bench") as settings:
-        on_cluster = settings.model_copy(update={"spark_master": load().spark_master})
-        workers.measure(on_cluster, records, counts, runs)
+        workers.measure(settings, records, counts, runs)
+
+
+@main.command("scale")
+@click.option(
+    "--records",
+    multiple=True,
+    default=(1_000_000, 5_000_000, 50_000_000),
+    help="How many at first.",
+)
+@click.option("--memory", default="3g", help="The driver's heap.", show_default=True)
+def scale_(records: tuple[int, ...], memory: str) -> None:
+    """Measure a large home: from nothing, an increment, a fold, the audience of a week."""
+    with _broker(load().home / "bench") as settings:
+        scale.measure(settings, records, memory)
 
 
 @main.command("age")

@@ -58,7 +58,7 @@ def _prepared(settings: Settings, clients: int, runs: int) -> Ours:
     ours.reset()
     at = int(_weeks(runs)[0].start.timestamp() * 1000)
     kafka.produce(settings, topic, _positions(clients, at))
-    kafka.produce(settings, ours.settings.topic("clients"), _contacts(clients, at))
+    kafka.produce(settings, ours.settings.topic("clients"), contacts(clients, "c{}", at))
     ours.compact()
     return ours
 
@@ -75,10 +75,11 @@ def _positions(clients: int, at: int) -> Iterator[Record]:
         yield str(number), json.dumps({**form, "Exchange": EXCHANGES[number % 2]}), at
 
 
-def _contacts(clients: int, at: int) -> Iterator[Record]:
+def contacts(clients: int, name: str, at: int) -> Iterator[Record]:
+    """Yield the contacts of so many clients, of names such as "c{}"."""
     for number in range(clients):
         form = {"Name": f"Client {number}", "Email": f"c{number}@example.com", "Subscribed": True}
-        yield f"c{number}", json.dumps(form), at
+        yield name.format(number), json.dumps(form), at
 
 
 def _put_away(mail: Path, name: str) -> Path:

@@ -1,6 +1,7 @@
 """Running a command and measuring it: wall time, and the peak memory of each of its processes."""
 
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -18,11 +19,12 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: wall seconds, {kind of process: peak resident MiB}, and its log."""
+    """One run: wall seconds, {kind of process: peak resident MiB}, its log, processor seconds."""
 
     seconds: float
     peaks: Mapping[str, int]
     log: str
+    processor: float = 0.0
 
     @property
     def peak(self) -> int:
@@ -32,7 +34,7 @@ class Measured:
 
 def run(command: list[str], environ: Mapping[str, str], cwd: Path) -> Measured:
     """Run a command to its end; RuntimeError with its last lines if it fails."""
-    began = time.perf_counter()
+    began, used = time.perf_counter(), _processor()
     process = _started(command, environ, cwd)
     peaks: dict[int, tuple[str, int]] = {}
     sampler = threading.Thread(target=_sample, args=(psutil.Process(process.pid), peaks))
@@ -42,7 +44,13 @@ def run(command: list[str], environ: Mapping[str, str], cwd: Path) -> Measured:
     sampler.join()
     if process.returncode:
         raise RuntimeError(f"{command[0]} ended with {process.returncode}: {log[-2000:]}")
-    return Measured(seconds, _by_kind(peaks), log)
+    return Measured(seconds, _by_kind(peaks), log, _processor() - used)
+
+
+def _processor() -> float:
+    """Return the processor seconds of all children that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def kill_when(command: list[str], environ: Mapping[str, str], cwd: Path, said: str) -> None:

@@ -15,11 +15,14 @@ from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark import submit as spark_submit
+from shardpost.spark.job_spec import JobSpec, document_of
 from shardpost.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
 STEP = re.compile(r"^(\S+ \S+) INFO step: (.+)$", re.MULTILINE)
+# The inputs are read side by side, and that of positions is the largest.
+BESIDE = re.compile("positions history|(clients|exchanges) (history|table)")
 AT = "%Y-%m-%d %H:%M:%S,%f"
 
 
@@ -73,11 +76,21 @@ class Ours:
     def script(self, name: str, *arguments: str) -> Measured:
         """Run a file of the benchmarks, started as a long compaction is."""
         java = (*spark_submit.LONG_RUN_JIT, *class_archive.read_options())
-        conf, home = spark_submit.submit_conf(*java), self.settings.home
+        file = Path(__file__).with_name(f"{name}.py")
+        return self._submitted(spark_submit.submit_conf(*java), file, *arguments)
+
+    def job(self, job: JobSpec, request: object) -> Measured:
+        """Run a job as its DAG does."""
+        conf = spark_submit.job_conf(self.settings, job, *class_archive.read_options())
+        return self._submitted(conf, spark_submit.job_file(job), document_of(request))
+
+    def _submitted(self, conf: dict[str, str], file: Path, *arguments: str) -> Measured:
+        home = self.settings.home
         submit = spark_submit.submit_command(self.settings, conf, home)
-        script = str(Path(__file__).with_name(f"{name}.py"))
         environ = spark_submit.job_environment(self.settings) | {"PYTHONPATH": str(CHECKOUT)}
-        return run([*submit, script, *arguments], environ, self.settings.home)
+        # What the driver says is on Spark's standard output.
+        command = [*submit, str(file), *arguments]
+        return run(["/bin/sh", "-c", 'exec "$@" >&2', "sh", *command], environ, home)
 
     def compact_killed(self) -> None:
         """End a compaction by SIGKILL while it writes the holders, before its commit."""
@@ -91,6 +104,26 @@ class Ours:
 
 def steps(log: str) -> Iterator[tuple[str, float]]:
     """Yield (step, seconds until the next began) as a compaction's log has them."""
-    marks = [(datetime.strptime(at, AT), name) for at, name in STEP.findall(log)]  # noqa: DTZ007
-    for (at, name), (until, _) in pairwise(marks):
-        yield name, (until - at).total_seconds()
+    for (at, name), (until, _) in pairwise(step_starts(log)):
+        yield name, until - at
+
+
+def parts(log: str) -> dict[str, float]:
+    """Return {part: seconds}: as `steps`, those together that run side by side or in turn."""
+    found: dict[str, float] = {}
+    for name, seconds in steps(log):
+        found[part_of(name)] = found.get(part_of(name), 0.0) + seconds
+    return found
+
+
+def part_of(step: str) -> str:
+    """Return the part of a compaction that a step belongs to."""
+    if BESIDE.fullmatch(step):
+        return "histories"
+    return "publish" if step == "batch published" else step
+
+
+def step_starts(log: str) -> Iterator[tuple[float, str]]:
+    """Yield (seconds since 1970, step) where each begins, as a log has them in local time."""
+    for at, name in STEP.findall(log):
+        yield datetime.strptime(at, AT).timestamp(), name  # noqa: DTZ007

@@ -1,8 +1,9 @@
 """A deterministic stream of trading positions, and what a plain fold makes of it.
 
 The same size always gives the same records in the same order: the first `size` of them, then as
-many more as are asked for. A fifth as many positions as records, a fiftieth as many clients; one
-record in twenty closes a position, one in fifty moves one to another client or exchange.
+many more as are asked for. A fifth as many positions as records, by default a fiftieth as many
+clients; one record in twenty closes a position, one in fifty moves one to another client or
+exchange.
 """
 
 import json
@@ -22,13 +23,14 @@ Record = tuple[str, str | None, int]
 
 def records(size: int, first: int = 0, more: int = 0) -> Iterator[Record]:
     """Yield (key, value, timestamp in ms) of the records `first` … size + more - 1."""
-    return islice(_endless(size), first, size + more)
+    return islice(endless(size, max(1, size // 50)), first, size + more)
 
 
-def _endless(size: int) -> Iterator[Record]:
+def endless(size: int, clients: int) -> Iterator[Record]:
+    """Yield the records of so many clients without end, the first `size` of them first."""
     rnd = random.Random(size)  # noqa: S311 - the same stream each time
     draw = rnd.random
-    positions, clients = max(1, size // 5), max(1, size // 50)
+    positions = max(1, size // 5)
     owner, place, is_open = [0] * positions, [""] * positions, bytearray(positions)
     opened = number = 0
     while True:

@@ -1,23 +1,31 @@
-"""Who holds, from nothing, on one worker of a Spark cluster and on more: what divides, what not."""
+"""Who holds, from nothing, on one worker of a Spark cluster and on more: what divides, what not.
+
+A step divides as far as its tasks do: the driver's own share of it is when none of them runs.
+"""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bench import kafka, stream
-from bench.ours import Ours, steps
+from bench.ours import Ours, parts
+from bench.spark_tasks import by_part, with_event_log
 from shardpost.settings import Settings
+from tests.support.spark_cluster import spark_cluster
 
-PROPERTIES = """\
-spark.cores.max {workers}
-spark.executor.cores 1
-spark.executor.memory 1500m
-"""
+LOOPBACK = "127.0.0.1"
+PROPERTIES = (
+    f"spark.driver.host {LOOPBACK}",
+    f"spark.driver.bindAddress {LOOPBACK}",
+    "spark.executor.cores 1",
+    "spark.executor.memory 1500m",
+)
+DRIVER = "without a task: "
 
 
 def measure(settings: Settings, records: int, workers: Sequence[int], runs: int) -> None:
-    """Compact the same records with so many workers of one core, in turn; print what divides.
+    """Compact the same records on so many workers of one core, in turn; print what divides.
 
-    `settings` name the Spark master. Every result is held against the plain fold.
+    Every result is held against the plain fold.
     """
     topic = f"workers-{records}"
     kafka.delete(settings, [topic])
@@ -26,10 +34,13 @@ def measure(settings: Settings, records: int, workers: Sequence[int], runs: int)
     kafka.produce(settings, topic, stream.records(records))
     expected = stream.holders(stream.records(records))
     found: dict[int, list[Mapping[str, float]]] = {count: [] for count in workers}
-    for number in range(runs):
-        for count, seconds in found.items():
-            print(f"{count} workers, run {number + 1} of {runs}", flush=True)
-            seconds.append(_compacted(settings, topic, count, expected))
+    hosts = [LOOPBACK] * max(workers)
+    with spark_cluster(settings.folder("cluster"), LOOPBACK, hosts, memory="1500m") as cluster:
+        on_cluster = settings.model_copy(update={"spark_master": cluster.master})
+        for number in range(runs):
+            for count, seconds in found.items():
+                seconds.append(_compacted(on_cluster, topic, count, expected))
+                print(f"{count} workers, run {number + 1}: {seconds[-1]['all']:.1f} s", flush=True)
     _print({count: _medians(seconds) for count, seconds in found.items()})
 
 
@@ -37,16 +48,21 @@ def _compacted(
     settings: Settings, topic: str, workers: int, expected: dict[str, list[int]]
 ) -> Mapping[str, float]:
     """Compact from nothing with so many workers; return the seconds of each step, and of all."""
-    file = settings.folder() / f"workers-{workers}.conf"
-    file.write_text(PROPERTIES.format(workers=workers))
-    own = settings.model_copy(update={"spark_conf": file})
+    own = with_event_log(settings, *PROPERTIES, f"spark.cores.max {workers}")
     ours = Ours(own, f"ours-{topic}", topic)
     ours.reset()
     done = ours.compact()
     if kafka.latest(settings, ours.settings.topic("share-holders")) != expected:
         raise RuntimeError(f"{workers} workers: holders differ from the plain fold")
-    parts = dict(steps(done.log))
-    return parts | {"start, end": done.seconds - sum(parts.values()), "all": done.seconds}
+    found, uses = parts(done.log), by_part(own, done.log)
+    alone = {f"{DRIVER}{name}": found[name] - use.busy for name, use in uses.items()}
+    rest = {"start, end": done.seconds - sum(found.values()), "all": done.seconds}
+    tasks = {
+        "tasks, all together": sum(use.seconds for use in uses.values()),
+        "tasks, processor": sum(use.processor for use in uses.values()),
+        "command, processor": done.processor,
+    }
+    return found | rest | alone | tasks
 
 
 def _medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -58,5 +74,5 @@ def _print(found: Mapping[int, Mapping[str, float]]) -> None:
     print(f"\n| step | {first} worker, s |" + "".join(f" {n} workers, s | ratio |" for n in others))
     print("| --- |" + " --- |" * (1 + 2 * len(others)))
     for name, alone in found[first].items():
-        cells = (f" {found[n][name]:.1f} | {found[n][name] / alone:.2f} |" for n in others)
+        cells = (f" {found[n][name]:.1f} | {found[n][name] / alone:.2f} |" for n in others if alone)
         print(f"| {name} | {alone:.1f} |" + "".join(cells))

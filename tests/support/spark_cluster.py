@@ -67,7 +67,7 @@ def own_address() -> str | None:
 
 @contextmanager
 def spark_cluster(
-    folder: Path, address: str, workers: Sequence[str], *, cores: int = 1
+    folder: Path, address: str, workers: Sequence[str], *, memory: str = "1g"
 ) -> Iterator[Cluster]:
     """Run a master at an address, and a worker at each of those, until the block ends."""
     port = daemons.choose_port()
@@ -78,8 +78,8 @@ def spark_cluster(
         log, _ = running.enter_context(_running(folder / "master.log", master))
         wait_for(lambda: "New state: ALIVE" in log.read_text(), "the master")
         for number, host in enumerate(workers):
-            own = ("--cores", str(cores), "--work-dir", str(found.work / str(number)))
-            command = (WORKER, *_at(host), "--memory", "1g", *own, found.master)
+            own = ("--cores", "1", "--work-dir", str(found.work / str(number)))
+            command = (WORKER, *_at(host), "--memory", memory, *own, found.master)
             log, pid = running.enter_context(_running(folder / f"worker-{number}.log", command))
             found.workers.append(psutil.Process(pid))
             begun.append(log)

@@ -1,16 +1,21 @@
 """The benchmarks: their records, the plain fold of homes that grow old, the chart."""
 
+import json
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from random import Random
 from xml.etree import ElementTree
 
 import pytest
 
 from bench import stream
+from bench.ours import step_starts, steps
 from bench.picture import Curve, draw
 from bench.plain_fold import Holdings
+from bench.spark_tasks import Use, by_part
 from bench.stream import Record, holders, records
+from shardpost.settings import Settings
 
 
 def test_the_same_size_gives_the_same_records_and_more_of_them_go_on() -> None:
@@ -54,6 +59,46 @@ def _held(holdings: Holdings) -> dict[str, list[int]]:
 def _cut(records: Iterator[Record], random: Random) -> Iterator[list[Record]]:
     while part := [*islice(records, random.randint(1, 300))]:
         yield part
+
+
+LOG = """\
+2026-11-25 10:00:00,000 INFO step: read
+2026-11-25 10:00:10,000 INFO step: commit
+2026-11-25 10:00:12,500 INFO step: publish
+"""
+
+
+def test_a_task_counts_in_the_part_in_which_it_began(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"home": tmp_path})
+    [(at, _), *_] = step_starts(LOG)
+    ran = [(1.0, 3.0, 5 << 20), (2.0, 4.0, 7 << 20), (9.0, 11.0, 0), (10.5, 11.5, 0)]
+    events = [{"Event": "SparkListenerApplicationStart"}, *(_event(at, *task) for task in ran)]
+    log = settings.folder("events") / "local-1"
+    log.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    assert by_part(settings, LOG) == {
+        "read": Use(tasks=3, seconds=6.0, busy=5.0, processor=1.5, memory=7, spilled=6, shuffled=9),
+        "commit": Use(
+            tasks=1, seconds=1.0, busy=1.0, processor=0.5, memory=0, spilled=2, shuffled=3
+        ),
+    }
+    assert not log.exists()
+    assert [*steps(LOG)] == [("read", 10.0), ("commit", 2.5)]
+
+
+def _event(at: float, began: float, ended: float, memory: int) -> dict[str, object]:
+    return {
+        "Event": "SparkListenerTaskEnd",
+        "Task Info": {
+            "Launch Time": int((at + began) * 1000),
+            "Finish Time": int((at + ended) * 1000),
+        },
+        "Task Metrics": {
+            "Peak Execution Memory": memory,
+            "Executor CPU Time": 500_000_000,
+            "Disk Bytes Spilled": 2_000_000,
+            "Shuffle Write Metrics": {"Shuffle Bytes Written": 3_000_000},
+        },
+    }
 
 
 SVG = "{http://www.w3.org/2000/svg}"
