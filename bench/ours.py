@@ -21,8 +21,8 @@ from shardpost.topics.creation import apply_topics
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
 STEP = re.compile(r"^(\S+ \S+) INFO step: (.+)$", re.MULTILINE)
-# The inputs are read side by side, and that of positions is the largest.
-BESIDE = re.compile("positions history|(clients|exchanges) (history|table)")
+# The inputs are brought up to date side by side.
+BESIDE = re.compile("(positions|clients|exchanges) (history|table)")
 AT = "%Y-%m-%d %H:%M:%S,%f"
 
 
@@ -119,7 +119,7 @@ def parts(log: str) -> dict[str, float]:
 def part_of(step: str) -> str:
     """Return the part of a compaction that a step belongs to."""
     if BESIDE.fullmatch(step):
-        return "histories"
+        return "inputs"
     return "publish" if step == "batch published" else step
 
 

@@ -66,7 +66,7 @@ def _compacted(
 
 
 def _medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: median(run[name] for run in runs) for name in runs[0]}
+    return {name: median(run.get(name, 0.0) for run in runs) for name in runs[0]}
 
 
 def _print(found: Mapping[int, Mapping[str, float]]) -> None:
@@ -74,5 +74,6 @@ def _print(found: Mapping[int, Mapping[str, float]]) -> None:
     print(f"\n| step | {first} worker, s |" + "".join(f" {n} workers, s | ratio |" for n in others))
     print("| --- |" + " --- |" * (1 + 2 * len(others)))
     for name, alone in found[first].items():
-        cells = (f" {found[n][name]:.1f} | {found[n][name] / alone:.2f} |" for n in others if alone)
+        each = [found[n].get(name, 0.0) for n in others]
+        cells = (f" {seconds:.1f} | {seconds / max(alone, 0.1):.2f} |" for seconds in each)
         print(f"| {name} | {alone:.1f} |" + "".join(cells))
