@@ -2,7 +2,8 @@
 
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
@@ -140,6 +141,39 @@ def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_pa
         assert {
             row.client: sorted(row.positions, key=position_sort_key) for row in held
         } == expected
+
+
+def test_where_few_positions_have_changed_since_the_history_is_not_shuffled(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    at, time = Settings(home=tmp_path), START + timedelta(hours=5)
+    write(at, [some_history(7)])
+    give(spark, at)
+    plain, few = (as_of.counted_positions("US", time, few_changed=few) for few in (False, True))
+    assert sorted(spark.sql(few).collect()) == sorted(spark.sql(plain).collect())
+    assert rows(at, few, dict.fromkeys(as_of.RELATIONS))
+    with configured(spark, AUTO_BROADCAST, "-1"), configured(spark, PLAN_LENGTH, "100000"):
+        assert semi_joins(spark.sql(plain)) == ["SortMergeJoin"]
+        assert semi_joins(spark.sql(few)) == ["BroadcastHashJoin"]
+
+
+AUTO_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+PLAN_LENGTH = "spark.sql.maxPlanStringLength"
+
+
+@contextmanager
+def configured(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
+
+
+def semi_joins(frame: DataFrame) -> list[str]:
+    plan = frame._jdf.queryExecution().sparkPlan().toString()
+    return [line.strip(" +-:").split()[0] for line in plan.splitlines() if "LeftSemi" in line]
 
 
 def test_a_country_of_any_characters_is_compared_by_spark_too(

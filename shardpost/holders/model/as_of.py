@@ -48,7 +48,7 @@ WITH refolded AS (
     ROW_NUMBER() OVER (PARTITION BY h.key ORDER BY {newest_position}) AS nth
   FROM position_events h
   WHERE h.timestamp < {t} AND h.kind <> {rejected}
-    AND h.key IN (SELECT c.key FROM positions c WHERE c.timestamp >= {t})
+    AND h.key IN (SELECT {small} c.key FROM positions c WHERE {changed})
 ), positions_then AS (
   SELECT p.key, p.client, p.ticker, p.amount, p.exchange
   FROM positions p WHERE p.timestamp < {t} AND p.is_open
@@ -79,10 +79,17 @@ FROM ({positions}) u GROUP BY u.client
 """
 
 
-def counted_positions(country: str, as_of: datetime | None) -> str:
+def changed_since(as_of: datetime) -> str:
+    """Return the condition, of rows c of `positions`, that the position is folded again."""
+    return f"c.timestamp >= {time_literal(as_of)}"
+
+
+def counted_positions(country: str, as_of: datetime | None, *, few_changed: bool = False) -> str:
     """Return a SELECT of the positions that count: (client, position, ticker, amount, exchange).
 
     `country` is whose stock counts; `as_of` is aware, or None for the snapshot's latest state.
+    With `few_changed`, those that are `changed_since` fit into the memory of each of Spark's tasks,
+    and the history is not shuffled.
     Reads RELATIONS. UsageError for a time that the engines cannot represent.
     """
     if as_of is None:
@@ -90,6 +97,8 @@ def counted_positions(country: str, as_of: datetime | None) -> str:
     return _AS_OF.format(
         country=text_literal(country),
         t=time_literal(as_of),
+        changed=changed_since(as_of),
+        small="/*+ BROADCAST(c) */" if few_changed else "",
         rejected=text_literal(RecordKind.REJECTED),
         upsert=text_literal(RecordKind.UPSERT),
         newest_position=newest_first("h"),

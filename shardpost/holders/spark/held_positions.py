@@ -17,16 +17,22 @@ from shardpost.delta.query import (
     at_snapshot,
     has_rows,
     query,
+    rows,
     stream,
     version_at,
 )
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal, time_literal
-from shardpost.holders.model.as_of import RELATIONS, counted_positions
+from shardpost.holders.model.as_of import RELATIONS, changed_since, counted_positions
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.view_tables import CLIENTS, EXCHANGE_EVENTS, POSITION_EVENTS
+from shardpost.holders.model.view_tables import (
+    CLIENTS,
+    EXCHANGE_EVENTS,
+    POSITION_EVENTS,
+    POSITIONS,
+)
 from shardpost.settings import Settings
-from shardpost.spark.delta_files import read
+from shardpost.spark.delta_files import MAX_BROADCAST_ROWS, read
 
 
 def order_of(position: Column) -> list[Column]:
@@ -65,8 +71,15 @@ def held_positions(
     for table in RELATIONS:
         frame = read(spark, settings, snapshot.located(table), version_at(snapshot, table))
         frame.createOrReplaceTempView(table.name)
-    held = spark.sql(counted_positions(snapshot.country, as_of))
+    few = _changed(settings, snapshot, as_of) <= MAX_BROADCAST_ROWS
+    held = spark.sql(counted_positions(snapshot.country, as_of, few_changed=few))
     return held.groupBy("client").agg(_in_order_of_ids().alias("positions"))
+
+
+def _changed(settings: Settings, snapshot: Snapshot, as_of: datetime) -> int:
+    """Count the positions that have changed since: most often few, and that without a JVM."""
+    sql = f"SELECT count(*) AS n FROM positions c WHERE {changed_since(as_of)}"  # noqa: S608
+    return int(rows(settings, sql, at_snapshot(snapshot, POSITIONS))[0]["n"])
 
 
 def contacts(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:
