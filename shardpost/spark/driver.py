@@ -78,6 +78,19 @@ def start_session(
     return session
 
 
+# Up to so many records, a task for each core is best: each costs more than what it has to do.
+FEW_RECORDS = 200_000
+# A task reads or sorts no more, whatever there is: some 270 bytes of memory each.
+RECORDS_PER_TASK = 2_000_000
+
+
+def divide_shuffles(spark: SparkSession, records: int) -> None:
+    """Choose how many tasks shuffle so many records, or rows, from now on."""
+    cores = spark.sparkContext.defaultParallelism
+    tasks = cores if records <= FEW_RECORDS else max(4 * cores, records // RECORDS_PER_TASK)
+    spark.conf.set("spark.sql.shuffle.partitions", tasks)
+
+
 @contextmanager
 def _keeping_interrupt_handler() -> Iterator[None]:
     """Keep the handler of SIGINT: PySpark's would ask a JVM that the same Ctrl-C has ended."""

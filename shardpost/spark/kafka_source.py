@@ -24,6 +24,7 @@ from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.settings import Settings
+from shardpost.spark.driver import RECORDS_PER_TASK
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ def read_ranges(
     (topic,) = {range_.topic for range_ in ranges}
     reader = spark.read.format("kafka").options(
         **FETCH,
+        maxRecordsPerPartition=str(RECORDS_PER_TASK),  # the history has files of moderate size then
         **{f"kafka.{name}": value for name, value in java_settings(settings.kafka).items()},
         **{"kafka.bootstrap.servers": settings.bootstrap, "includeHeaders": "true"},
         assign=json.dumps({topic: [range_.partition for range_ in ranges]}),

@@ -29,6 +29,7 @@ from shardpost.holders.spark import compaction, compaction_run
 from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from shardpost.spark import kafka_source
 from shardpost.topic_names import TopicName
 from tests.support.compacting import agree, run
 from tests.support.how_far import drawn, up_to
@@ -99,9 +100,11 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
 
 @contextmanager
 def planned_for(at_most: int) -> Iterator[None]:
-    """Have runs of more records than that take the plan of long runs."""
+    """Have runs of more records than that take the plan of long runs, which divides partitions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "MAX_BROADCAST_KEYS", at_most)
+        if not at_most:
+            patch.setattr(kafka_source, "RECORDS_PER_TASK", 7)
         yield
 
 
@@ -175,7 +178,11 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream:
             fold.add(position(f"{owner}-{n}", owner, "NASDAQ") for n in range(20))
         else:
             producer.abort_transaction(30)
-    stream.compact()
+    with planned_for(0):
+        stream.compact()
+    # A partition was read by several tasks, whose ranges begin and end anywhere in transactions.
+    files = table_log.sizes(settings, POSITION_EVENTS, None)
+    assert len(files) > settings.partitions
 
     # Offsets that hold nothing but a marker: the next run reads them and finds no change.
     producer.begin_transaction()

@@ -5,6 +5,7 @@ import zipfile
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,7 +18,7 @@ from shardpost.position_import.model.source import FileSource, Format, ImportReq
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
-from shardpost.spark import class_archive, submit
+from shardpost.spark import class_archive, driver, submit
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
 from shardpost.weekly_email import checks
@@ -324,3 +325,15 @@ def test_who_waits_for_spark_is_told_before_it_starts(
     checking = "weekly_email 2026-W40: checking its snapshot and its ledger"
     starting = "weekly_email: starting Spark, which takes a few seconds"
     assert told == [[checking], [checking, starting]]
+
+
+@pytest.mark.parametrize(
+    ("records", "cores", "tasks"),
+    [(200_000, 2, 2), (200_001, 2, 8), (50_000_000, 2, 25), (50_000_000, 64, 256)],
+)
+def test_a_task_of_a_shuffle_has_two_million_records_at_most_and_each_core_has_some(
+    records: int, cores: int, tasks: int
+) -> None:
+    spark = Mock(**{"sparkContext.defaultParallelism": cores})
+    driver.divide_shuffles(spark, records)
+    spark.conf.set.assert_called_once_with("spark.sql.shuffle.partitions", tasks)

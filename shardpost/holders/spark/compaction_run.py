@@ -77,12 +77,6 @@ class CompactionRun(HoldersRun):
         """Return the records in ranges of one topic, with the columns of kafka_source.py."""
         return self.read_ranges(self.spark, self.settings, ranges)
 
-    def set_shuffle_partitions(self) -> None:
-        """Choose Spark's parallelism for an increment, or for reprocessing."""
-        cores = self.spark.sparkContext.defaultParallelism
-        partitions = cores if self.broadcast_keys else 4 * cores
-        self.spark.conf.set("spark.sql.shuffle.partitions", partitions)
-
 
 # Of the tables of latest records: by these it is judged what a new record changes.
 JUDGED_BY = ("key", "partition", "seq", "retry_offset", "is_open", "client", "exchange")

@@ -20,7 +20,7 @@ from shardpost.holders.model.view_tables import VIEW, FoldingRule
 from shardpost.holders.table_commits import restore_table
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.spark import delta_files
+from shardpost.spark import delta_files, driver
 
 LAYERED = tuple(table for table in VIEW if table.layer)
 
@@ -233,6 +233,7 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
             step(f"{table.name} fold")
             said = (table.name, records, runs, stored)
             log.info("%s: folding %d records of %d runs into %d rows", *said)
+            driver.divide_shuffles(run.spark, records + stored)
             run.tables.fold(table)
 
 

@@ -127,6 +127,7 @@ def compare(
     with source_errors(str(request.source)):
         counted = _counted(rows)
     source.require_all(counted.rows, request.source)
+    driver.divide_shuffles(spark, counted.rows)
     if unread_id and not import_ids.is_of(unread_id, request.import_id, counted.content):
         raise not_compared(f"positions has records of another import, {unread_id}")
     step("difference")

@@ -201,8 +201,6 @@ def _build(
     settings: Settings, rebuild: Rebuild, pinned: Snapshot, read_ranges: ReadRanges
 ) -> Rebuild:
     spark = driver.start_session(REBUILD_TABLES.name)
-    cores = spark.sparkContext.defaultParallelism
-    spark.conf.set("spark.sql.shuffle.partitions", 4 * cores)
     run, own = str(uuid.uuid4()), rebuild.tables
     tables = writer_beside(spark, settings, rebuild.candidate, pinned, own, run)
     kafka = None
@@ -212,6 +210,7 @@ def _build(
         kafka = KafkaHistories(settings, pinned, tables, read_ranges, low)
     work = Build(settings, rebuild, pinned, tables, kafka)
     units = [*work.units()]
+    driver.divide_shuffles(spark, max((unit.records for unit in units), default=0))
     before = rebuild.progress
     if {*HISTORIES} <= {*own}:
         rebuild = _of_decoder(rebuild, decoder_id())

@@ -101,9 +101,9 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
         source.history: _new_records(settings, at, source.history, view.number)
         for source in t.INPUTS.values()
     }
-    few = sum(count for _, count in new.values()) <= MAX_LISTED_RECORDS
-    cores = spark.sparkContext.defaultParallelism
-    spark.conf.set("spark.sql.shuffle.partitions", cores if few else 4 * cores)
+    records = sum(count for _, count in new.values())
+    few = records <= MAX_LISTED_RECORDS
+    driver.divide_shuffles(spark, records)
     run = BesideRun(settings, tables, view, view.country, at.shards, few, at)
     rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
     counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)

@@ -47,6 +47,7 @@ class WeekFrames:
         self.spark = driver.start_session(
             WEEKLY_EMAIL.name, at_once=at_once, worker_daemon=WORKER_DAEMON
         )
+        driver.divide_shuffles(self.spark, week.snapshot.counts.positions)
         self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
 
     def members(self) -> DataFrame:
