@@ -80,9 +80,14 @@ class Transactions:
         **config: Any,
     ) -> None:
         self._settings, self._fenced_text, self._failed_text = settings, fenced, failed
-        # A transaction is open for moments; one left by a dead run times out before a reader does.
-        timeout = {"transaction.timeout.ms": max(1000, int(settings.kafka_timeout * 1000 / 2))}
-        self._producer = transactional_producer(settings, transactional_id, **(timeout | config))
+        # A transaction is open for moments; one left by a dead run times out before a reader does,
+        # and one whose broker went silent goes on at the next leader before it does itself.
+        milliseconds = max(3000, int(settings.kafka_timeout * 1000 / 2))
+        timeouts = {
+            "transaction.timeout.ms": milliseconds,
+            "socket.timeout.ms": milliseconds // 3,
+        }
+        self._producer = transactional_producer(settings, transactional_id, **(timeouts | config))
         self._broken: TransactionError | None = None
 
     def open(self) -> None:

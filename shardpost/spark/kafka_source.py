@@ -40,6 +40,22 @@ FETCH = {
     "kafka.fetch.max.wait.ms": "5",
 }
 
+REQUEST_MS = 30_000  # as the Java client has it
+
+
+def _client(settings: Settings) -> dict[str, str]:
+    """Return what the Java client is configured with; what a user sets counts before ours.
+
+    A broker that is silent is given up by driver and tasks alike, in time to ask another one.
+    """
+    milliseconds = int(1000 * settings.kafka_timeout)
+    own = {"request.timeout.ms": str(min(REQUEST_MS, milliseconds // 2))}
+    own |= {"bootstrap.servers": settings.bootstrap, **java_settings(settings.kafka)}
+    whole = str(max(milliseconds, int(own["request.timeout.ms"])))
+    client = {f"kafka.{name}": value for name, value in own.items()}
+    timeouts = ("kafka.default.api.timeout.ms", "kafkaConsumer.pollTimeoutMs")
+    return FETCH | dict.fromkeys(timeouts, whole) | client
+
 
 def read_ranges(
     spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange], *more: str
@@ -53,14 +69,13 @@ def read_ranges(
     Reading fails (`with_any_timestamps`) on what is more than 292,271 years away.
 
     Offsets without a record (transaction markers, compacted ones) are skipped. Reading fails if the
-    end of a range has been deleted meanwhile.
+    end of a range has been deleted meanwhile, or if no leader answers within `kafka_timeout`.
     """
     (topic,) = {range_.topic for range_ in ranges}
     reader = spark.read.format("kafka").options(
-        **FETCH,
+        **_client(settings),
+        includeHeaders="true",
         maxRecordsPerPartition=str(RECORDS_PER_TASK),  # the history has files of moderate size then
-        **{f"kafka.{name}": value for name, value in java_settings(settings.kafka).items()},
-        **{"kafka.bootstrap.servers": settings.bootstrap, "includeHeaders": "true"},
         assign=json.dumps({topic: [range_.partition for range_ in ranges]}),
         startingOffsets=json.dumps({topic: {str(r.partition): r.first for r in ranges}}),
         endingOffsets=json.dumps({topic: {str(r.partition): r.until for r in ranges}}),
