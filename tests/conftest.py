@@ -32,7 +32,7 @@ TIERS = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare how far the tests go, and how many letters the long history of dead letters has."""
+    """Declare how far the tests go, also of those that may go further still."""
     how_far.add_options(parser)
     parser.addoption(
         "--containers",
@@ -42,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run tests/containers; with a folder, keep its images there for the next run",
     )
     parser.addoption("--letters", type=int, default=600, help="letters of the long history")
+    parser.addoption("--faults", type=int, help="random faults of the cluster")
 
 
 def pytest_configure(config: pytest.Config) -> None:

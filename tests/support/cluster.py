@@ -95,7 +95,13 @@ class Store:
     """An object store, and the variables by which tables are on it."""
 
     part: Part
+    port: int
     environ: dict[str, str]
+
+    @property
+    def accepts(self) -> bool:
+        """Tell whether it accepts connections."""
+        return why_nobody_listens(f"{self.part.host.address}:{self.port}", 1) is None
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ class Cluster:
     def kafka(self) -> ThreeBrokers:
         """Three brokers: replication factor 3, two in-sync replicas at least."""
         home = self.folder / "kafka"
-        brokers = three_brokers(home, self._broker_hosts, self.secured)
+        brokers = three_brokers(home, self._broker_hosts, self.secured, self.network.address)
         return self._running.enter_context(brokers)
 
     @cached_property
@@ -204,9 +210,10 @@ class Cluster:
         part = Part(Daemon("s3proxy", host.inside(run), broker.ENVIRONMENT, log, pid_file), host)
         part.start()
         self._running.callback(part.daemon.stop)
-        wait_until(lambda: _accepts(host.address, port), "the store", START_SECONDS, [part.daemon])
         variables = store_environ(port, AWS_ENDPOINT_URL=endpoint, AWS_ALLOW_HTTP="false")
-        return Store(part, {**variables, "SHARDPOST_TABLES": f"s3://{BUCKET}"})
+        made = Store(part, port, {**variables, "SHARDPOST_TABLES": f"s3://{BUCKET}"})
+        wait_until(lambda: made.accepts, "the store", START_SECONDS, [part.daemon])
+        return made
 
     @cached_property
     def database(self) -> Database:
@@ -253,10 +260,6 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     """Give a cluster of which nothing runs yet; all that was started ends with the block."""
     with network() as net, ExitStack() as running:
         yield Cluster(folder, net, running)
-
-
-def _accepts(host: str, port: int) -> bool:
-    return why_nobody_listens(f"{host}:{port}", 1) is None
 
 
 def _await_line(part: Part, line: str) -> None:

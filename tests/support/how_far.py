@@ -48,7 +48,8 @@ def give_seed(workerinput: dict[str, object]) -> None:
 
 def header() -> str:
     """Return what a run says of itself."""
-    return "every case" if _Extent.is_all else f"some cases: --seed {_Extent.seed} (all: --all)"
+    cases = "every case" if _Extent.is_all else "some cases (all: --all)"
+    return f"{cases}, --seed {_Extent.seed}"
 
 
 def some(cases: Sequence[T], more: int = 1) -> list[T]:
@@ -60,8 +61,13 @@ def drawn(cases: Sequence[T], count: int = 1) -> list[T]:
     """Return `count` cases by the seed, in order; all with `--all`."""
     if _Extent.is_all:
         return [*cases]
-    by_seed = random.Random(_Extent.seed ^ zlib.crc32(repr(cases).encode()))  # noqa: S311 - no secret
-    return [cases[at] for at in sorted(by_seed.sample(range(len(cases)), min(count, len(cases))))]
+    chosen = by_seed(cases).sample(range(len(cases)), min(count, len(cases)))
+    return [cases[at] for at in sorted(chosen)]
+
+
+def by_seed(what: object) -> random.Random:
+    """Return what draws by the seed of this run; another one for each thing that is drawn."""
+    return random.Random(_Extent.seed ^ zlib.crc32(repr(what).encode()))  # noqa: S311 - no secret
 
 
 def declare_markers(config: pytest.Config) -> None:

@@ -17,6 +17,7 @@ from shardpost.spark import class_archive, submit
 from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
 from tests.support.interpreted_plans import plan_conf
+from tests.support.network import Host
 
 POLL_SECONDS = 0.2  # looking for a tree of processes reads all of the machine's
 PAUSING = Path(__file__).parent / "pausing_job.py"
@@ -35,25 +36,26 @@ class Job:
         pause_at: str | None = None,
         pause_anywhere_at: str | None = None,
         nth_time: int = 1,
+        host: Host = Host(),  # noqa: B008 - a value
     ) -> None:
-        """Start it; it pauses at a step of its driver, or the n-th time at one of any process."""
-        more = {}
+        """Start it; it pauses at a step of its driver, or the n-th time at one of any process.
+
+        `host` is where the driver is, where workers have to reach it.
+        """
+        more = {"SPARK_LOCAL_IP": host.address} if host.namespace else {}
         if pause_anywhere_at is not None:
             paused = settings.home / f"paused-{time.monotonic_ns()}"
             path = os.pathsep.join(map(str, (PAUSING_ANYWHERE, CHECKOUT)))
-            more = {"PYTHONPATH": path, "PAUSE_AT": pause_anywhere_at}
+            more |= {"PYTHONPATH": path, "PAUSE_AT": pause_anywhere_at}
             more |= {"PAUSE_AT_TIME": str(nth_time), "PAUSED": str(paused)}
         document = BY_DEFAULT if request is None else document_of(request)
         file = str(submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
+        submitted = submit.submit_command(settings, _conf(settings), settings.home)
         self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [
-                    *submit.submit_command(settings, _conf(settings), settings.home),
-                    *script,
-                    document,
-                ],
+                host.inside([*submitted, *script, document]),
                 env=submit.job_environment(settings)
                 | submit.temporary_files_in(settings.home)
                 | more,
@@ -79,6 +81,20 @@ class Job:
             raise AssertionError(f"the job ended before its pause:\n{self.log.read_text()}")
         return any(_status(process) == psutil.STATUS_STOPPED for process in self.tree())
 
+    def why_failed(self) -> str:
+        """Return the line that says why it failed; AssertionError where it is not just that."""
+        log = self.log.read_text()
+        lines = [line for line in log.splitlines() if line.startswith("shardpost: ")]
+        assert lines, log
+        assert "Traceback" not in log, log
+        return lines[-1]
+
+    def ends_within(self, seconds: float) -> bool:
+        """Tell whether it ended within so many seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.poll() is not None
+
     def kill(self) -> None:
         """SIGKILL every process of the job."""
         if self._process.poll() is None:
@@ -90,12 +106,14 @@ class Job:
     def stop(self) -> None:
         """SIGSTOP every process of the job."""
         for process in self.tree():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
 
     def resume(self) -> None:
         """SIGCONT every process of the job."""
         for process in self.tree():
-            process.resume()
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 @contextmanager

@@ -149,10 +149,13 @@ def slow(seconds: float) -> Script:
 
 @contextmanager
 def mail_server(
-    script: Script = lambda _stage, _recipient: None, port: int = 0, ehlo: str | None = None
+    script: Script = lambda _stage, _recipient: None,
+    port: int = 0,
+    ehlo: str | None = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[MailServer]:
-    """Run one on loopback until the block ends."""
-    with _Server(("127.0.0.1", port), _Conversation) as server:
+    """Run one at an address of this machine until the block ends."""
+    with _Server((host, port), _Conversation) as server:
         mail = MailServer(script, server.server_address[1], ehlo or MailServer.ehlo)
         server.mail = mail  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, daemon=True)

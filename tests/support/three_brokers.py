@@ -16,7 +16,8 @@ from shardpost.kafka.clients import admin, forget_admins
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings, load
 from tests.conftest import environ
-from tests.support.network import Host
+from tests.support.links import Place
+from tests.support.network import LOOPBACK, Host
 from tests.support.secured_kafka import LISTENERS, SecuredKafka, add_user
 
 NUMBERS = (1, 2, 3)
@@ -25,11 +26,11 @@ KILL_SECONDS = 1.0
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={number}
-listeners=PLAINTEXT://{address}:{port},CONTROLLER://{address}:{controller}
-advertised.listeners=PLAINTEXT://{address}:{port}
+listeners=PLAINTEXT://{address}:{port},CONTROLLER://{address}:{controller},LINKED://{address}:{linked}
+advertised.listeners=PLAINTEXT://{address}:{port},LINKED://{entry}:{front}
 controller.listener.names=CONTROLLER
 controller.quorum.voters={voters}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,LINKED:PLAINTEXT
 log.dirs=data
 min.insync.replicas=2
 offsets.topic.num.partitions=4
@@ -45,12 +46,14 @@ replica.lag.time.max.ms=4000
 class ThreeBrokers:
     """Settings that lead to a cluster, and its brokers by their ids.
 
-    `servers`: the addresses by the protocol of their listeners.
+    `servers`: the addresses by the protocol of their listeners. `links`: where a test may run links
+    to the brokers, as links.py does, and where each leads; clients that begin there stay there.
     """
 
     settings: Settings
     brokers: Mapping[int, Daemon]
     servers: Mapping[str, str]
+    links: Mapping[Place, Place]
 
     def stop(self, number: int) -> None:
         """Stop one broker, and wait until the others know."""
@@ -78,11 +81,15 @@ def three_brokers(
     home: Path,
     hosts: Sequence[Host] = (Host(),) * 3,
     secured: SecuredKafka | None = None,
+    entry: str = LOOPBACK,
     **given: object,
 ) -> Iterator[ThreeBrokers]:
-    """Run three brokers with Kafka's own defaults, but for writes to two replicas at least."""
+    """Run three brokers with Kafka's own defaults, but for writes to two replicas at least.
+
+    `entry` is the address of links to them.
+    """
     host = dict(zip(NUMBERS, hosts, strict=True))
-    protocols = ("PLAINTEXT", "CONTROLLER", *(LISTENERS if secured else ()))
+    protocols = ("PLAINTEXT", "CONTROLLER", "LINKED", "FRONT", *(LISTENERS if secured else ()))
     ports = {number: {name: daemons.choose_port() for name in protocols} for number in NUMBERS}
     voters = ",".join(f"{n}@{host[n].address}:{at['CONTROLLER']}" for n, at in ports.items())
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -96,13 +103,15 @@ def three_brokers(
     brokers = {}
     for number, at in ports.items():
         folder, address = home / f"broker-{number}" / "kafka", host[number].address
-        own = {"number": number, "address": address, "voters": voters}
-        properties = PROPERTIES.format(port=at["PLAINTEXT"], controller=at["CONTROLLER"], **own)
+        own = {"number": number, "address": address, "voters": voters, "entry": entry}
+        own |= {"port": at["PLAINTEXT"]} | {name.lower(): port for name, port in at.items()}
+        properties = PROPERTIES.format(**own)
         if secured:
             more = {name: at[name] for name in LISTENERS}
             properties = secured.properties(properties, address, more)
         brokers[number] = _formatted(folder, properties, cluster, host[number])
-    found = ThreeBrokers(settings, brokers, servers)
+    links = {(entry, at["FRONT"]): (host[n].address, at["LINKED"]) for n, at in ports.items()}
+    found = ThreeBrokers(settings, brokers, servers, links)
     try:
         for daemon in brokers.values():
             daemon.start()
