@@ -14,7 +14,7 @@ from tests.support.docker_engine import Compose, Engine, call
 SECONDS = 1500  # of the whole: images, start, story
 FILES = ("docker-compose.yml", "Dockerfile", "Makefile", "scripts/cluster-env")
 # Mails slowly enough for something to happen meanwhile.
-SETTINGS = "SHARDPOST_MAIL_RATE=8\n"
+SETTINGS = "SHARDPOST_MAIL_RATE=4\n"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,14 +36,15 @@ def engine(
     kept = request.config.getoption("--containers")
     folder = Path(kept) if kept else tmp_path_factory.mktemp("docker")
     engine = Engine(folder.resolve(), f"shardpost-{os.getpid()}")
-    try:
-        with engine.with_registries():
-            stand_ins.build_all(engine)
-        with engine.apart():
-            yield engine
-    finally:
-        if not kept:
-            engine.remove()
+    with engine.alone():
+        try:
+            with engine.with_registries():
+                stand_ins.build_all(engine)
+            with engine.apart():
+                yield engine
+        finally:
+            if not kept:
+                engine.remove()
 
 
 @pytest.fixture(scope="session")

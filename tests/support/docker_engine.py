@@ -5,12 +5,13 @@ Images are built by the same engine while it has this machine's network: package
 reached then, and no container of ours runs.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +43,14 @@ def find(name: str) -> str:
     return found
 
 
-def call(*command: str, **given: Any) -> str:
-    """Run a command to its end; return its standard output, fail with all that it said."""
+def call(*command: str, ends: Container[int] = (0,), **given: Any) -> str:
+    """Run a command until it ends with one of these codes; return its standard output.
+
+    Fail with all that it said otherwise.
+    """
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, **given)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    what = f"{' '.join(command)}: exit code {done.returncode}"
+    assert done.returncode in ends, f"{what}\n{done.stdout}\n{done.stderr}"
     return str(done.stdout)
 
 
@@ -91,8 +96,18 @@ class Engine:
             call("ip", "netns", "delete", self.namespace)
 
     @contextmanager
-    def _running(self, inside: list[str], options: tuple[str, ...]) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
+        """Have its folder to itself until the block ends: a kept one may be in use."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pytest.fail(f"{self.folder}: expected a folder that is free, found one in use")
+            yield
+
+    @contextmanager
+    def _running(self, inside: list[str], options: tuple[str, ...]) -> Iterator[None]:
         with (self.folder / "dockerd.log").open("ab") as log:
             process = subprocess.Popen(
                 [*inside, "dockerd", *options, *self._own_files()],

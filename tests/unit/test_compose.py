@@ -16,6 +16,7 @@ from shardpost.checkout import CHECKOUT
 from shardpost.settings import load
 from shardpost.settings.loading import read_dot_env
 from tests.conftest import environ
+from tests.support.docker_engine import Engine, call
 
 FILE = CHECKOUT / "docker-compose.yml"
 TEXT = FILE.read_text()
@@ -218,3 +219,17 @@ def test_the_values_for_kubernetes_are_of_this_image_and_name_settings_that_ther
     assert {name for name in named if name.startswith("SHARDPOST_")} <= environ().keys()
     for one in values["secret"]:
         assert f"--from-literal={one['secretKey']}=" in PAGE
+
+
+def test_a_kept_folder_of_images_is_used_by_one_at_a_time(tmp_path: Path) -> None:
+    first, other = Engine(tmp_path, "first"), Engine(tmp_path, "other")
+    with first.alone(), pytest.raises(pytest.fail.Exception, match="one in use"), other.alone():
+        pass
+    with other.alone():
+        pass
+
+
+def test_a_command_that_asks_for_attention_is_no_failure_where_that_is_expected() -> None:
+    assert call("bash", "-c", "echo found; exit 3", ends=(0, 3)) == "found\n"
+    with pytest.raises(AssertionError, match="exit code 3"):
+        call("bash", "-c", "exit 3")
