@@ -1,16 +1,23 @@
-"""Images under the names that docker-compose.yml and the Dockerfile ask for, made here."""
+"""Images under the names that docker-compose.yml and the Dockerfile ask for, made here.
+
+`python -m tests.support.stand_ins FOLDER`, as root, has an engine with them run until Ctrl-C.
+"""
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
+import click
 import yaml
 
 from shardpost.checkout import CHECKOUT
 from shardpost.spark.jars import jars_of
-from tests.support.docker_engine import Engine, call
+from tests.support.docker_engine import NEEDED, Engine, call
 
 FILES = CHECKOUT / "tests" / "containers" / "stand_ins"
 PYTHON = "python:3.11-slim-bookworm"
@@ -98,3 +105,25 @@ def _context(engine: Engine) -> Path:
     for name in GO:
         shutil.copy(engine.folder / "bin" / name, context / name)
     return context
+
+
+def serve(folder: Path) -> None:
+    """Have an engine run with all images, kept in that folder, until Ctrl-C."""
+    if missing := [name for name in NEEDED if shutil.which(name) is None]:
+        sys.exit(f"stand_ins: expected programs on the PATH, found no {', '.join(missing)}")
+    engine = Engine(folder.resolve(), f"shardpost-{os.getpid()}")
+    with engine.alone():
+        click.echo("stand_ins: building what is not there yet (minutes, the first time) …")
+        with engine.with_registries():
+            build_all(engine)
+        with engine.apart():
+            found = {name: engine.environ[name] for name in ("DOCKER_HOST", "DOCKER_BUILDKIT")}
+            click.echo("export " + " ".join(f"{name}={value}" for name, value in found.items()))
+            click.echo(f"# ports: nsenter --net=/run/netns/{engine.namespace} curl …")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    serve(Path(sys.argv[1]))
