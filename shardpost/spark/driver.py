@@ -5,6 +5,7 @@ A request in, one JSON result out, one line for a known error.
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -21,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import logs
 from shardpost.delta.query import table_errors
-from shardpost.errors import COULD_NOT, ShardpostError, first_line, harmless
+from shardpost.errors import COULD_NOT, ShardpostError, harmless
 from shardpost.settings import Settings, load
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, JobResult, request_of
@@ -135,12 +136,35 @@ def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> N
     except ShardpostError as error:
         _fail(str(error), error.exit_code)
     except (PySparkException, Py4JError) as error:
-        _fail(f"Spark failed: {first_line(error)}", COULD_NOT)
+        _fail(_why_spark_failed(error), COULD_NOT)
     if result:
         temporary = result.with_suffix(".tmp")
         temporary.write_text(json.dumps(document))
         temporary.replace(result)
     sys.exit(code)
+
+
+_CAUSE = re.compile(r"Caused by: |(\w+\.)*\w+(Error|Exception): ")
+LONGEST_CAUSE = 1000
+KAFKA_TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+
+
+def innermost_cause(error: Exception) -> str:
+    """Return the line that says the innermost cause of an error of Spark's."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    causes = [line for line in lines if _CAUSE.match(line)]
+    return (causes or lines[:1])[-1].removeprefix("Caused by: ")[:LONGEST_CAUSE]
+
+
+def _why_spark_failed(error: Exception) -> str:
+    cause = innermost_cause(error)
+    if not cause.startswith(KAFKA_TIMEOUT):
+        return f"Spark failed: {cause}"
+    said = cause.removeprefix(f"{KAFKA_TIMEOUT}: ")
+    return (
+        f"Kafka did not answer Spark within SHARDPOST_KAFKA_TIMEOUT ({said}):"
+        " `shardpost doctor` says what is wrong with it; then run again"
+    )
 
 
 def _fail(line: str, code: int) -> NoReturn:

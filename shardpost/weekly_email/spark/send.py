@@ -5,7 +5,6 @@ is lost, Spark runs again what has not ended of a job, and so would fence shards
 other executors. An error of Spark's, many lines long, becomes the one line that a person needs.
 """
 
-import re
 import secrets
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +23,12 @@ from shardpost.delta.arrow_schema import schema_of
 from shardpost.delta.table import ddl_of
 from shardpost.delta.typed_rows import columns_of
 from shardpost.errors import ShardpostError
+from shardpost.spark import driver
 from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
 from shardpost.weekly_email.spark.audience_freeze import WeekFrames
-
-_CAUSE = re.compile(r"Caused by: |(\w+\.)*\w+(Error|Exception): ")
-LONGEST_CAUSE = 1000
 
 
 @contextmanager
@@ -41,15 +38,9 @@ def spark_errors_of(week: IsoWeek) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise ShardpostError(
-            f"weekly_email {week}: Spark failed: {_cause(error)};"
+            f"weekly_email {week}: Spark failed: {driver.innermost_cause(error)};"
             " unmailed clients remain open: run again"
         ) from None
-
-
-def _cause(error: Exception) -> str:
-    lines = str(error).splitlines() or [type(error).__name__]
-    causes = [line for line in lines if _CAUSE.match(line)]
-    return (causes or lines[:1])[-1][:LONGEST_CAUSE]
 
 
 def by_shard(
