@@ -125,11 +125,14 @@ def _owner(bridge: str) -> int | None:
 
 
 def _remove(bridge: str) -> None:
-    """Remove a bridge and the namespaces on it; devices go with their namespaces."""
+    """Remove a bridge and the namespaces on it; a namespace goes later than its command ends."""
     listed = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
         if line.startswith(f"{bridge}-"):
-            _run("ip", "netns", "delete", line.split()[0])
+            name = line.split()[0]
+            with suppress(subprocess.CalledProcessError):  # it may have been killed before
+                _run("ip", "link", "delete", f"{bridge}p{name.rpartition('-')[2]}")
+            _run("ip", "netns", "delete", name)
     _run("ip", "link", "delete", bridge)
 
 
