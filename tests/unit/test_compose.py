@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,21 @@ def test_the_settings_of_the_containers_are_valid(services: dict[str, Any]) -> N
     settings = load(environ() | given)
     assert settings.replication_factor == 3
     assert json.loads(given["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == settings.spark_master
+
+
+def test_a_compaction_and_a_sweep_find_executors_beside_the_two_jobs_that_mail_a_week(
+    services: dict[str, Any],
+) -> None:
+    lines = (CHECKOUT / "deploy" / "spark.conf").read_text().splitlines()
+    conf = dict(line.split() for line in lines if line.startswith("spark."))
+    executors = int(conf["spark.cores.max"]) // int(conf["spark.executor.cores"])
+    mebibytes = int(conf["spark.executor.memory"].removesuffix("m"))
+    workers = [one["command"] for name, one in services.items() if name.startswith("spark-worker")]
+    for command in workers:
+        given = dict(pairwise(command))
+        at_once = int(given["--cores"]) // int(conf["spark.executor.cores"])
+        at_once = min(at_once, int(given["--memory"].removesuffix("g")) * 1024 // mebibytes)
+        assert at_once * len(workers) >= 4 * executors
 
 
 def test_what_the_image_is_made_of_is_in_its_context_and_nothing_else() -> None:
