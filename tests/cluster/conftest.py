@@ -8,14 +8,19 @@ import pytest
 from shardpost.settings import Settings
 from tests.conftest import settings_of_its_own
 from tests.support.cluster import Cluster, running_cluster
+from tests.support.how_far import is_every
 
 STORY = "test_secured"  # all features, one after the other: several minutes
+LONG = ("test_airflow_faults", "test_bad_network", "test_random_faults")  # --all runs them
 SECONDS = 900  # of a test; the first one starts the parts that it asks for
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give the tests of this folder their time, and have `make test` take one of them."""
+    if not is_every():
+        config.hook.pytest_deselected(items=[one for one in items if one.path.stem in LONG])
+        items[:] = [one for one in items if one.path.stem not in LONG]
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(SECONDS))

@@ -147,6 +147,7 @@ def installation(
     address = cluster.network.address
     with mail_server(slow(0.05), host=address) as server:
         own = settings_of_its_own(cluster.settings, home)
+        own.folder()  # jobs expect it
         variables = (store or cluster.store.environ).items()
         more = {
             "store": {name: text for name, text in variables if name.startswith("AWS_")},

@@ -87,7 +87,8 @@ async def _passed_on(
             both.create_task(_direction(there_reader, writer, weather))
     except* OSError:
         for end in ends:  # as a router that lost the connection: both sides are told
-            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
+            with suppress(OSError):  # it is closed already
+                end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
             end.transport.abort()
     finally:
         for end in ends:
