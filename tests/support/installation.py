@@ -158,6 +158,8 @@ def installation(
             "smtp_host": address,
             "smtp_port": server.port,
             "mail_connections": CONNECTIONS,
+            "mail_from": "Weekly <weekly@mails.test>",
+            "unsubscribe_url": "https://mails.test/?client={client}",
             "retry_first_delay": 86_400.0,
             "retry_jitter": 0.0,
             "retry_batch": 5,
