@@ -17,16 +17,20 @@ from tests.support.command_line import CommandLine
 RUNS = "/api/v2/dags/compact_positions/dagRuns"
 
 
+JOB = "compact_positions.py"
+
+
 def drivers(run: str) -> set[int]:
-    """Return the processes, JVM and Python, of a run's job; its result's path names the run."""
-    return {p.pid for p in psutil.process_iter() if any(run in part for part in _command(p))}
+    """Return the processes, JVM and Python, of a run's job; Airflow tells them which run it is."""
+    return {process.pid for process in psutil.process_iter() if _is_driver(process, run)}
 
 
-def _command(process: psutil.Process) -> list[str]:
+def _is_driver(process: psutil.Process, run: str) -> bool:
     try:
-        return list(process.cmdline())
+        is_job = any(part.endswith(JOB) for part in process.cmdline())
+        return is_job and process.environ().get("AIRFLOW_CTX_DAG_RUN_ID") == run
     except psutil.Error:
-        return []
+        return False
 
 
 def started_compaction(stack: CommandLine, api: httpx.Client) -> str:

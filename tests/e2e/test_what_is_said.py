@@ -47,6 +47,10 @@ def wrong(stack: CommandLine, code: int) -> dict[str, str]:
 
 def test_a_whole_stack_is_well_until_a_dag_is_paused(stack: CommandLine, api: httpx.Client) -> None:
     stack("compact")
+    assert stack.run("letters", "sweep").returncode in (
+        0,
+        3,
+    )  # 3: it parked what earlier tests left
     stack("letters", "discard", "--apply", "--why", "parked by the tests before this one")
     assert wrong(stack, code=0) == {}
     with paused(api, "sweep_dead_letters"):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 Place = tuple[str, int]  # address and port
 CHUNK = 16 << 10
@@ -56,7 +57,7 @@ async def _listen(places: Mapping[Place, Place], weather: Weather) -> None:
         _kept.add(asyncio.create_task(server.serve_forever()))
 
 
-_kept: set[asyncio.Task[None]] = set()  # a loop does not
+_kept: set[asyncio.Task[Any] | None] = set()  # a loop keeps none, and what waits may go
 
 
 async def _cancel_all() -> None:
@@ -71,8 +72,13 @@ async def _pass_on(
     to: Place, weather: Weather, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Pass on one connection in both directions until one side, or the test, ends it."""
-    with suppress(asyncio.CancelledError):  # asyncio logs it of a handler
-        await _passed_on(to, weather, reader, writer)
+    task = asyncio.current_task()
+    _kept.add(task)
+    try:
+        with suppress(asyncio.CancelledError):  # asyncio logs it of a handler
+            await _passed_on(to, weather, reader, writer)
+    finally:
+        _kept.discard(task)
 
 
 async def _passed_on(
