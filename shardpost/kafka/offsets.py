@@ -21,12 +21,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shardpost.kafka.clients import admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_metadata import TRANSIENT_ERRORS, partition_counts, with_leaders
+from shardpost.kafka.topic_metadata import (
+    LEADER_SECONDS,
+    TRANSIENT_ERRORS,
+    partition_counts,
+    with_leaders,
+)
 from shardpost.settings import Settings
 
 PARTITIONS_AT_ONCE = 2_000
-# After which a new client looks for the leaders, and waits for them as long as it may.
-LEADER_SECONDS = 10.0
 
 
 class ListedOffset(NamedTuple):

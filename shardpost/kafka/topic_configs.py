@@ -22,6 +22,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin
 from shardpost.kafka.topic_metadata import (
     LEADER_RETRY_SECONDS,
+    LEADER_SECONDS,
     TRANSIENT_ERRORS,
     with_leaders,
 )
@@ -65,7 +66,8 @@ def _describe(
     at_once = TOPICS_AT_ONCE if kind is ResourceType.TOPIC else 1  # each broker says its own
     for start in range(0, len(names), at_once):
         asked = [ConfigResource(kind, name) for name in names[start : start + at_once]]
-        futures = client.describe_configs(asked, request_timeout=settings.kafka_timeout)
+        seconds = min(settings.kafka_timeout, LEADER_SECONDS)
+        futures = client.describe_configs(asked, request_timeout=seconds)
         yield from ((resource.name, future) for resource, future in futures.items())
 
 

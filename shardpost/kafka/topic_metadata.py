@@ -83,6 +83,9 @@ TRANSIENT_ERRORS = (
     KafkaError._DESTROY_BROKER,
 )
 LEADER_RETRY_SECONDS = 0.1
+# After which a new client asks: the one that waits was told of a leader, or a controller, that has
+# died since, and waits for it as long as it may.
+LEADER_SECONDS = 10.0
 
 T = TypeVar("T")
 
@@ -109,16 +112,20 @@ def partition_counts(
 def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
     """Return what Kafka answers; asks again while there is no leader, as Patience allows.
 
-    KafkaUnreachableError after that, and at once for any other KafkaException.
+    After a question that timed out, by a new client. KafkaUnreachableError after that, and at once
+    for any other KafkaException.
     """
     patience = Patience(settings)
     while True:
         try:
             return ask()
         except KafkaException as error:
-            is_transient = error.args[0].code() in TRANSIENT_ERRORS
+            timed_out = error.args[0].code() == KafkaError._TIMED_OUT
+            is_transient = timed_out or error.args[0].code() in TRANSIENT_ERRORS
             if not is_transient or patience.is_over:
                 raise unreachable(settings, error) from None
+            if timed_out:
+                forget_admins()
             time.sleep(LEADER_RETRY_SECONDS)
 
 
@@ -153,7 +160,8 @@ def _ids(settings: Settings, topics: Collection[str]) -> dict[str, str]:
         return {}
     client = admin(settings)
     wanted = TopicCollection(sorted(set(topics)))
-    futures = client.describe_topics(wanted, request_timeout=settings.kafka_timeout)
+    seconds = min(settings.kafka_timeout, LEADER_SECONDS)
+    futures = client.describe_topics(wanted, request_timeout=seconds)
     found = {topic: str(future.result().topic_id) for topic, future in futures.items()}
     return {topic: found[topic] for topic in topics if found[topic] != _NO_ID}
 

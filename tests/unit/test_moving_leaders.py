@@ -57,6 +57,25 @@ def test_a_partition_whose_leader_moves_is_asked_again(
     assert found == {"positions": {0: (0, 0), 1: (0, 1)}}
 
 
+def test_a_question_that_timed_out_is_asked_again_by_a_new_client(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(at, Outgoing("positions", b"1", None, [], 0))
+    own, asked = MemoryAdmin.describe_topics, list[MemoryAdmin]()
+
+    def described(admin: MemoryAdmin, *topics: Any, **more: Any) -> "dict[str, Future[Any]]":
+        asked.append(admin)
+        if admin is not asked[0]:
+            return own(admin, *topics, **more)
+        waits: Future[Any] = Future()  # for a controller that died
+        waits.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return {"positions": waits}
+
+    monkeypatch.setattr(MemoryAdmin, "describe_topics", described)
+    assert topic_metadata.topic_ids(at, ["positions"]).keys() == {"positions"}
+    assert len(asked) == 2
+
+
 def test_no_offset_is_no_end(at: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(at, Outgoing("positions", b"1", None, [], 0))
     refuse_first(monkeypatch, None, None)
