@@ -1,9 +1,4 @@
-"""A snapshot: one consistent view of all tables, at known offsets; and how long it is kept.
-
-Kept are all of two days, then of each hour, then of each day, the last one. Ages do not trust the
-clock: between two commits, and after the last one, at most a day counts. So whatever a clock does
-that jumps, or a time without commits, snapshots age by a day.
-"""
+"""A snapshot: one consistent view of all tables, at known offsets."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,8 @@
-"""Which snapshots are kept, and for how long: all at first, then fewer, as their ages say."""
+"""Which snapshots are kept: all of two days, then of each hour, then of each day, the last one.
+
+Ages do not trust the clock: between two commits, and after the last one, at most a day counts. So
+whatever a clock does that jumps, or a time without commits, snapshots age by a day.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
