@@ -134,7 +134,6 @@ def test_without_scheduler_or_database_for_a_while_each_dag_ends_right(
     cluster: Cluster,
     at_work: Installation,
     pytestconfig: pytest.Config,
-    record_testsuite_property: object,
 ) -> None:
     airflow_home.disable_schedules(at_work.settings)
     own, random_ = AirflowOnPostgres(at_work.settings, cluster.database), by_seed("airflow")
@@ -152,5 +151,5 @@ def test_without_scheduler_or_database_for_a_while_each_dag_ends_right(
             own.await_health()
             state = ended(own, dag, run)
             if state == "failed":
-                assert ended(own, dag, own.start_run(dag, conf)) in ENDED
+                assert ended(own, dag, own.start_run(dag, conf)) == "success"
             at_work.holds(work)
