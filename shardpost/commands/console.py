@@ -141,7 +141,7 @@ WHY, NEEDED_WHY = _why(is_needed=False), _why(is_needed=True)
 COUNTRY_CHANGED = click.option(
     "--country-changed",
     is_flag=True,
-    help="SHARDPOST_COUNTRY is meant: that of the last snapshot, or of any exchange, is another.",
+    help="Go on although SHARDPOST_COUNTRY is not the last snapshot's, or no exchange has it.",
 )
 ACCEPT_DROP = click.option(
     "--accept-drop", is_flag=True, help="More are gone than SHARDPOST_MAX_DROP allows, as meant."
@@ -149,7 +149,7 @@ ACCEPT_DROP = click.option(
 TAKE_OVER = click.option(
     "--take-over",
     is_flag=True,
-    help="Own the topics from now on; the home that did is refused.",
+    help="Own the topics from now on; the home that owned them is refused.",
 )
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(

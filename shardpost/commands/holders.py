@@ -24,8 +24,8 @@ def holders_command(
 ) -> int:
     """Print who holds stock that counts: each client with its positions.
 
-    As of a TIME: by the records with a timestamp before it. Of a client that no record names, and
-    of a time that the snapshot does not cover, standard error says so.
+    As of a TIME: by the records with a timestamp before it. Warns on standard error if no record
+    names the client, or if the snapshot does not cover the time.
     """
     from shardpost import tables
 

@@ -184,7 +184,9 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
 
 @click.command("redrive")
 @click.option(
-    "--value", metavar="FILE|JSON", help="Send that instead, of a file (- is input); with one --id."
+    "--value",
+    metavar="FILE|JSON",
+    help="Value to send instead: JSON, a file, or - for standard input; with one --id.",
 )
 @click.option(
     "--again",
