@@ -35,8 +35,8 @@ CONFIGS = {
 EXPIRY = "its offsets can expire"
 KINDS = {
     "time": up_to(16, 2),
-    "size": up_to(12, 2),
-    "tombstone": up_to(12, 2),
+    "size": up_to(12, 1),
+    "tombstone": up_to(12, 1),
     "expiry": up_to(10, 2),
 }
 BY_BROKERS_CLOCK = {f"time-{number}" for number in range(0, 16, 2)}

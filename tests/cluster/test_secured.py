@@ -14,12 +14,14 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
 from shardpost.embedded import daemons
+from shardpost.errors import NEEDS_ATTENTION
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ, settings_of_its_own
 from tests.support.cluster import Cluster
 from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, starter
+from tests.support.how_far import is_every
 from tests.support.reference import Fold, Raw, position, produce
 
 WEEK = IsoWeek.last_ended(datetime.now(UTC))
@@ -27,6 +29,7 @@ CLIENTS = [f"client{n}" for n in range(12)]
 LOGIN = ("me", "the mail's own $secret")
 # Part of each password, however it is quoted.
 SECRETS = ("HOME #1", "own $secret", "of the tests alone")
+LOOK_SECONDS = 0.5  # no job is shorter
 
 
 class Received:
@@ -74,7 +77,7 @@ def watched_arguments(secrets: list[str], found: set[str]) -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(0.1):
+        while not over.wait(LOOK_SECONDS):
             for process in psutil.process_iter():
                 with suppress(psutil.Error):
                     line = " ".join(process.cmdline())
@@ -128,9 +131,11 @@ def test_all_of_it_works_with_tls_and_says_no_secret(
         settings = load(environ() | own | given)
         produce(settings, [*records, *contacts, bad])
         said = [shardpost.answer("compact"), shardpost.answer("email", "--week", str(WEEK))]
-        said.append(shardpost.answer("letters", "sweep"))
         said.append(shardpost.answer("lag", "--all"))
-        assert [code for code, _, _ in said] == [0, 0, 3, 0], said
+        assert [code for code, _, _ in said] == [0, 0, 0], said
+        if is_every():  # a third job, of what the first two have proved
+            said.append(shardpost.answer("letters", "sweep"))
+            assert said[-1][0] == NEEDS_ATTENTION, said
         agree(settings, fold)
         assert sorted(received.recipients) == sorted(f"{one}@x.example" for one in CLIENTS)
     assert arguments == set()

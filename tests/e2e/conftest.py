@@ -68,9 +68,16 @@ def _names(process: psutil.Process, text: str) -> bool:
 def api(stack: CommandLine) -> Iterator[httpx.Client]:
     """Give a client of the stack's Airflow that is logged in."""
     airflow = stack.json("status")["airflow"]
-    login = {"username": airflow["user"], "password": airflow["password"]}
+    with logged_in(airflow["address"], airflow["user"], airflow["password"]) as client:
+        yield client
+
+
+@contextmanager
+def logged_in(address: str, user: str, password: str) -> Iterator[httpx.Client]:
+    """Give a client of an Airflow."""
+    login = {"username": user, "password": password}
     transport = RepeatedOnServerError()
-    with httpx.Client(base_url=airflow["address"], timeout=60, transport=transport) as client:
+    with httpx.Client(base_url=address, timeout=60, transport=transport) as client:
         token = client.post("/auth/token", json=login).raise_for_status().json()["access_token"]
         client.headers["Authorization"] = f"Bearer {token}"
         yield client

@@ -5,13 +5,15 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
+import httpx
 import pytest
 
 from shardpost.embedded import airflow, airflow_home, daemons, demo
 from shardpost.embedded.daemons import Daemon, stop_together, wait_until
 from shardpost.settings import Settings
-from tests.e2e.conftest import eventually
+from tests.e2e.conftest import eventually, logged_in
 from tests.support import wheel
 from tests.support.command_line import CommandLine
 
@@ -59,6 +61,13 @@ class OwnAirflow:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    @contextmanager
+    def api(self) -> Iterator[httpx.Client]:
+        """Give a client of it."""
+        address, user = str(self._settings.airflow_url), str(self._settings.airflow_user)
+        with logged_in(address, user, airflow_home.password(self._settings)) as client:
+            yield client
 
     @contextmanager
     def up(self) -> Iterator[None]:
@@ -110,10 +119,14 @@ def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     shardpost = CommandLine(on_port.environ())
     shardpost("topics", "apply", "--yes")
     demo.produce(on_port, (*demo.CONTACTS, *demo.POSITIONS))
-    with own.up():
-        shardpost("runs", "request", "compaction/own", "--dag", "compact_positions", "--wait")
-        eventually(lambda: shardpost.json("snapshots"), "no snapshot")
-        eventually(lambda: shardpost.json("runs", "list") == [], "the run did not end")
+    with own.up(), own.api() as api:
+        asked = ("runs", "request", "compaction/own", "--dag", "compact_positions", "--wait")
+        run = shardpost.json(*asked)["run_id"]
+        path = f"/api/v2/dags/compact_positions/dagRuns/{quote(run)}"
+        eventually(lambda: api.get(path).json()["state"] == "success", "the run did not end well")
+        dispatch = "/api/v2/dags/dispatch_run_requests/dagRuns"  # not when its schedule says
+        api.post(dispatch, json={"logical_date": None}).raise_for_status()
+        eventually(lambda: shardpost.json("runs", "list") == [], "its key is not free")
     assert shardpost.json("holders") == {"client1": ["1", "3"], "client2": ["4"]}
     logs = "".join(path.read_text() for path in (tmp_path / "scheduler").rglob("*.log"))
     assert "Kafka: as the connection kafka_default says" in logs

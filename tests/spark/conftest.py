@@ -8,9 +8,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
 from pyspark.sql import SparkSession
 
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -51,8 +53,28 @@ def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 @pytest.fixture(scope="session")
+def known_classes() -> None:
+    """Have Python ask the JVM once for a class or package.
+
+    It asks at each use, and for what is no class (`org`, `org.apache`) the JVM looks into all jars.
+    """
+    for kind in (JVMView, JavaPackage, JavaClass):
+        kind.__getattr__ = _remembering(kind.__getattr__)
+
+
+def _remembering(ask: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def answer(asked: Any, name: str) -> Any:
+        found = ask(asked, name)
+        if isinstance(found, JavaPackage | JavaClass | JavaMember):
+            vars(asked)[name] = found
+        return found
+
+    return answer
+
+
+@pytest.fixture(scope="session")
 def spark(
-    archive: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+    archive: tuple[str, ...], known_classes: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     """Give the session that spark/driver.py will find."""
     os.environ["PYSPARK_PYTHON"] = sys.executable

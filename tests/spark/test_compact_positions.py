@@ -42,7 +42,38 @@ GOOD = position("", "client3", "NASDAQ").value
 # When layers are folded: in each run, where some records have come together, and never.
 ALWAYS, NEVER_FOLDED = {"fold_runs": 1}, {"fold_records": 10**9}
 SOMETIMES = {"fold_records": 10, "fold_share": 1e-9}
+# Histories in which every run meets what the one before it left, with limits and folds of each run.
+EXAMPLES = [
+    (
+        [
+            [position("1", "client1", "NASDAQ"), position("1", "client2", "LON"), closed("2")],
+            [position("1", "client2", "NASDAQ"), exchange("LON", "US"), position("2", "x", "LON")],
+        ],
+        [0, 0],
+        [ALWAYS, NEVER_FOLDED],
+    ),
+    (
+        [
+            [
+                *(Raw("positions", b"moved", b"{"), position("moved", "client1", "NASDAQ")),
+                *(Raw("positions", b"1", b"{"), Again(0, GOOD), Again(0, b"{")),
+                Raw("positions", b"2", b""),
+            ],
+            [Growth(), Again(3, GOOD), Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
+            [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
+        ],
+        [0, compaction_run.MAX_BROADCAST_KEYS, 0],
+        [NEVER_FOLDED, NEVER_FOLDED, ALWAYS],
+    ),
+]
 HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1, max_size=4)
+
+
+def examples(test: Callable[..., None]) -> Callable[..., None]:
+    """Have a property tried with these examples, too; in a quick run with one."""
+    for case in drawn(EXAMPLES):
+        test = example(*case)(test)
+    return test
 
 
 @pytest.mark.timeout(1200)
@@ -52,27 +83,7 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would take an hour
 )
-@example(
-    [
-        [position("1", "client1", "NASDAQ"), position("1", "client2", "LON"), closed("2")],
-        [position("1", "client2", "NASDAQ"), exchange("LON", "US"), position("2", "x", "LON")],
-    ],
-    [0, 0],
-    [ALWAYS, NEVER_FOLDED],
-)
-@example(
-    [
-        [
-            *(Raw("positions", b"moved", b"{"), position("moved", "client1", "NASDAQ")),
-            *(Raw("positions", b"1", b"{"), Again(0, GOOD), Again(0, b"{")),
-            Raw("positions", b"2", b""),
-        ],
-        [Growth(), Again(3, GOOD), Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
-        [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
-    ],
-    [0, compaction_run.MAX_BROADCAST_KEYS, 0],
-    [NEVER_FOLDED, NEVER_FOLDED, ALWAYS],
-)
+@examples
 @given(
     HISTORIES,
     strategies.lists(strategies.sampled_from([0, compaction_run.MAX_BROADCAST_KEYS]), min_size=4),
@@ -164,6 +175,7 @@ def add_partitions(settings: Settings, name: TopicName, count: int) -> None:
     wait_until_shown(settings, topic, count)
 
 
+@pytest.mark.one_of("transactions of producers")
 def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream: Stream) -> None:
     settings, fold = stream.settings, stream.fold
     producer = clients.transactional_producer(settings, f"{settings.topic('positions')}-writer")
@@ -192,6 +204,7 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream:
     stream.compact()
 
 
+@pytest.mark.one_of("transactions of producers")
 def test_an_open_transaction_is_left_for_a_later_run(stream: Stream) -> None:
     settings = stream.settings
     producer = begun_transaction(settings, f"{settings.topic('positions')}-writer")
@@ -265,8 +278,12 @@ def test_offsets_are_committed_for_lag_tools_and_a_run_with_nothing_new_adds_no_
 
 @pytest.mark.parametrize(
     ("steps", "countries"),
-    [(1, ["GB"]), (3, drawn(("GB", "FR", "US")))],
-    ids=["whole tables", "layered ones"],
+    drawn(
+        [
+            pytest.param(1, ["GB"], id="whole tables"),
+            pytest.param(3, drawn(("GB", "FR", "US")), id="layered ones"),
+        ]
+    ),
 )
 def test_another_country_counts_from_the_next_run_on(
     stream: Stream, steps: int, countries: list[str]
@@ -293,6 +310,7 @@ def files_of(settings: Settings, table: Table) -> dict[str, int]:
     return table_log.sizes(settings, table, snapshots.current(settings).tables[table.name])
 
 
+@pytest.mark.one_of("layers")
 def test_an_increment_writes_what_changed_and_nothing_of_what_is_there(stream: Stream) -> None:
     settings = stream.settings
     stream.compact(*(position(str(n), f"client{n % 1000}", "NASDAQ") for n in range(10_000)))
@@ -313,6 +331,7 @@ def test_an_increment_writes_what_changed_and_nothing_of_what_is_there(stream: S
     assert sorted(row["client"] for row in appended) == sorted(changed)
 
 
+@pytest.mark.one_of("layers")
 def test_a_layer_that_has_become_large_is_folded_in_by_the_next_run(stream: Stream) -> None:
     settings, folded = stream.settings, []
     count = up_to(6, 4)

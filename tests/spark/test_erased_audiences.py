@@ -107,6 +107,7 @@ def test_the_log_of_a_freeze_has_bounds_of_weeks_and_shards_alone(world: World) 
             assert set(stats[each]) <= {"week", "shard"}
 
 
+@pytest.mark.one_of("erasures beside a freeze")
 def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     assert FrozenWeeks(world.settings).find(WEEK) is not None
 
 
+@pytest.mark.one_of("erasures beside a freeze")
 def test_a_freeze_that_began_before_an_erasure_has_behind_its_lock_what_the_erasure_left(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

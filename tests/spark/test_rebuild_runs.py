@@ -265,6 +265,7 @@ def some(clients: list[str], exchange: str) -> list[Raw]:
     return [position(f"{client}-1", client, exchange, timestamp_ms=BEFORE_MS) for client in clients]
 
 
+@pytest.mark.one_of("stories of a rebuild")
 @pytest.mark.timeout(600)
 def test_a_mail_run_under_way_stays_on_the_snapshot_that_it_froze(settings: Settings) -> None:
     apply_topics(settings)

@@ -298,6 +298,7 @@ def test_an_empty_audience_freezes_too(world: World, server: MailServer) -> None
     assert not server.taken
 
 
+@pytest.mark.one_of("weeks in trouble")
 def test_a_half_mailed_week_goes_on_when_its_scheduled_run_is_cleared_days_later(
     world: World, server: MailServer
 ) -> None:
@@ -319,6 +320,7 @@ def test_a_half_mailed_week_goes_on_when_its_scheduled_run_is_cleared_days_later
     assert set(server.taken.values()) == {1}
 
 
+@pytest.mark.one_of("weeks in trouble")
 def test_a_server_that_refuses_the_few_clients_of_every_shard_fails_none_of_them(
     world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,6 +338,7 @@ def test_a_server_that_refuses_the_few_clients_of_every_shard_fails_none_of_them
     assert (code, total(result, "failed"), total(result, "sent")) == (0, 2, 10)
 
 
+@pytest.mark.one_of("weeks in trouble")
 def test_too_many_failed_need_attention_and_mended_addresses_are_mailed_in_the_same_week(
     world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
