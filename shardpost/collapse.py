@@ -1,16 +1,14 @@
-"""Whether a result is plausible, before it leaves: a country that exists, counts that do not fall.
+"""The fall that refuses a result before it leaves: far fewer positions, holders or recipients.
 
-What is not is refused until a person says that it is meant.
+A person may say that it is meant. What a compaction refuses besides is in holders/plausibility.py.
 """
 
-from collections.abc import Collection, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 
-from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 
 # Of fewer, it is an ordinary day that all are gone: most of them may be one client's.
 LEAST = 10
-MOST_NAMED = 20
 
 
 class CollapseError(ShardpostError):
@@ -37,33 +35,3 @@ def require_no_collapse(
             f"{what}: {', '.join(fallen)}, by more than SHARDPOST_MAX_DROP={most:g} allows."
             f" {advice}"
         )
-
-
-def unknown_country(country: str, known: Collection[str]) -> str:
-    """Return that no exchange has a country, and which may have been meant; `known` are theirs."""
-    by_lower = {name.casefold(): name for name in sorted(known)}
-    nearest = get_close_matches(country.casefold(), by_lower, n=1)
-    meant = f": did you mean {by_lower[nearest[0]]}?" if nearest else "."
-    named = ", ".join(sorted(known)[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
-    return f"country {country!r}: no exchange has it{meant} Their countries are {named}"
-
-
-def require_known(country: str, known: Collection[str], *, advice: str) -> None:
-    """Refuse a country that no exchange has, where any has one."""
-    if known and country not in known:
-        raise UsageError(f"{unknown_country(country, known)}. {advice}")
-
-
-def require_same(country: str, before: str, number: int, known: Collection[str]) -> None:
-    """Refuse another country than that of the snapshot before, of that number."""
-    if country == before:
-        return
-    if country in known or not known:
-        text = f"country {country!r}: snapshot {number} is of {before!r}"
-    else:
-        text = f"{unknown_country(country, known)}, and snapshot {number} is of {before!r}"
-    raise UsageError(
-        f"{text}. Correct SHARDPOST_COUNTRY; or change the country: `shardpost rebuild start"
-        " --country …`, `rebuild diff` and `rebuild swap` show first whom it concerns, and"
-        " --country-changed does it at once"
-    )

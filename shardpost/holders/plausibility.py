@@ -1,17 +1,18 @@
 """What a compaction refuses before anybody sees its result; no JVM.
 
-Its country, and counts that fall (plausible.py); a person may say that both are meant.
+Its country, and counts that fall (collapse.py); a person may say that both are meant.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
-from shardpost import plausible
+from shardpost import collapse
+from shardpost.collapse import CollapseError
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import EXCHANGES
-from shardpost.plausible import CollapseError
 from shardpost.settings import Settings
 from shardpost.shared_files import SharedFile
 
@@ -23,6 +24,7 @@ ACCEPT = (
 )
 # A shared file: why the last compaction was refused.
 REFUSED = "compaction-refused.txt"
+MOST_NAMED = 20  # countries
 CORRECT = "Correct SHARDPOST_COUNTRY; if it is meant, go on with --country-changed"
 
 
@@ -46,19 +48,45 @@ def require_country(settings: Settings, last: Snapshot, country: str) -> None:
     wanted = last.country_now(country)
     if wanted != last.country:
         known = countries(settings, last)
-        plausible.require_same(wanted, last.country, last.number, known)
+        _require_same(wanted, last.country, last.number, known)
+
+
+def unknown_country(country: str, known: Collection[str]) -> str:
+    """Return that no exchange has a country, and which may have been meant; `known` are theirs."""
+    by_lower = {name.casefold(): name for name in sorted(known)}
+    nearest = get_close_matches(country.casefold(), by_lower, n=1)
+    meant = f": did you mean {by_lower[nearest[0]]}?" if nearest else "."
+    named = ", ".join(sorted(known)[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
+    return f"country {country!r}: no exchange has it{meant} Their countries are {named}"
+
+
+def _require_same(country: str, before: str, number: int, known: Collection[str]) -> None:
+    """Refuse another country than that of the snapshot before, of that number."""
+    if country == before:
+        return
+    if country in known or not known:
+        text = f"country {country!r}: snapshot {number} is of {before!r}"
+    else:
+        text = f"{unknown_country(country, known)}, and snapshot {number} is of {before!r}"
+    raise UsageError(
+        f"{text}. Correct SHARDPOST_COUNTRY; or change the country: `shardpost rebuild start"
+        " --country …`, `rebuild diff` and `rebuild swap` show first whom it concerns, and"
+        " --country-changed does it at once"
+    )
 
 
 def require_exchange_in(
     country: str, settings: Settings, made: Snapshot, *, advice: str = CORRECT
 ) -> None:
     """Refuse a country that no exchange has, where any has one."""
-    plausible.require_known(country, countries(settings, made), advice=advice)
+    known = countries(settings, made)
+    if known and country not in known:
+        raise UsageError(f"{unknown_country(country, known)}. {advice}")
 
 
 def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> None:
     """Refuse a snapshot, not committed yet, with far fewer open positions or holders."""
-    plausible.require_no_collapse(
+    collapse.require_no_collapse(
         f"snapshot {made.number}",
         _counts(last.counts),
         _counts(made.counts),

@@ -201,10 +201,9 @@ def _swap(order: Order, settings: Settings, work: SparkWork) -> JobResult:
             raise unknown_former(rebuild)
         if order.max_changed is not None:
             difference = compare(settings, last, beside)
-            if difference.share > order.max_changed:
+            if refused := difference.refusal(order.max_changed):
                 said = {**_result(settings, rebuild), "difference": difference.as_json()}
-                too_many = f"{difference.share:.2%} differ, more than {order.max_changed:.2%}"
-                return NEEDS_ATTENTION, said | {"refused": f"{too_many}: nothing was swapped"}
+                return NEEDS_ATTENTION, said | {"refused": refused}
         record_killed(settings, rebuild, last)
         step("publish what is left")
         # Rows of the tables beside may have any number up to that of `last`: none is news.

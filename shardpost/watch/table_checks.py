@@ -21,7 +21,6 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders import plausibility
 from shardpost.kafka.partitioning import ONE_PARTITIONER
-from shardpost.plausible import MOST_NAMED
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
@@ -93,8 +92,12 @@ def _check_countries(settings: Settings, snapshot: Snapshot) -> Iterator[DoctorF
     except UsageError as problem:
         yield refused("country", problem)
     if found := plausibility.without_country(settings, snapshot):
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        said = f"without a country: {', '.join(found[:MOST_NAMED])}{more}"
+        more = (
+            f" and {len(found) - plausibility.MOST_NAMED} more"
+            if len(found) > plausibility.MOST_NAMED
+            else ""
+        )
+        said = f"without a country: {', '.join(found[: plausibility.MOST_NAMED])}{more}"
         expected = "a Country in the record of each: no position on them counts"
         cure = f"send their records to {settings.topic('exchanges')} again, with their Country"
         yield warning("exchanges", said, expected, cure)

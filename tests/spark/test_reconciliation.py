@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from shardpost import tables
+from shardpost.collapse import CollapseError
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
@@ -18,7 +19,6 @@ from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.plausible import CollapseError
 from shardpost.settings import Settings
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, held, run
@@ -85,6 +85,7 @@ def client_of(settings: Settings, key: str) -> str | None:
 BAD = b"{"
 
 
+@pytest.mark.one_of("tombstones that went")
 @pytest.mark.also_on_store
 @pytest.mark.timeout(600)
 def test_lost_tombstones_are_refused_and_a_reconciliation_closes_what_they_closed(
@@ -181,6 +182,7 @@ def test_a_recreated_topic_is_refused_and_a_reconciliation_takes_it_for_what_it_
     assert found["without_effect"] == 1
 
 
+@pytest.mark.one_of("reconciliations beside changes")
 def test_a_position_that_is_written_while_it_is_reconciled_is_left_to_the_next_run(
     fresh: Callable[[], Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +225,7 @@ def test_a_reconciliation_killed_at_every_step_of_its_own_ends_as_an_unbroken_on
     assert snapshots.current(settings).number == 2
 
 
+@pytest.mark.one_of("reconciliations beside changes")
 def test_added_partitions_do_not_make_a_record_seem_gone(fresh: Callable[[], Settings]) -> None:
     settings = fresh()
     produce(settings, [position(str(n), "client1", "NASDAQ") for n in range(20)])
@@ -235,6 +238,7 @@ def test_added_partitions_do_not_make_a_record_seem_gone(fresh: Callable[[], Set
     assert held(settings) == {"client1": [str(n) for n in range(20)]}
 
 
+@pytest.mark.one_of("tombstones that went")
 @pytest.mark.timeout(600)
 def test_a_tombstone_that_went_behind_an_undecodable_record_is_refused_and_then_named(
     fresh: Callable[[], Settings], caplog: pytest.LogCaptureFixture

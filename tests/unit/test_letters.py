@@ -7,18 +7,11 @@ import pytest
 from hypothesis import given, strategies
 
 from shardpost.dead_letters.model import letter_format, letters, transition_records
+from shardpost.dead_letters.model.error_fingerprint import error_class, fingerprint
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
-from shardpost.dead_letters.model.retry_policy import (
-    Outcome,
-    RetryDecision,
-    decide,
-    delay,
-    error_class,
-    fingerprint,
-    park,
-)
+from shardpost.dead_letters.model.retry_policy import Outcome, RetryDecision, decide, delay, park
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.instants import LATEST_MS, instant_of
 from shardpost.kafka.coordinates import Coordinates

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from shardpost import plausible
+from shardpost import collapse
+from shardpost.collapse import CollapseError
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, UsageError
 from shardpost.holders import plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.plausible import CollapseError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
@@ -58,7 +58,7 @@ def test_from_ten_on_a_fall_by_more_than_the_share_is_refused(
 ) -> None:
     def require() -> None:
         counts = {"holders": before, "positions": 1}, {"holders": now, "positions": 1, "new": 0}
-        plausible.require_no_collapse("snapshot 2", *counts, most=most, advice="Do this.")
+        collapse.require_no_collapse("snapshot 2", *counts, most=most, advice="Do this.")
 
     if not is_refused:
         return require()

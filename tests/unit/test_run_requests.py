@@ -16,6 +16,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
 from shardpost.run_requests.model.commands import (
     LONG_AGO,
+    LONGEST_KEY,
     AirflowRun,
     Command,
     CommandEntry,
@@ -25,6 +26,7 @@ from shardpost.run_requests.model.commands import (
     decode,
     fold,
     next_action,
+    run_id,
 )
 from shardpost.run_requests.model.deduplication import (
     AlreadyRunning,
@@ -35,13 +37,11 @@ from shardpost.run_requests.model.deduplication import (
     decide_record,
 )
 from shardpost.run_requests.model.requests import (
-    LONGEST_KEY,
     Refused,
     Request,
     RequestRules,
     RequestStatus,
     parse,
-    run_id,
     status_of,
 )
 

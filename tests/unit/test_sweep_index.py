@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, strategies
 
 from shardpost.dead_letters import sweep_index, temporary_database
+from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import Letter, LetterState
 from shardpost.dead_letters.model.letters import letter_headers
-from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, fingerprint
+from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome
 from shardpost.dead_letters.model.transition_records import tombstone
 from shardpost.dead_letters.record_batches import batches, size_of
 from shardpost.dead_letters.sweep_index import NONE, KeyFold, SweepIndex

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import (
     ERROR,
     OPEN,
@@ -21,7 +22,7 @@ from shardpost.dead_letters.model.letter_format import (
     parse_record,
 )
 from shardpost.dead_letters.model.letters import parking_key
-from shardpost.dead_letters.model.retry_policy import due, fingerprint
+from shardpost.dead_letters.model.retry_policy import due
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record

@@ -80,6 +80,12 @@ class Difference:
         """
         return max(one.share for name, one in self.counts.items() if name != "rejected")
 
+    def refusal(self, max_changed: float) -> str | None:
+        """Return why nothing is swapped, if a larger share differs than that."""
+        if self.share <= max_changed:
+            return None
+        return f"{self.share:.2%} differ, more than {max_changed:.2%}: nothing was swapped"
+
     def as_json(self) -> dict[str, Any]:
         """Return it in the contract's form, and with the others."""
         counts = {name: vars(one) for name, one in self.counts.items()}
