@@ -5,7 +5,7 @@ seconds; who finds one that stays the same for the length of its lease writes th
 own. Both have to be the next after what they have read, so one of them wins, and no clock is
 compared with another machine's: a lease is measured by who waits for it to end, from when it saw
 the version, and by its holder from before it wrote it, each on a clock that also counts while the
-process or the machine is halted.
+process or the machine is suspended.
 
 A claim that could not be renewed is asked about before it is relied on: while nobody has taken it
 over, its holder may renew it late and go on. The fencing number of a claim is the number of its
@@ -48,7 +48,7 @@ class LostLockError(ShardpostError):
 
 
 def boot_clock() -> float:
-    """Return the seconds since this machine started, those while it was halted among them."""
+    """Return the seconds since this machine started, those while it was suspended among them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

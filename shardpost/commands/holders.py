@@ -146,7 +146,7 @@ SOON = timedelta(days=1)
 @click.command()
 @AS_JSON
 def snapshots_command(as_json: bool) -> int:
-    """Print the committed views that can be asked, oldest first.
+    """Print the committed views that can be queried, oldest first.
 
     `looked at` is when a compaction last read the input topics to their ends; `end offsets` is the
     sum of those of all input partitions.

@@ -3,7 +3,7 @@
 Opening a shard fences every older writer of it, and only then reads what they wrote. Every write is
 one transaction; the mail server may hear of it only after it returned.
 
-A run that is halted between the commit of `sending` and SMTP, while another one takes over its
+A run that is suspended between the commit of `sending` and SMTP, while another one takes over its
 shard, would send mails that the other run has dealt with. So the content of a mail is sent only
 shortly after a commit; else `sending` is committed once more, which a fenced run cannot do. What is
 left is a halt of just the moment between this look and the write to the socket.
