@@ -46,6 +46,6 @@ def test_over_a_bad_network_compaction_send_and_sweep_end_right(
                         break
                     assert weather.resets, job.log.read_text()
                     job.why_failed()
-                at_work.most_unknown = weather.resets_done
+                at_work.most_unknown = weather.resets_done[places[to_mail]]
                 assert code in DONE[work]
                 at_work.holds(work)

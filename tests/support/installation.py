@@ -42,6 +42,7 @@ WORK: dict[str, JobSpec] = {
 # Done, and done with something to look at: unknown deliveries, a partition that was swept again.
 DONE = {"compaction": {0}, "send": {0, 3}, "sweep": {0, 3}}
 SHARDS, CONNECTIONS = 4, 2
+TASKS_AT_ONCE = 2  # each worker has a core
 CLIENTS = [f"client{n}" for n in range(160)]
 LETTERS = 200
 # Before all weeks that are mailed; letters of then are due, and those of compactions are not.
@@ -60,7 +61,7 @@ class Installation:
     settings: Settings
     host: Host
     server: MailServer
-    most_unknown: int = SHARDS * CONNECTIONS
+    most_unknown: int = TASKS_AT_ONCE * CONNECTIONS
     of_jobs: dict[str, object] = field(default_factory=dict)
     fold: Fold = field(default_factory=Fold)
     week: IsoWeek = field(default_factory=lambda: IsoWeek.last_ended(datetime.now(UTC)))

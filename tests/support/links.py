@@ -9,9 +9,10 @@ import random
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ LINGER = struct.pack("ii", 1, 0)  # closing it then sends a reset
 
 @dataclass
 class Weather:
-    """What links do to each connection; `resets_done` counts those that were reset.
+    """What links do to each connection; `resets_done` counts those that were reset, by their ends.
 
     `delay`: seconds, in each direction. `rate`: bytes per second, in each direction. `resets`: the
     share of what is sent (in chunks of 16 kB at most) that is lost with its connection.
@@ -32,7 +33,7 @@ class Weather:
     delay: float = 0.0
     rate: float = float("inf")
     resets: float = 0.0
-    resets_done: int = 0
+    resets_done: Counter[Place] = field(default_factory=Counter)
 
 
 @contextmanager
@@ -89,8 +90,8 @@ async def _passed_on(
         there_reader, there_writer = await asyncio.open_connection(*to)
         ends.append(there_writer)
         async with asyncio.TaskGroup() as both:
-            both.create_task(_direction(reader, there_writer, weather))
-            both.create_task(_direction(there_reader, writer, weather))
+            both.create_task(_direction(reader, there_writer, to, weather))
+            both.create_task(_direction(there_reader, writer, to, weather))
     except* OSError:
         for end in ends:  # as a router that lost the connection: both sides are told
             with suppress(OSError):  # it is closed already
@@ -102,7 +103,7 @@ async def _passed_on(
 
 
 async def _direction(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, weather: Weather
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to: Place, weather: Weather
 ) -> None:
     """Deliver what comes, each chunk after its delay; ConnectionResetError with a reset."""
     queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(QUEUED)
@@ -122,7 +123,7 @@ async def _direction(
                     writer.write_eof()
                 return
             if random.random() < weather.resets:  # noqa: S311 - no secret
-                weather.resets_done += 1
+                weather.resets_done[to] += 1
                 raise ConnectionResetError
             writer.write(chunk)
             await writer.drain()
