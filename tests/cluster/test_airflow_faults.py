@@ -119,12 +119,15 @@ def ended(own: AirflowOnPostgres, dag: str, run: str) -> str:
 
 @pytest.fixture
 def at_work(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
 ) -> Iterator[Installation]:
     monkeypatch.setenv("SPARK_LOCAL_IP", cluster.network.address)
     monkeypatch.setenv("SSL_CERT_FILE", str(cluster.secured.authority.certificate))
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", cluster.java_options)
-    with installation(cluster, tmp_path / "home") as made:
+    with installation(cluster, tmp_path / "home", load=pytestconfig.option.load) as made:
         made.settings = made.settings.model_copy(update={"airflow_port": daemons.choose_port()})
         yield made
 

@@ -1,4 +1,4 @@
-"""Brokers of three that die, halt or are cut off while Shardpost works: all of it ends well.
+"""Brokers of three that die, halt, are cut off or have a full disk: all of Shardpost ends well.
 
 Each ends with the fold, the ledger and the letters counted.
 """
@@ -36,6 +36,7 @@ CONNECTIONS, SHARDS_AT_ONCE = 2, 4
 MOST_UNKNOWN = CONNECTIONS * SHARDS_AT_ONCE
 
 every_fault = pytest.mark.parametrize("how", HOW)
+every_fault_of_one = pytest.mark.parametrize("how", [*HOW, "disk_full"])
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def batch(number: int) -> list[Raw]:
 
 
 @pytest.mark.parametrize("step", ["read", "publish", "letters"])
-@every_fault
+@every_fault_of_one
 def test_a_compaction_goes_on_without_one_broker(
     cluster: Cluster, ready: Settings, how: str, step: str
 ) -> None:
@@ -117,7 +118,7 @@ def mailed_once(world: World, server: MailServer) -> None:
     assert set(CLIENTS) - taken <= unknown
 
 
-@every_fault
+@every_fault_of_one
 def test_a_send_goes_on_without_one_broker_and_mails_each_client_once(
     cluster: Cluster, world: World, how: str
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_send_goes_on_without_one_broker_and_mails_each_client_once(
         assert set(server.taken) == {f"{client}@x.example" for client in CLIENTS}
 
 
-@every_fault
+@every_fault_of_one
 def test_a_sweep_goes_on_without_one_broker_and_sends_each_letter_once(
     cluster: Cluster, ready: Settings, how: str
 ) -> None:
@@ -151,7 +152,7 @@ def test_a_sweep_goes_on_without_one_broker_and_sends_each_letter_once(
 
 
 @pytest.mark.parametrize("step", ["read requests", "commit commands", "commit started"])
-@every_fault
+@every_fault_of_one
 def test_a_dispatch_goes_on_without_one_broker_and_starts_one_run(
     cluster: Cluster, ready: Settings, how: str, step: str
 ) -> None:

@@ -1,7 +1,7 @@
 """Parts of the cluster die or are cut off for 30 s, at random moments of whatever runs.
 
-`--faults N` is how many there are; `--seed` repeats their order and their moments; `-o log_cli=true
---log-level=INFO` tells each.
+`--faults N` is how many there are, `--load N` how much work there is meanwhile, `--seed` repeats
+their order and their moments; `-o log_cli=true --log-level=INFO` tells each.
 """
 
 import logging
@@ -60,11 +60,14 @@ def halted(job: Job) -> Iterator[None]:
 
 @pytest.fixture
 def at_work(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
 ) -> Iterator[Installation]:
     monkeypatch.setenv("SSL_CERT_FILE", str(cluster.secured.authority.certificate))
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", cluster.java_options)
-    with installation(cluster, tmp_path / "home") as made:
+    with installation(cluster, tmp_path / "home", load=pytestconfig.option.load) as made:
         yield made
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 import psutil
+import pytest
 
 from shardpost.embedded import broker, daemons
 from shardpost.embedded.broker import find_java
@@ -27,6 +28,7 @@ from tests.support.postgresql import Postgresql, postgresql
 from tests.support.secured_kafka import SecuredKafka
 from tests.support.spark_cluster import MASTER, SPARK_HOME, WORKER
 from tests.support.three_brokers import (
+    DISK,
     NUMBERS,
     START_SECONDS,
     ThreeBrokers,
@@ -43,6 +45,7 @@ class Part:
 
     daemon: Daemon
     host: Host
+    disk: Path | None = None
 
     def kill(self) -> None:
         """SIGKILL it with what it has started, and wait for its end."""
@@ -79,6 +82,23 @@ class Part:
         """Have it run, and reach nobody, until the block ends; skip the test where none can."""
         with self.host.cut_off():
             yield
+
+    @contextmanager
+    def disk_full(self) -> Iterator[None]:
+        """Have no room on its disk until the block ends; then it is started again."""
+        if self.host.namespace is None or self.disk is None:
+            pytest.skip("only root can give a host a disk of its own")
+        full = self.disk / "full"
+        with full.open("wb") as file:
+            found = os.statvfs(self.disk)
+            os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize)
+        try:
+            yield
+        finally:
+            full.unlink()
+            if self.daemon.alive:
+                self.kill()
+            self.start()
 
     def _signal(self, number: int) -> None:
         """Send it to the process and to what it has started: Spark's executors, their workers."""
@@ -252,7 +272,10 @@ class Cluster:
     def brokers(self) -> dict[int, Part]:
         """The brokers by their ids."""
         of_each = zip(self.kafka.brokers.items(), self._broker_hosts, strict=True)
-        return {number: Part(daemon, host) for (number, daemon), host in of_each}
+        return {
+            number: Part(daemon, host, daemon.pid_file.parent / DISK)
+            for (number, daemon), host in of_each
+        }
 
 
 @contextmanager

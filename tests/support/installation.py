@@ -43,8 +43,7 @@ WORK: dict[str, JobSpec] = {
 DONE = {"compaction": {0}, "send": {0, 3}, "sweep": {0, 3}}
 SHARDS, CONNECTIONS = 4, 2
 TASKS_AT_ONCE = 2  # each worker has a core
-CLIENTS = [f"client{n}" for n in range(160)]
-LETTERS = 200
+CLIENTS, LETTERS = 160, 200  # of a load of 1
 # Before all weeks that are mailed; letters of then are due, and those of compactions are not.
 AT = datetime(2025, 9, 1, tzinfo=UTC)
 AT_MS = int(AT.timestamp() * 1000)
@@ -53,7 +52,7 @@ ELSEWHERE = "elsewhere"  # the origin of letters that no compaction takes
 
 @dataclass
 class Installation:
-    """What was given to it so far; `most_unknown` is of one week.
+    """What was given to it so far; `most_unknown` is of one week, `load` how much is given at once.
 
     `of_jobs` are settings of its jobs that are others than those by which a test looks at them.
     """
@@ -63,6 +62,7 @@ class Installation:
     server: MailServer
     most_unknown: int = TASKS_AT_ONCE * CONNECTIONS
     of_jobs: dict[str, object] = field(default_factory=dict)
+    load: int = 1
     fold: Fold = field(default_factory=Fold)
     week: IsoWeek = field(default_factory=lambda: IsoWeek.last_ended(datetime.now(UTC)))
     letters: int = 0
@@ -72,10 +72,15 @@ class Installation:
     def __post_init__(self) -> None:
         apply_topics(self.settings)
         form = b'{"Client":"%s","Name":"N","Email":"%s@x.example","Subscribed":true}'
-        names = [client.encode() for client in CLIENTS]
+        names = [client.encode() for client in self.clients]
         contacts = [Raw("clients", one, form % (one, one), AT_MS) for one in names]
         produce(self.settings, contacts)
         self.fold.add(starter())
+
+    @property
+    def clients(self) -> list[str]:
+        """All that there are."""
+        return [f"client{n}" for n in range(self.load * CLIENTS)]
 
     def give(self, work: str) -> None:
         """Give the next work of a kind: records, a week, letters."""
@@ -87,13 +92,14 @@ class Installation:
             case "send":
                 self.week, self._taken = self.week.previous, self.server.taken.copy()
             case "sweep":
-                given = range(self.letters, self.letters + LETTERS)
-                self.letters += LETTERS
+                given = range(self.letters, self.letters + self.load * LETTERS)
+                self.letters = given.stop
                 put(self.settings, [self._letter(number) for number in given])
 
     def _batch(self, number: int) -> list[Raw]:
         """Return positions of all clients, new or moved, one that is closed, and a bad one."""
-        moved = ((str(n), CLIENTS[(n + number) % len(CLIENTS)]) for n in range(2 * len(CLIENTS)))
+        all_ = self.clients
+        moved = ((str(n), all_[(n + number) % len(all_)]) for n in range(2 * len(all_)))
         return [
             *(position(key, client, "NASDAQ", timestamp_ms=AT_MS) for key, client in moved),
             Raw("positions", str(number).encode(), None, AT_MS),
@@ -139,7 +145,7 @@ class Installation:
 
 @contextmanager
 def installation(
-    cluster: Cluster, home: Path, store: Mapping[str, str] | None = None
+    cluster: Cluster, home: Path, store: Mapping[str, str] | None = None, *, load: int = 1
 ) -> Iterator[Installation]:
     """Give one without any work yet; the mail server takes a mail in 50 ms.
 
@@ -165,4 +171,5 @@ def installation(
             "retry_jitter": 0.0,
             "retry_batch": 5,
         }
-        yield Installation(own.model_copy(update=more), cluster.network.host(), server)
+        settings, host = own.model_copy(update=more), cluster.network.host()
+        yield Installation(settings, host, server, load=load)

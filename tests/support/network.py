@@ -18,6 +18,7 @@ import pytest
 
 LOOPBACK = "127.0.0.1"
 SUBNETS = range(1, 255)  # 10.213.N.0/24: one for each process of tests
+DISK = "512m"
 DISABLED, FORWARDING = "0", "3"  # states of a bridge's port
 
 
@@ -48,6 +49,22 @@ class Host:
             yield
         finally:
             _run("bridge", "link", "set", "dev", self.port, "state", FORWARDING)
+
+    @contextmanager
+    def disk(self, folder: Path) -> Iterator[None]:
+        """Have a new folder be a small disk of this host until the block ends; none without root.
+
+        What is on it goes with it.
+        """
+        folder.mkdir()
+        if self.namespace is None:
+            yield
+            return
+        _run("mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder))
+        try:
+            yield
+        finally:
+            _run("umount", "--lazy", str(folder))
 
 
 @dataclass

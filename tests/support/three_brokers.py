@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tests.support.secured_kafka import LISTENERS, SecuredKafka, add_user
 NUMBERS = (1, 2, 3)
 START_SECONDS = 120.0
 KILL_SECONDS = 1.0
+DISK = "data"  # as log.dirs has it
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={number}
@@ -100,37 +101,41 @@ def three_brokers(
     defaults = {"replication_factor": 3, "partitions": 2, "kafka_timeout": 30}
     plain = {"home": home, "bootstrap_servers": servers["PLAINTEXT"]}
     settings = load(environ(**plain, **(defaults | given)))
-    brokers = {}
-    for number, at in ports.items():
-        folder, address = home / f"broker-{number}" / "kafka", host[number].address
-        own = {"number": number, "address": address, "voters": voters, "entry": entry}
-        own |= {"port": at["PLAINTEXT"]} | {name.lower(): port for name, port in at.items()}
-        properties = PROPERTIES.format(**own)
-        if secured:
-            more = {name: at[name] for name in LISTENERS}
-            properties = secured.properties(properties, address, more)
-        brokers[number] = _formatted(folder, properties, cluster, host[number])
-    links = {(entry, at["FRONT"]): (host[n].address, at["LINKED"]) for n, at in ports.items()}
-    found = ThreeBrokers(settings, brokers, servers, links)
-    try:
-        for daemon in brokers.values():
-            daemon.start()
-        found.await_brokers(len(NUMBERS))
-        if secured:
-            add_user(settings)
-        yield found
-    finally:
-        # Clients go first: librdkafka can abort the process (its issue 4605) when brokers end
-        # that have not answered for a group's coordinator.
-        forget_admins()
-        for daemon in brokers.values():
-            daemon.stop(KILL_SECONDS)  # what they hold is of no use any more
+    with ExitStack() as running:
+        brokers = {}
+        for number, at in ports.items():
+            folder, address = home / f"broker-{number}" / "kafka", host[number].address
+            own = {"number": number, "address": address, "voters": voters, "entry": entry}
+            own |= {"port": at["PLAINTEXT"]} | {name.lower(): port for name, port in at.items()}
+            properties = PROPERTIES.format(**own)
+            if secured:
+                more = {name: at[name] for name in LISTENERS}
+                properties = secured.properties(properties, address, more)
+            brokers[number] = _formatted(folder, properties, cluster, host[number], running)
+        links = {(entry, at["FRONT"]): (host[n].address, at["LINKED"]) for n, at in ports.items()}
+        found = ThreeBrokers(settings, brokers, servers, links)
+        try:
+            for daemon in brokers.values():
+                daemon.start()
+            found.await_brokers(len(NUMBERS))
+            if secured:
+                add_user(settings)
+            yield found
+        finally:
+            # Clients go first: librdkafka can abort the process (its issue 4605) when brokers end
+            # that have not answered for a group's coordinator.
+            forget_admins()
+            for daemon in brokers.values():
+                daemon.stop(KILL_SECONDS)  # what they hold is of no use any more
 
 
-def _formatted(folder: Path, properties: str, cluster: str, host: Host) -> Daemon:
+def _formatted(
+    folder: Path, properties: str, cluster: str, host: Host, running: ExitStack
+) -> Daemon:
     shutil.rmtree(folder, ignore_errors=True)
     (folder.parent / "logs").mkdir(parents=True)
     folder.mkdir(parents=True)
+    running.enter_context(host.disk(folder / DISK))
     (folder / "log4j2.properties").write_text(broker.LOG4J2)
     (folder / "server.properties").write_text(properties)
     run = [find_java(), "-Xmx384m", *JVM, broker.LOGGING, "-cp", broker.classpath()]
