@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from shardpost import locks, ownership
+from shardpost import locks, ownership, plausibility
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import plausibility, publishing, rejected_letters
+from shardpost.holders import last_refusal, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
@@ -29,6 +29,25 @@ from shardpost.spark.job_spec import JobResult
 log = logging.getLogger(__name__)
 
 COMPACTION_GROUP = "shardpost-compaction"
+ACCEPT = (
+    "Nothing was published, and nothing is changed. Look for the producer of the last tombstones in"
+    " the input topics; if they are meant, run it once with --accept-drop"
+)
+
+
+def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> None:
+    """Refuse a snapshot, not committed yet, with far fewer open positions or holders."""
+    plausibility.require_no_collapse(
+        f"snapshot {made.number}",
+        _counts(last.counts),
+        _counts(made.counts),
+        most=settings.max_drop,
+        advice=ACCEPT,
+    )
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {"open positions": counts.positions, "holders": counts.holders}
 
 
 def publish_results(
@@ -171,7 +190,7 @@ def keep_snapshot(settings: Settings, look: Look, unread: Unread, *, take_over: 
     latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete, unread.cleaning)
     latest = latest.without_topics(unread.gone)
     snapshots.update_looked_at(settings, latest)
-    plausibility.forget_refusal(settings)
+    last_refusal.forget_refusal(settings)
     log.info("snapshot %d has all that can be read", latest.number)
     ownership.take(settings, take_over=take_over)
     return publish_results(settings, latest, unread, RunCounts(), changed=False)

@@ -13,7 +13,7 @@ from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.holders import plausibility
+from shardpost.holders import countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
@@ -54,7 +54,7 @@ def begun(settings: Settings, order: Order) -> Rebuild:
     if rebuild is None:
         if country != last.country:
             advice = "Start it with one of these"
-            plausibility.require_exchange_in(country, settings, last, advice=advice)
+            countries.require_exchange_in(country, settings, last, advice=advice)
         return _new(settings, order, last, country)
     standing = rebuild.standing(last)
     wanted = (order.source, country, order.tables)

@@ -14,7 +14,7 @@ from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import select
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders import plausibility
+from shardpost.holders import countries
 from shardpost.locks import exclusive
 from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
 from shardpost.settings import Settings
@@ -79,7 +79,7 @@ def require_country(settings: Settings, last: Snapshot) -> None:
     if last.country_now(settings.country) != last.country:
         rebuild = current(settings)
         if rebuild is None or rebuild.standing(last) is Standing.IN_USE:
-            plausibility.require_country(settings, last, settings.country)
+            countries.require_country(settings, last, settings.country)
 
 
 def insert(settings: Settings, rebuild: Rebuild) -> None:

@@ -17,7 +17,7 @@ from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
-from shardpost.holders import plausibility
+from shardpost.holders import last_refusal
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
@@ -126,7 +126,7 @@ def _loss_condition(found: Found, subject: str, rows: Iterable[LagRow], warning:
 def look_at_snapshot(settings: Settings, now: datetime) -> Found:
     """Measure the newest snapshot, nothing before the first; say why the next one is refused."""
     found = Found()
-    if why := plausibility.refusal(settings):
+    if why := last_refusal.refusal(settings):
         found.conditions.append(conditions.COMPACTION_REFUSED.broken("", why))
     newest = snapshots.newest(settings)
     if newest is None:

@@ -19,7 +19,7 @@ from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError, first_line
-from shardpost.holders import plausibility
+from shardpost.holders import countries, last_refusal
 from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
@@ -63,7 +63,7 @@ def _count_firing(known: Iterable[Firing], now: datetime) -> DoctorFinding:
 
 def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Check the newest snapshot, and whether the next one was refused."""
-    if why := plausibility.refusal(settings):
+    if why := last_refusal.refusal(settings):
         yield error("compaction", why, "a result that a person has seen", "docs/compaction.md")
     try:
         newest = snapshots.newest(settings)
@@ -91,13 +91,13 @@ def _check_countries(settings: Settings, snapshot: Snapshot) -> Iterator[DoctorF
         store.require_country(settings, snapshot)
     except UsageError as problem:
         yield refused("country", problem)
-    if found := plausibility.without_country(settings, snapshot):
+    if found := countries.without_country(settings, snapshot):
         more = (
-            f" and {len(found) - plausibility.MOST_NAMED} more"
-            if len(found) > plausibility.MOST_NAMED
+            f" and {len(found) - countries.MOST_NAMED} more"
+            if len(found) > countries.MOST_NAMED
             else ""
         )
-        said = f"without a country: {', '.join(found[: plausibility.MOST_NAMED])}{more}"
+        said = f"without a country: {', '.join(found[: countries.MOST_NAMED])}{more}"
         expected = "a Country in the record of each: no position on them counts"
         cure = f"send their records to {settings.topic('exchanges')} again, with their Country"
         yield warning("exchanges", said, expected, cure)

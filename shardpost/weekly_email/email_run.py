@@ -24,11 +24,11 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import too_many
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek, shard_label
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
-from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions
 from shardpost.weekly_email.spark.audience_freeze import freeze
 from shardpost.weekly_email.spark.dry_run import dry_run
 from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
+from shardpost.weekly_email.unsubscribed import Unsubscribed
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from shardpost import collapse
+from shardpost import plausibility
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import query, rows, select, stream
 from shardpost.delta.table import text_literal
@@ -119,7 +119,7 @@ class FrozenWeeks:
         known = {RECIPIENTS: before.recipients}
         if before.audience_erased_at is None:
             known = self.counts(IsoWeek.parse(before.week), before.audience_version)
-        collapse.require_no_collapse(
+        plausibility.require_no_collapse(
             f"week {week} after {before.week}",
             known,
             counts,

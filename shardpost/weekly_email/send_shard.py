@@ -30,9 +30,10 @@ from shardpost.weekly_email.model.server_health import Refusal, Refusals, open_c
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress
-from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
+from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import ShardSender
 from shardpost.weekly_email.smtp_server import refusal_limits_of
+from shardpost.weekly_email.unsubscribed import nobody_unsubscribed
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

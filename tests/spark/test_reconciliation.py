@@ -7,7 +7,6 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from shardpost import tables
-from shardpost.collapse import CollapseError
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
@@ -19,6 +18,7 @@ from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
+from shardpost.plausibility import CollapseError
 from shardpost.settings import Settings
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, held, run

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from shardpost import collapse
-from shardpost.collapse import CollapseError
+from shardpost import plausibility
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, UsageError
-from shardpost.holders import plausibility
+from shardpost.holders import countries, last_refusal, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.plausibility import CollapseError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
@@ -58,7 +58,7 @@ def test_from_ten_on_a_fall_by_more_than_the_share_is_refused(
 ) -> None:
     def require() -> None:
         counts = {"holders": before, "positions": 1}, {"holders": now, "positions": 1, "new": 0}
-        collapse.require_no_collapse("snapshot 2", *counts, most=most, advice="Do this.")
+        plausibility.require_no_collapse("snapshot 2", *counts, most=most, advice="Do this.")
 
     if not is_refused:
         return require()
@@ -73,9 +73,9 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
     made = replace(last, number=2, counts=Counts(3, 1, 3))
     said = "snapshot 2: open positions fall from 40 to 3, holders fall from 20 to 1, by more than"
     with pytest.raises(CollapseError, match=rf"{said} SHARDPOST_MAX_DROP=0\.5 .*--accept-drop"):
-        plausibility.require_no_collapse(settings, last, made)
+        results.require_no_collapse(settings, last, made)
     all_of_it = settings.model_copy(update={"max_drop": 1})
-    plausibility.require_no_collapse(all_of_it, last, made)
+    results.require_no_collapse(all_of_it, last, made)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_another_country_than_the_last_is_refused_with_the_ways_on(
 ) -> None:
     last = snapshots.current(settings)
     with pytest.raises(UsageError, match=said) as found:
-        plausibility.require_country(settings, last, country)
+        countries.require_country(settings, last, country)
     assert found.value.exit_code == BAD_USAGE
     [finding] = [
         one
@@ -105,20 +105,20 @@ def test_the_country_of_the_last_snapshot_counts_whether_or_not_an_exchange_has_
     settings: Settings,
 ) -> None:
     last = replace(snapshots.current(settings), country="FR", set_country="DE")
-    plausibility.require_country(settings, last, "DE")  # swapped to FR, and not set otherwise since
-    plausibility.require_country(settings, last, "FR")
+    countries.require_country(settings, last, "DE")  # swapped to FR, and not set otherwise since
+    countries.require_country(settings, last, "FR")
     with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'FR'"):
-        plausibility.require_country(settings, last, "GB")
+        countries.require_country(settings, last, "GB")
 
 
 def test_a_first_country_is_one_of_an_exchange_if_any_has_one(settings: Settings) -> None:
     made = snapshots.current(settings)
-    plausibility.require_exchange_in("GB", settings, made)
+    countries.require_exchange_in("GB", settings, made)
     with pytest.raises(UsageError, match=r"'us': .*did you mean US\? .*--country-changed"):
-        plausibility.require_exchange_in("us", settings, made)
+        countries.require_exchange_in("us", settings, made)
     write(settings, [])
     none = replace(made, tables={})
-    plausibility.require_exchange_in("us", settings, none)
+    countries.require_exchange_in("us", settings, none)
 
 
 def test_a_rebuild_of_a_country_that_no_exchange_has_is_not_begun(settings: Settings) -> None:
@@ -162,11 +162,11 @@ def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka
 def test_why_a_compaction_was_refused_is_told_until_one_is_not(kafka: MemoryKafka) -> None:
     settings = kafka.settings
     why = "snapshot 2: holders fall from 12 to 0, by more than SHARDPOST_MAX_DROP=0.5 allows."
-    with pytest.raises(CollapseError), plausibility.noting_refusal(settings):
+    with pytest.raises(CollapseError), last_refusal.noting_refusal(settings):
         raise CollapseError(why)
     [told] = look_at_snapshot(settings, START).conditions
     assert (told.rule, told.text) == ("compaction-refused", why)
     assert next(iter(check_snapshot(settings, START))).found == why
     commit_snapshot(kafka)
     assert submit(settings, COMPACT_POSITIONS)[0] == 0  # with nothing new, without Spark
-    assert plausibility.refusal(settings) is None
+    assert last_refusal.refusal(settings) is None

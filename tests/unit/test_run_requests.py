@@ -16,7 +16,6 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
 from shardpost.run_requests.model.commands import (
     LONG_AGO,
-    LONGEST_KEY,
     AirflowRun,
     Command,
     CommandEntry,
@@ -26,7 +25,6 @@ from shardpost.run_requests.model.commands import (
     decode,
     fold,
     next_action,
-    run_id,
 )
 from shardpost.run_requests.model.deduplication import (
     AlreadyRunning,
@@ -44,6 +42,7 @@ from shardpost.run_requests.model.requests import (
     parse,
     status_of,
 )
+from shardpost.run_requests.model.run_id import LONGEST_KEY, run_id
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RULES = RequestRules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)

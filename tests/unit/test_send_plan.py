@@ -18,13 +18,8 @@ from shardpost.weekly_email.dry_run_lists import ShardLines
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
-from shardpost.weekly_email.send_plan import (
-    MailToSend,
-    NoMail,
-    Step,
-    SubscriptionsUnknownError,
-    Unsubscribed,
-)
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
+from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, Unsubscribed
 from tests.support import members
 from tests.support.histories import overwrite, snapshot
 from tests.support.members import MEMBERS, WEEK

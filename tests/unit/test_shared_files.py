@@ -8,7 +8,7 @@ import pytest
 
 from shardpost.alerts import channels
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders import plausibility
+from shardpost.holders import last_refusal
 from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.object_store import open_objects
@@ -62,11 +62,11 @@ def test_machines_that_write_one_file_at_once_lose_nothing(machines: list[Settin
 
 def test_why_a_compaction_was_refused_is_known_on_all_machines(machines: list[Settings]) -> None:
     first, second = machines
-    with pytest.raises(UsageError), plausibility.noting_refusal(first):
+    with pytest.raises(UsageError), last_refusal.noting_refusal(first):
         raise UsageError("no such country")
-    assert plausibility.refusal(second) == "no such country"
-    plausibility.forget_refusal(second)
-    assert plausibility.refusal(first) is None
+    assert last_refusal.refusal(second) == "no such country"
+    last_refusal.forget_refusal(second)
+    assert last_refusal.refusal(first) is None
 
 
 def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(

@@ -23,13 +23,19 @@ from pyspark.sql import SparkSession
 from shardpost import __version__, ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Scattered, Snapshot
-from shardpost.holders import plausibility
+from shardpost.holders import countries, last_refusal
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
-from shardpost.holders.results import explain_outage, keep_snapshot, publish_results, report_look
+from shardpost.holders.results import (
+    explain_outage,
+    keep_snapshot,
+    publish_results,
+    report_look,
+    require_no_collapse,
+)
 from shardpost.holders.spark.compaction_run import MAX_BROADCAST_KEYS, CompactionRun, InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
@@ -228,7 +234,7 @@ def compact(
     with (
         after_running(settings, COMPACT_POSITIONS.name),
         explain_outage(settings),
-        plausibility.noting_refusal(settings),
+        last_refusal.noting_refusal(settings),
     ):
         return _compact(now_in_force(settings), asked or CompactionRequest())
 
@@ -239,7 +245,7 @@ def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
     inputs = Inputs(settings)
     look, unread = inputs.look(reconcile=asked.reconcile)
     if look.last and not asked.country_changed:
-        plausibility.require_country(settings, look.last, settings.country)
+        countries.require_country(settings, look.last, settings.country)
     if look.is_of(unread, settings.country):
         return keep_snapshot(settings, look, unread, take_over=asked.take_over)
     report_look(look, unread)
@@ -249,7 +255,7 @@ def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
     inputs.require_same(unread)
     step("commit")
     snapshots.commit(settings, latest)
-    plausibility.forget_refusal(settings)
+    last_refusal.forget_refusal(settings)
     counts = latest.counts.summary(), done.summary()
     log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     ownership.take(settings, take_over=asked.take_over)
@@ -261,6 +267,6 @@ def _require_plausible(
 ) -> None:
     """Refuse a snapshot before it is committed, unless that was asked for."""
     if last is None and not asked.country_changed:
-        plausibility.require_exchange_in(made.country, settings, made)
+        countries.require_exchange_in(made.country, settings, made)
     if last is not None and not asked.accept_drop:
-        plausibility.require_no_collapse(settings, last, made)
+        require_no_collapse(settings, last, made)

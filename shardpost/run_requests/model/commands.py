@@ -3,19 +3,13 @@
 Its key is the run key; its value {"State", "Dag", "Conf", "RequestedBy", "RequestOffset", "RunId"};
 a tombstone means that the key is free. A command is `issued`, then `started`: one that is issued
 and unknown to Airflow was never started; one that is started and unknown was deleted.
-
-The id of its Airflow run is made from the run key and the winning request's offset and timestamp:
-`request__<key>__<offset>-<milliseconds>`. So Airflow itself rejects a second run of a request. The
-timestamp tells apart two requests of one offset, where the topic was deleted and recreated.
 """
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from hashlib import sha256
 from typing import Any
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -85,32 +79,6 @@ class Command:
 
 def _encoded(form: dict[str, Any]) -> bytes:
     return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-PREFIX = "request__"  # unlike Airflow's own: scheduled__, manual__, backfill__, asset_triggered__
-# A run id is part of file names: shorter than the 250 characters that Airflow takes.
-LONGEST_KEY = 80
-_KEPT = 40
-_HASH = 32
-# Of the characters that Airflow allows ([A-Za-z0-9_.~:+-]), those that a file name takes as well.
-_OTHERS = re.compile(rb"[^A-Za-z0-9_.-]")
-
-
-def run_id(key: str, offset: int, timestamp_ms: int) -> str:
-    """Return the run's id; two requests never have the same."""
-    return f"{PREFIX}{escaped(key)}__{offset}-{max(0, timestamp_ms)}"
-
-
-def escaped(key: str) -> str:
-    """Return the key in characters that Airflow allows, reversible up to LONGEST_KEY characters.
-
-    Any other byte is `~` and two hexadecimal digits. A longer key ends in `~~` and a hash of it.
-    """
-    raw = key.encode(errors="surrogatepass")
-    text = _OTHERS.sub(lambda match: b"~%02X" % match[0][0], raw).decode()
-    if len(text) <= LONGEST_KEY:
-        return text
-    return f"{text[:_KEPT]}~~{sha256(raw).hexdigest()[:_HASH]}"
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,8 @@ from typing import Any
 from shardpost.decisions import Decision, Kind
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
-from shardpost.run_requests.model.commands import (
-    Command,
-    CommandEntry,
-    CommandState,
-    parse_json,
-    run_id,
-)
+from shardpost.run_requests.model.commands import Command, CommandEntry, CommandState, parse_json
+from shardpost.run_requests.model.run_id import run_id
 
 NOT_SAID = "(not said)"
 _SHOWN_CHARACTERS = 120  # of what was found, in a reason

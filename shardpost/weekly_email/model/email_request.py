@@ -163,7 +163,7 @@ class EmailRequest:
     those again that had failed, SUPPRESSED those that were not subscribed, and are now.
     `on_unknown` None is the setting's. `groups`: how many jobs share the rate limit.
     `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: what would be
-    refused is meant (collapse.py). `recipients`: the folder (for JSON lines) or file (for text)
+    refused is meant (plausibility.py). `recipients`: the folder (for JSON lines) or file (for text)
     that a dry run writes its lists to, None for into the result.
     """
 

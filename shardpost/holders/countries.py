@@ -1,29 +1,19 @@
-"""What a compaction refuses before anybody sees its result; no JVM.
+"""The countries of exchanges, and what is refused of the one whose holders are computed.
 
-Its country, and counts that fall (collapse.py); a person may say that both are meant.
+A country that no exchange has, and another one than before, unless a flag says that it is meant.
 """
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from difflib import get_close_matches
 
-from shardpost import collapse
-from shardpost.collapse import CollapseError
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import EXCHANGES
 from shardpost.settings import Settings
-from shardpost.shared_files import SharedFile
 
 _COUNTRIES = "SELECT DISTINCT country FROM exchanges WHERE is_open AND country IS NOT NULL"
 _WITHOUT = "SELECT key FROM exchanges WHERE is_open AND country IS NULL ORDER BY key"
-ACCEPT = (
-    "Nothing was published, and nothing is changed. Look for the producer of the last tombstones in"
-    " the input topics; if they are meant, run it once with --accept-drop"
-)
-# A shared file: why the last compaction was refused.
-REFUSED = "compaction-refused.txt"
 MOST_NAMED = 20  # countries
 CORRECT = "Correct SHARDPOST_COUNTRY; if it is meant, go on with --country-changed"
 
@@ -82,39 +72,3 @@ def require_exchange_in(
     known = countries(settings, made)
     if known and country not in known:
         raise UsageError(f"{unknown_country(country, known)}. {advice}")
-
-
-def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> None:
-    """Refuse a snapshot, not committed yet, with far fewer open positions or holders."""
-    collapse.require_no_collapse(
-        f"snapshot {made.number}",
-        _counts(last.counts),
-        _counts(made.counts),
-        most=settings.max_drop,
-        advice=ACCEPT,
-    )
-
-
-@contextmanager
-def noting_refusal(settings: Settings) -> Iterator[None]:
-    """Note why a compaction was refused, for doctor and watch, until one is not."""
-    try:
-        yield
-    except (CollapseError, UsageError) as refusal:
-        why = str(refusal)
-        SharedFile(settings, REFUSED).change(lambda _: why)
-        raise
-
-
-def forget_refusal(settings: Settings) -> None:
-    """Note that the last compaction was not refused."""
-    SharedFile(settings, REFUSED).remove()
-
-
-def refusal(settings: Settings) -> str | None:
-    """Return why the last compaction was refused, None if it was not."""
-    return SharedFile(settings, REFUSED).read()
-
-
-def _counts(counts: Counts) -> dict[str, int]:
-    return {"open positions": counts.positions, "holders": counts.holders}

@@ -1,13 +1,13 @@
-"""The fall that refuses a result before it leaves: far fewer positions, holders or recipients.
+"""A result with far fewer positions, holders or recipients than the last one is refused.
 
-A person may say that it is meant. What a compaction refuses besides is in holders/plausibility.py.
+Unless a flag says that it is meant. A country that is refused is in holders/countries.py.
 """
 
 from collections.abc import Mapping
 
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 
-# Of fewer, it is an ordinary day that all are gone: most of them may be one client's.
+# Counts below this are not checked: they can drop to 0 on a normal day.
 LEAST = 10
 
 

@@ -1,0 +1,55 @@
+"""Who has unsubscribed since a run began: looked up just before each mail is composed."""
+
+import time
+from dataclasses import dataclass, field
+
+from deltalake.exceptions import DeltaError
+from pyarrow.lib import ArrowException
+
+from shardpost.delta import snapshots
+from shardpost.errors import ShardpostError
+from shardpost.holders.spark.held_positions import unsubscribed_since
+from shardpost.settings import Settings
+
+
+class SubscriptionsUnknownError(ShardpostError):
+    """The tables cannot be read for subscriptions, so mailing has to stop."""
+
+
+def nobody_unsubscribed(client: str) -> bool:
+    """Tell of any client that it has not unsubscribed since the run began."""
+    del client
+    return False
+
+
+@dataclass
+class Unsubscribed:
+    """Tells whether a client has unsubscribed since the snapshot that the run began with.
+
+    The answer is of the newest snapshot as of at most `mail_subscription_interval` ago. Each shard
+    has its own: it is passed to Spark's tasks before it is first asked.
+    """
+
+    settings: Settings
+    since: int
+    _clients: frozenset[str] = field(default=frozenset(), init=False)
+    _asked_at: float | None = field(default=None, init=False)
+
+    def __call__(self, client: str) -> bool:
+        """Return the answer; SubscriptionsUnknownError if there is none."""
+        now = time.monotonic()
+        interval = self.settings.mail_subscription_interval
+        if self._asked_at is None or now - self._asked_at >= interval:
+            self._clients, self._asked_at = self._ask(), now
+        return client in self._clients
+
+    def _ask(self) -> frozenset[str]:
+        try:
+            snapshot = snapshots.current(self.settings)
+            return unsubscribed_since(self.settings, snapshot, self.since)
+        except (ShardpostError, OSError, DeltaError, ArrowException) as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise SubscriptionsUnknownError(
+                f"cannot read from the tables who has unsubscribed ({reason}): mailing stopped;"
+                " unmailed clients remain open: run again"
+            ) from None
