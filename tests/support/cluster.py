@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from shardpost.embedded import broker, daemons
 from shardpost.embedded.broker import find_java
@@ -264,9 +265,10 @@ class Cluster:
         wait_until(self._are_in_sync, "all replicas in sync", START_SECONDS)
 
     def _are_in_sync(self) -> bool:
-        topics = cluster_metadata(self.settings).topics.values()
-        partitions = [one for topic in topics for one in topic.partitions.values()]
-        return all(len(one.isrs) == len(one.replicas) for one in partitions)
+        """Ask each broker: one that was cut off goes on as a leader until it hears of another."""
+        views = [_partitions(address) for address in self.kafka.servers["PLAINTEXT"].split(",")]
+        is_whole = all(len(isrs) == replicas for _, isrs, replicas in views[0].values())
+        return is_whole and all(view == views[0] for view in views)
 
     @cached_property
     def brokers(self) -> dict[int, Part]:
@@ -276,6 +278,19 @@ class Cluster:
             number: Part(daemon, host, daemon.pid_file.parent / DISK)
             for (number, daemon), host in of_each
         }
+
+
+def _partitions(address: str) -> dict[tuple[str, int], tuple[int, set[int], int]]:
+    """Return {(topic, partition): (leader, in-sync replicas, how many there are)} as a broker says.
+
+    A new client asks the broker that it is given first.
+    """
+    topics = AdminClient({"bootstrap.servers": address}).list_topics(timeout=5).topics
+    return {
+        (name, number): (one.leader, {*one.isrs}, len(one.replicas))
+        for name, topic in topics.items()
+        for number, one in topic.partitions.items()
+    }
 
 
 @contextmanager
