@@ -79,7 +79,7 @@ def start_session(
     return session
 
 
-# Up to so many records, a task for each core is best: each costs more than what it has to do.
+# Up to so many records are few: one task per core is best, and their keys fit into one process.
 FEW_RECORDS = 200_000
 # A task reads or sorts no more, whatever there is: some 270 bytes of memory each.
 RECORDS_PER_TASK = 2_000_000

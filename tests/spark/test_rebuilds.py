@@ -34,6 +34,7 @@ from shardpost.rebuilds.run import topped_up
 from shardpost.rebuilds.sides import compared
 from shardpost.rebuilds.spark import build, histories, top_up
 from shardpost.settings import Settings
+from shardpost.spark.driver import FEW_RECORDS
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, held
 from tests.support.compacting import run as run_compaction
@@ -138,7 +139,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
     for number, (records, actions) in enumerate(history):
         stream.send(records)
         with pytest.MonkeyPatch.context() as patch:  # now the plans for many records, now for few
-            patch.setattr(top_up, "MAX_LISTED_RECORDS", 200_000 * (number % 2))
+            patch.setattr(top_up, "MAX_LISTED_RECORDS", FEW_RECORDS * (number % 2))
             if number % 3:  # now histories are copied, now compared first, now decoded again
                 patch.setattr(build, "decoder_id", lambda: "another")
             if number % 3 == 2:

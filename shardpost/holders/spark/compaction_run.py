@@ -20,7 +20,7 @@ from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.coordinates import OffsetRange
-from shardpost.spark import delta_files
+from shardpost.spark import delta_files, driver
 from shardpost.spark.kafka_source import ReadRanges
 from shardpost.topic_names import TopicName
 
@@ -32,7 +32,7 @@ def totals(frame: DataFrame, *expressions: str) -> list[int]:
 
 
 # Up to so many new records, their keys are broadcast rather than tables shuffled.
-MAX_BROADCAST_KEYS = 200_000
+MAX_BROADCAST_KEYS = driver.FEW_RECORDS
 
 
 @dataclass(frozen=True)

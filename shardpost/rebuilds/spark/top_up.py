@@ -83,7 +83,7 @@ def writer_beside(
 
 
 # Up to so many new records, their keys are looked up without Spark.
-MAX_LISTED_RECORDS = 200_000
+MAX_LISTED_RECORDS = driver.FEW_RECORDS
 _KNOWN = ("key", "is_open", "client", "exchange")
 
 log = logging.getLogger(__name__)
