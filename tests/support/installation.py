@@ -27,7 +27,7 @@ from tests.conftest import settings_of_its_own
 from tests.support.cluster import Cluster
 from tests.support.compacting import agree, starter
 from tests.support.job_process import Job
-from tests.support.letter_world import failed, live, original, put, seen
+from tests.support.letter_world import await_markers, failed, live, original, put, seen
 from tests.support.mail_server import MailServer, mail_server, slow
 from tests.support.network import Host
 from tests.support.object_store import BUCKET
@@ -118,13 +118,14 @@ class Installation:
 
     def holds(self, work: str) -> None:
         """Hold all that was given against what is there."""
+        await_markers(self.settings)
         match work:
             case "compaction":
                 agree(self.settings, self.fold)
             case "send":
                 self._mailed_once()
             case "sweep":
-                assert [*seen(self.settings).values()] == [1] * self.letters
+                assert Counter(seen(self.settings).values()) == {1: self.letters}
         waiting = live(self.settings, self.settings.topic("dead-letters"))
         assert len(waiting) == self.fold.rejected
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -142,9 +142,13 @@ def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionRepor
     strangers = _open_transactions(settings)
     done = [sweep_partition(job, TopicPartition(routes.store, number)) for number in partitions]
     if not any(report.error for report in done):
-        # The broker writes markers after it has answered a commit.
-        wait_for(lambda: _open_transactions(settings) <= strangers, "the markers of the sweep")
+        await_markers(settings, strangers)
     return done
+
+
+def await_markers(settings: Settings, strangers: Set[tuple[str, int]] = frozenset()) -> None:
+    """Wait until readers see what was committed: brokers write markers after they have answered."""
+    wait_for(lambda: _open_transactions(settings) <= strangers, "the markers of transactions")
 
 
 def _open_transactions(settings: Settings) -> set[tuple[str, int]]:
