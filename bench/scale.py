@@ -33,7 +33,7 @@ Found = dict[str, float]
 
 
 def measure(settings: Settings, sizes: Sequence[int], memory: str) -> None:
-    """Measure homes of so many records, each held against a plain fold; print one table of all."""
+    """Measure homes of so many records, each compared with a plain fold; print one table of all."""
     own = with_event_log(settings)
     Ours(own, "ours-warm-up", "warm-up").warm_up()
     found = {size: _Home(own, size, memory).measured() for size in sizes}

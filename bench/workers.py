@@ -25,7 +25,7 @@ DRIVER = "without a task: "
 def measure(settings: Settings, records: int, workers: Sequence[int], runs: int) -> None:
     """Compact the same records on so many workers of one core, in turn; print what divides.
 
-    Every result is held against the plain fold.
+    Every result is compared with the plain fold.
     """
     topic = f"workers-{records}"
     kafka.delete(settings, [topic])

@@ -12,8 +12,8 @@ the result name it (the job ends with 3, and the task with success). If another 
 (`shardpost compact`) is running, it waits for that one. Killed at any point and run again, it ends
 with the same result as an uninterrupted run.
 
-**Refused until a person acts.** A result that collapses is not published: if open positions or
-holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` is another than that of the
+**Refused until a person acts.** An implausible result is not published: if open positions or
+holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` differs from that of the
 last snapshot, the task fails, nothing is changed, and a run with **accept drop** or **country
 changed** goes on. The task fails without a retry if Kafka may have deleted tombstones
 that were not read (after a long pause: closed positions would stay open), or good records behind

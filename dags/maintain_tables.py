@@ -1,4 +1,4 @@
-"""Remove from the tables what is no longer kept, so that their size does not grow with their age.
+"""Remove expired data from the tables, so that their size does not grow with their age.
 
 Once a week (`SHARDPOST_MAINTAIN_SCHEDULE`), and by hand:
 
@@ -56,7 +56,7 @@ def maintain(**context: Any) -> dict[str, Any]:
 
 
 @dag(
-    description="Remove snapshots that are no longer kept, and the files that none needs",
+    description="Remove expired snapshots, and the files that none needs",
     schedule=CronTriggerTimetable(one("maintain_schedule"), timezone="UTC"),
     catchup=False,
     max_active_runs=1,

@@ -59,7 +59,9 @@ PARAMS = {
             "drop": "drop: give up the tables that are not in use",
         },
     ),
-    "country": text_param("Country", "Whose stock counts, such as US. Empty: as it is now."),
+    "country": text_param(
+        "Country", "Country of the exchanges that count, such as US. Empty: the current one."
+    ),
     "source": text_param(
         "Source",
         "What the tables are computed from.",
@@ -242,7 +244,8 @@ def rebuild_tables() -> None:
         job=REBUILD_TABLES,
         request=swap_order,
         trigger_rule=ANY,
-        doc_md="Adds what came since, puts the new tables in use, publishes whose list differs.",
+        doc_md="Adds what came since, puts the new tables in use, publishes the holders whose list"
+        " changed.",
     )
     rollback = SparkJob(
         task_id="rollback",

@@ -4,7 +4,7 @@ One run per ISO week, Mondays 08:00 UTC (`SHARDPOST_WEEKLY_SEND`): everybody who
 the end of the week (Monday 00:00 UTC) gets **one** e-mail with its own positions.
 
 1. `freeze` stores this audience, once and for good. Later runs of the week read the same one.
-2. `send`, one task per group of shards, mails the clients that are still open, and records each
+2. `send`, one task per group of shards, mails the clients that are not mailed yet, and records each
    delivery in the ledger (topic `weekly-emails`). A failed task is retried alone; no client that
    got the mail gets another.
 3. `report` fails the run once if deliveries are unknown, or if too many clients failed or are not
@@ -94,7 +94,7 @@ PARAMS = {
     ),
     "again": text_param(
         "Again",
-        "Which clients to mail besides the open ones.",
+        "Which clients to mail besides those that are not mailed yet.",
         enum=[None, "FAILED", "SUPPRESSED"],
         values_display={
             "null": "nobody",
@@ -247,7 +247,7 @@ def weekly_email() -> None:
         map_index_template="{{ task.part }}",
         max_active_tis_per_dagrun=AT_ONCE,
         execution_timeout=timedelta(hours=12),  # a low rate and many clients take long
-        doc_md="Mails the open clients of its shards.",
+        doc_md="Mails the clients of its shards that are not mailed yet.",
     )
     sent: Any = send.expand_kwargs(groups(frozen)).output
     report(frozen, sent)

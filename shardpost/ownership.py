@@ -1,11 +1,11 @@
 """Which installation owns the topics: that which publishes to `share-holders`. No JVM.
 
-Another home, with other tables of the same topics, would publish what it has over what the owner
-has published. An installation is its tables, by the id that Delta gave to the table `snapshots`: a
-restored copy has the same one, whatever its folder or machine. Kafka keeps the owner's id as
-metadata of an offset of the group GROUP, which every compaction commits again. It forgets it some
-days after the last one; then a home that has no snapshot is refused where there are records
-(decision 0035 has why it is there).
+Another installation on the same topics would publish what it has over what the owner has published.
+An installation is its tables, by the id that Delta gave to the table `snapshots`: a restored copy
+has the same one, whatever its folder or machine. Kafka keeps the owner's id as metadata of an
+offset of the group GROUP, which every compaction commits again. It forgets it some days after the
+last one; then one that has no snapshot is refused where there are records (decision 0035 has why it
+is there).
 """
 
 import json
@@ -83,15 +83,15 @@ def require(settings: Settings) -> tuple[Owner | None, Owner | None]:
 
 
 def require_to_begin(settings: Settings) -> None:
-    """Refuse as `require` does; of topics without an owner, also a home that has no snapshot.
+    """Refuse as `require` does; of topics without an owner, also one without a snapshot.
 
     That is if somebody has published already.
     """
     if require(settings) == (None, None) and _has_records(settings):
         raise NotOwnerError(
             f"topic {settings.topic('share-holders')} has records, and {settings.tables_root} has"
-            " no snapshot: another home has published them. Work in that home (SHARDPOST_HOME)."
-            f" {TAKE_OVER}"
+            " no snapshot: another installation has published them. Work in its home"
+            f" (SHARDPOST_HOME). {TAKE_OVER}"
         )
 
 

@@ -2,7 +2,7 @@
 
 Read: the histories in use, or the topics, at a pinned snapshot. Transform: decode, fold, who holds.
 Write: tables in folders of their own, and the row of the rebuild that names their versions; a swap
-commits one row in `snapshots`, and publishes only whose list differs.
+commits one row in `snapshots`, and publishes only the holders whose list changed.
 """
 
 from shardpost.rebuilds.order import Order

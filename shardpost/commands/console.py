@@ -144,12 +144,14 @@ COUNTRY_CHANGED = click.option(
     help="Go on although SHARDPOST_COUNTRY is not the last snapshot's, or no exchange has it.",
 )
 ACCEPT_DROP = click.option(
-    "--accept-drop", is_flag=True, help="More are gone than SHARDPOST_MAX_DROP allows, as meant."
+    "--accept-drop",
+    is_flag=True,
+    help="Accept a drop larger than SHARDPOST_MAX_DROP, for this run.",
 )
 TAKE_OVER = click.option(
     "--take-over",
     is_flag=True,
-    help="Own the topics from now on; the home that owned them is refused.",
+    help="Own the topics from now on; the installation that owned them is refused.",
 )
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(

@@ -59,7 +59,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
     if erased := document.get("audience_erased"):
         yield (
             f"the audience of {week}, {counted(erased['clients'], 'client')}, was erased on"
-            f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): who was still open is no longer"
+            f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): who was not mailed yet is no longer"
             " known, and this week can no longer be mailed"
         )
     if unknown := document["unknown"]:
@@ -96,9 +96,10 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
 def email_command(week: str, dry_run: bool, take_over: bool, as_json: bool, **options: Any) -> int:
     """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
 
-    Uses the newest snapshot and does not compact. Exit code 3: done, but some deliveries are
-    unknown (`shardpost emails` lists them), or too many clients failed or are not subscribed; or
-    nothing is frozen, since recipients fall by more than SHARDPOST_MAX_DROP.
+    `shardpost emails` reports what was delivered. Uses the newest snapshot and does not compact.
+    Exit code 3: done, but some deliveries are unknown (`shardpost emails` lists them), or too many
+    clients failed or are not subscribed; or nothing is frozen, since recipients fall by more than
+    SHARDPOST_MAX_DROP.
     """
     from shardpost import ownership
     from shardpost.weekly_email.checks import check

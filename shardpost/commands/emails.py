@@ -36,9 +36,10 @@ def emails_command(
 ) -> int:
     """Print the delivery status of a week, by shard; or why a client got an e-mail or did not.
 
-    `open`: in the audience and not mailed yet. `unknown`: it is not known whether the e-mail was
-    delivered; during a run these are also the few that are being sent right now. Exit code 3 if
-    there are any (`emails resolve` settles them), or if the ledger lost records.
+    `shardpost email` sends it. `open`: in the audience and not mailed yet. `unknown`: it is not
+    known whether the e-mail was delivered; during a run these are also the few that are being sent
+    right now. Exit code 3 if there are any (`emails resolve` settles them), or if the ledger lost
+    records.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
         if as_json or any(given is not None for given in (week, client, state)):

@@ -92,7 +92,7 @@ TRANSITIONS_HEADING = ("position", "change", "record", "timestamp", "why")
 @SNAPSHOT
 @AS_JSON
 def explain_command(client: str, position: str | None, number: int | None, as_json: bool) -> int:
-    """Print which records put a position among those that CLIENT holds, and which took it.
+    """Print which records added or removed each of CLIENT's positions.
 
     A position of the client that never counted is listed with its latest record, and why.
     """
@@ -146,7 +146,7 @@ SOON = timedelta(days=1)
 @click.command()
 @AS_JSON
 def snapshots_command(as_json: bool) -> int:
-    """Print the committed views that can be queried, oldest first.
+    """List the snapshots that can be queried, oldest first.
 
     `looked at` is when a compaction last read the input topics to their ends; `end offsets` is the
     sum of those of all input partitions.

@@ -98,7 +98,7 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
         as_json=as_json,
     )
     for offsets in not_visible(settings):
-        click.echo(f"not visible yet: {offsets}, behind an open transaction ({SEE})", err=True)
+        click.echo(f"not visible yet: {offsets}, after an open transaction ({SEE})", err=True)
     return DONE
 
 

@@ -191,7 +191,7 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
 @click.option(
     "--again",
     is_flag=True,
-    help="Also letters that one error has parked twice, which are refused without it.",
+    help="Also letters already parked twice by the same error, which are refused without it.",
 )
 @parked_options
 def redrive_command(options: ParkedOptions, value: str | None, again: bool) -> int:

@@ -80,7 +80,7 @@ def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
         )
     for found in result["open_transactions"]:
         where = f"{found['topic']}[{found['partition']}]@{found['offset']}"
-        yield f"open transaction at {where}: what is behind it is not read yet"
+        yield f"open transaction at {where}: what comes after it is not read yet"
 
 
 def _compaction_text(result: dict[str, Any], began: datetime) -> str:

@@ -64,7 +64,11 @@ def rebuild_command() -> None:
 
 
 @rebuild_command.command("start")
-@click.option("--country", metavar="CODE", help="Whose stock counts; by default as now.")
+@click.option(
+    "--country",
+    metavar="CODE",
+    help="Country of the exchanges that count; default: the current one.",
+)
 @click.option(
     "--from",
     "source",
@@ -155,7 +159,7 @@ def confirm_order(question: str) -> None:
 @BY
 @AS_JSON
 def swap_command(max_changed: str | None, why: str, by: str | None, as_json: bool) -> int:
-    """Put the rebuilt tables in use, by one commit, and publish whose list differs.
+    """Put the rebuilt tables in use, by one commit, and publish the holders whose list changed.
 
     The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
     that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
@@ -163,7 +167,7 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
     from shardpost.shares import parse_share
 
     share = None if max_changed is None else parse_share(max_changed)
-    confirm_order("Put these tables in use, and publish whose list differs?")
+    confirm_order("Put these tables in use, and publish the holders whose list changed?")
     return carry_out_order("swap", by, why=why, max_changed=share, as_json=as_json)
 
 
@@ -174,7 +178,9 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
 @AS_JSON
 def rollback_command(why: str, by: str | None, as_json: bool) -> int:
     """Put the tables before the swap in use again, with all that came since, by one commit."""
-    confirm_order("Put the tables before the swap in use again, and publish whose list differs?")
+    confirm_order(
+        "Put the tables before the swap in use again, and publish the holders whose list changed?"
+    )
     return carry_out_order("rollback", by, why=why, as_json=as_json)
 
 

@@ -149,7 +149,7 @@ def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
 @runs_command.command("dispatch")
 @AS_JSON
 def dispatch_command(as_json: bool) -> int:
-    """Decide on all requests, and start their runs.
+    """Decide on all requests, and start the runs of those that won.
 
     Frees the keys of ended runs first, as the DAG dispatch_run_requests does.
 

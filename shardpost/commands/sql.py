@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV (RFC 4180), with a header.")
 @AS_JSON
 def sql_command(statement: str, number: int | None, as_csv: bool, as_json: bool) -> int:
-    """Ask all tables, each as it is at one snapshot, in SQL (DataFusion's).
+    """Query all tables, each as it is at one snapshot, in SQL (DataFusion's).
 
     Such as "SELECT client, positions FROM share_holders". The tables are those of docs/tables.md
     up to `snapshots`. Nothing is written, and no other file is read. Names are as they are written;

@@ -32,13 +32,13 @@ HEADING = ("table", "rows", "files", "size", "log", "versions", "kept for")
 
 @click.group()
 def tables_command() -> None:
-    """Look after the tables: sizes, views of other engines, removing what is no longer kept."""
+    """Look after the tables: print sizes, views for other engines, and remove expired data."""
 
 
 @tables_command.command("list")
 @AS_JSON
 def list_command(as_json: bool) -> int:
-    """Print the size of each table, and what keeps it.
+    """Print the size of each table, and what prevents its files from being removed.
 
     `rows` are those in the files of the newest snapshot, of which there may be several of a client
     or none yet of a position: `shardpost sql` has the table's. `files` and `size` are all that is
@@ -77,8 +77,9 @@ def views_command(engine: str) -> int:
     """Print views by which another engine reads the tables right: SQL, or Python for Polars.
 
     The files of a table are not its rows: `share_holders` has several of a client, and `positions`
-    is as old as its last fold. The views have the rows of the newest snapshot, also of later ones,
-    until rebuilt tables are swapped; then they raise an error, and have to be printed again.
+    lacks what was appended to its history since that was last merged in. The views have the rows of
+    the newest snapshot, also of later ones, until rebuilt tables are swapped; then they raise an
+    error, and have to be printed again.
     """
     from shardpost import tables
     from shardpost.holders.engine_views import Engine, EngineViews

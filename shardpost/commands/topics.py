@@ -44,10 +44,10 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
 @click.option("--apply", "is_applied", is_flag=True, help="Delete them; else they are only listed.")
 @AS_JSON
 def groups_command(is_applied: bool, as_json: bool) -> int:
-    """List the consumer groups that former homes left in Kafka, and delete them with --apply.
+    """List the groups that former installations left in Kafka, and delete them with --apply.
 
-    Each notes how far the letters of rejected records were sent, by tables that are neither this
-    home's nor the owner's of the topics.
+    Each notes how far the letters of rejected records were sent, by tables that are neither
+    those of this installation nor those of the owner of the topics.
     """
     from shardpost.holders.rejected_letters import former_groups
     from shardpost.kafka.groups import delete_groups
@@ -57,7 +57,7 @@ def groups_command(is_applied: bool, as_json: bool) -> int:
     found = former_groups(settings)
     if is_applied:
         delete_groups(settings, found)
-    done = "deleted" if is_applied else "left by a former home; --apply deletes it"
+    done = "deleted" if is_applied else "left by a former installation; --apply deletes it"
     print_document(
         {"groups": found, "deleted": is_applied},
         lambda: "\n".join(f"{name}: {done}" for name in found) or "none is left",

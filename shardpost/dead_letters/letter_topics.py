@@ -130,7 +130,7 @@ def result_if_empty(settings: Settings, lock: str) -> JobResult | None:
 
 
 def not_visible(settings: Settings) -> list[OffsetRange]:
-    """Return the offsets of dead-letters and parking-lot behind an open transaction.
+    """Return the offsets of dead-letters and parking-lot after an open transaction.
 
     Nobody can read what is there before that transaction ends.
     """

@@ -20,7 +20,7 @@ MOST_AHEAD = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class IncompleteLook:
-    """What is known where the inputs had records behind open transactions, which nobody can read.
+    """What is known where the inputs had records after open transactions, which nobody can read.
 
     Once all below the offsets `ends` is read, the inputs are known to have held no more at `at`.
     `read_at` is when they were last read as far as that was possible.

@@ -28,8 +28,8 @@ def kept_snapshots(
 ) -> set[int]:
     """Return the numbers of the snapshots that are kept, of (number, when it was committed).
 
-    `days` is the age of the oldest, `ago` how long before `now` the rule is applied: what it keeps
-    then contains all that it keeps later.
+    `days` is the age of the oldest. With `ago`, apply the rule as of `now - ago`; the result is a
+    superset of the one at `now`.
     """
     newest_first = sorted(committed, reverse=True)
     found: set[int] = set()

@@ -59,8 +59,9 @@ def get(
 ) -> Snapshot:
     """Return the snapshot of a number; ShardpostError if there is none, or it is no longer kept.
 
-    It stays readable for an hour after that (`kept_snapshots`). `pinned` returns those that
-    are kept whatever their age, and for an hour after it no longer does.
+    One that was returned stays readable for an hour after it is no longer kept: only then are its
+    files removed (GRACE). `pinned` returns those that are kept whatever their age; the same hour
+    follows when it no longer returns one.
     """
     last = newest(settings)
     if last and last.number == number:  # always kept; of the others, only one is read whole

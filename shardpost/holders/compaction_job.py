@@ -11,7 +11,8 @@ class CompactionRequest:
     """One run; `reconcile`: what the inputs do not hold any more is closed.
 
     A person says that another country than the last one is meant (`country_changed`), that so many
-    are gone (`accept_drop`), or that this home is to own the topics from now on (`take_over`).
+    are gone (`accept_drop`), or that this installation is to own the topics from now on
+    (`take_over`).
     """
 
     reconcile: bool = False

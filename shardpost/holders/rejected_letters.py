@@ -67,7 +67,7 @@ def group_of(tables: str) -> str:
 
 
 def former_groups(settings: Settings) -> list[str]:
-    """Return the groups of tables that were here before: those of no home that may still write.
+    """Return the groups of former tables: those of no installation that may still write.
 
     Of other installations, which have other topics, none is among them.
     """

@@ -1,7 +1,7 @@
 """Where things are in Kafka, as values that print themselves: `positions[3]`, `positions[3]@41`.
 
 Partitions, records, offsets and watermarks of partitions, ranges of offsets, and an open
-transaction, which keeps the records behind it from whoever reads committed ones.
+transaction, which keeps the records after it from whoever reads committed ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,7 +83,7 @@ def ends_of(marks: Watermarks) -> dict[str, dict[int, int]]:
 
 
 class OpenTransaction(NamedTuple):
-    """Where it begins, and the timestamp of its first record: nothing behind it can be read.
+    """Where it begins, and the timestamp of its first record: nothing after it can be read.
 
     `since` is None if the record has none, or it has ended while that was asked for.
     """

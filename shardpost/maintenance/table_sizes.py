@@ -1,4 +1,4 @@
-"""The size of each table, and what keeps it."""
+"""The size of each table, and what prevents its files from being removed."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

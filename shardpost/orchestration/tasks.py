@@ -199,11 +199,12 @@ def flag_param(title: str, description: str) -> Param:
 MEANT = {
     "country_changed": flag_param(
         "Country changed",
-        "SHARDPOST_COUNTRY is meant: that of the last snapshot, or of any exchange, is another.",
+        "SHARDPOST_COUNTRY is meant, although the last snapshot has another or no exchange has it.",
     ),
     "accept_drop": flag_param(
         "Accept drop",
-        "Open positions, holders or recipients fall by more than SHARDPOST_MAX_DROP, as meant.",
+        "Accept, for this run, that open positions, holders or recipients drop by more than"
+        " SHARDPOST_MAX_DROP.",
     ),
 }
 

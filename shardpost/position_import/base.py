@@ -41,7 +41,7 @@ def find_base(settings: Settings) -> Base:
     reached = stable_ends(settings, counts)
     if hidden := open_transactions(settings, reached):
         raise ShardpostError(
-            f"open transaction at {hidden[0].begins}: what is behind it cannot be read yet; Kafka"
+            f"open transaction at {hidden[0].begins}: what comes after it cannot be read yet; Kafka"
             " ends it after a minute, if its producer does not: run again then"
         )
     unread = ranges_to_read(snapshot.end_offsets, reached.stable)

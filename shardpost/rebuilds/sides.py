@@ -1,6 +1,6 @@
 """The two sides of a rebuild, compared key by key at the same offsets; no JVM.
 
-Both are committed views, whose files never change: so it does not matter what comes meanwhile.
+Both are committed versions, whose files never change: so it does not matter what comes meanwhile.
 """
 
 from collections.abc import Iterable

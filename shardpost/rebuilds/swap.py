@@ -168,7 +168,7 @@ def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:
 def _write_changed(
     settings: Settings, last: Snapshot, beside: Snapshot, run: str
 ) -> tuple[int, int]:
-    """Write each client whose list differs as of the next snapshot, one without any as empty.
+    """Write each client whose list changed as of the next snapshot, one without any as empty.
 
     Return the version of the holders beside, and how many clients these are.
     """

@@ -44,7 +44,7 @@ REQUEST_MS = 30_000  # as the Java client has it
 
 
 def _client(settings: Settings) -> dict[str, str]:
-    """Return what the Java client is configured with; what a user sets counts before ours.
+    """Return what the Java client is configured with; what a user sets takes precedence over ours.
 
     A broker that is silent is given up by driver and tasks alike, in time to ask another one.
     """

@@ -38,7 +38,7 @@ def check_inputs(settings: Settings, now: datetime) -> DoctorFinding:
     found = f"{counted(total_size(unread.ranges), 'offset')} not yet in a snapshot"
     if unread.open_transactions:
         hidden = "; ".join(map(str, unread.open_transactions))
-        found = f"{found}; more behind an open transaction: {hidden}"
+        found = f"{found}; more after an open transaction: {hidden}"
         cure = "wait for it to finish, or abort it: docs/compaction.md, An open transaction"
         return warning("inputs", found, "transactions that finish within seconds", cure)
     return ok("inputs", found)
@@ -108,7 +108,7 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 
 
 def check_owner(settings: Settings) -> Iterator[DoctorFinding]:
-    """Say that this home does not own the topics; nothing if it does, or nobody."""
+    """Say that this installation does not own the topics; nothing if it does, or nobody."""
     try:
         ownership.require_to_begin(settings)
     except NotOwnerError as problem:

@@ -118,7 +118,7 @@ def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
 
 
 def check_store(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check that the object store of the tables answers, and that of several writers one wins.
+    """Check that the object store of the tables answers, and that of several writers one succeeds.
 
     That puts some small objects beside the tables, and deletes them.
     """
@@ -128,7 +128,8 @@ def check_store(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
         except ShardpostError as problem:
             yield refused("object store", problem, "docs/tables.md: On an object store")
         else:
-            yield ok("object store", f"{settings.tables_root} answers; of several writers one wins")
+            conditional = "if several writers create an object, exactly one succeeds"
+            yield ok("object store", f"{settings.tables_root} answers; {conditional}")
 
 
 def check_access(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:

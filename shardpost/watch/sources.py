@@ -292,10 +292,11 @@ def _look_at_week(
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason))
     hours = settings.watch_email_hours
     if counts["open"] and now - frozen.frozen_at > timedelta(hours=hours):
+        since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"
         text = (
-            f"{counts['open']} of {sum(counts.values())} clients are open since"
-            f" {frozen.frozen_at:%Y-%m-%d %H:%M} UTC, and no run is sending: expected none after"
-            f" {hours:g} h (SHARDPOST_WATCH_EMAIL_HOURS); `shardpost email --week {week}` goes on"
+            f"{counts['open']} of {sum(counts.values())} clients are not mailed yet since the"
+            f" freeze of {since}, and no run is sending: expected none after {hours:g} h"
+            f" (SHARDPOST_WATCH_EMAIL_HOURS); `shardpost email --week {week}` goes on"
         )
         found.conditions.append(conditions.EMAILS_OPEN.broken(str(week), text))
     return found

@@ -100,5 +100,5 @@ def _coverage(snapshot: Snapshot) -> str:
         of = "was never confirmed to have all records of its inputs"
     else:
         of = f"is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
-    behind = " (later records wait behind an open transaction; `shardpost compact` names it)"
+    behind = " (later records wait after an open transaction; `shardpost compact` names it)"
     return f"snapshot {snapshot.number} {of}{behind if snapshot.incomplete else ''}"

@@ -40,7 +40,7 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunLis
             case MailToSend():
                 yield DryRunList.RECIPIENTS, None
             case NoMail(entry) if entry.state is None:
-                yield DryRunList.UNCHANGED, f"remains open: {entry.reason}"
+                yield DryRunList.UNCHANGED, f"not mailed yet: {entry.reason}"
             case NoMail(entry):
                 yield DryRunList(str(entry.state)), entry.reason
             case None:

@@ -176,9 +176,9 @@ class DeliveryRecords:
         self._pending.append(entry)
 
     def finish(self, entry: LedgerEntry, before: DeliveryState | None) -> None:
-        """Add the state with which a client is done, and count it; None: it remains open."""
+        """Add the state with which a client is done, and count it; None: it is not mailed yet."""
         if entry.reason:
-            state = entry.state or "remains open"
+            state = entry.state or "not mailed yet"
             log.info("%s: %s, %s", self._label(entry.client), state, entry.reason)
         if entry.state is None:
             return

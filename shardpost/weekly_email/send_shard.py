@@ -44,7 +44,8 @@ def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
     reasons: list[str] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        reasons.append(f"stopped by {signal.Signals(number).name}: unmailed clients remain open")
+        name = signal.Signals(number).name
+        reasons.append(f"stopped by {name}: the remaining clients are not mailed yet")
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:

@@ -32,7 +32,7 @@ WAIT_SECONDS = 0.5
 
 
 class StoppedError(ShardpostError):
-    """The shard stopped before its end; unmailed clients remain open."""
+    """The shard stopped before its end; the remaining clients are not mailed yet."""
 
 
 class ShardSender:

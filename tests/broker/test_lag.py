@@ -134,7 +134,7 @@ def test_notes_of_our_writers_are_no_positions(quick: Settings) -> None:
     for name in names:
         found = row(quick, name)
         assert (found.records_behind, found.seconds_behind) == (None, None)
-        assert "a note of what Shardpost has written" in found.reason
+        assert "an offset Shardpost commits as a bookmark" in found.reason
         assert not loses_records(found, besides="Kafka can forget it")
 
 

@@ -72,7 +72,7 @@ def test_the_list_names_what_an_open_transaction_hides(
     put(ready, [failed(ready, original(8))])
     listed = shardpost.run("letters", "list", "--json")
     assert [one["letter_id"] for one in json.loads(listed.stdout)] == ["positions-0-7"]
-    assert f"{letter.topic}[{letter.partition}]: offsets 1 to 2, behind an open" in listed.stderr
+    assert f"{letter.topic}[{letter.partition}]: offsets 1 to 2, after an open" in listed.stderr
     stranger.abort_transaction(10)
     listed = shardpost.run("letters", "list", "--json")
     assert len(json.loads(listed.stdout)) == 2

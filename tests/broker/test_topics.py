@@ -230,7 +230,7 @@ def test_groups_of_former_homes_are_listed_and_deleted_once_that_is_confirmed(
     kept = group_of(own.tables)
     commit(settings, (former, here, 1), (others, elsewhere, 1), (kept, here, 1))
     shardpost = CommandLineHere(settings.environ())
-    listed = f"{former}: left by a former home; --apply deletes it\n"
+    listed = f"{former}: left by a former installation; --apply deletes it\n"
     assert shardpost("topics", "groups") == listed
     assert shardpost.json("topics", "groups", "--apply") == {"groups": [former], "deleted": True}
     assert shardpost("topics", "groups") == "none is left\n"

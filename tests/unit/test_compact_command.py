@@ -89,7 +89,7 @@ def test_what_needs_a_person_is_told_on_standard_error(compact: Compact) -> None
     code, _, err = compact("--reconcile", code=3, uncertain=2, open_transactions=[hidden])
     assert code == 3
     assert "2 keys may have lost records" in err
-    assert "open transaction at positions[1]@7: what is behind it is not read yet" in err
+    assert "open transaction at positions[1]@7: what comes after it is not read yet" in err
 
 
 def fail(error: Exception) -> Callable[..., None]:

@@ -68,7 +68,8 @@ def test_a_note_is_no_position_and_loses_nothing_but_itself() -> None:
     for committed in (3, 10, 25):  # as an offset: unread, at a record, beyond the end
         kept = row(WEEK, stretch(0, 20, (2, 100)), committed=committed, is_note=True)
         assert (kept.committed, kept.records_behind, kept.seconds_to_loss) == (None, None, None)
-        assert kept.reason == "a note of what Shardpost has written, not a consumer's offset"
+        bookmark = "an offset Shardpost commits as a bookmark; nothing consumes from it"
+        assert kept.reason == bookmark
     forgotten = row(WEEK, committed=25, is_note=True, expires_ms=NOW + 2 * HOUR)
     assert forgotten.seconds_to_loss == 2 * 3600
     assert "Kafka can forget it in 2 h" in forgotten.reason

@@ -146,9 +146,9 @@ def test_in_an_early_week_whom_no_mail_can_be_written_to_stays_open() -> None:
     assert {one["client"] for one in found["failed"]} == {LONG}
     unchanged = whys(found["unchanged"])
     assert unchanged["unheard"] == (
-        "remains open: no contact: the client has no record in `clients`"
+        "not mailed yet: no contact: the client has no record in `clients`"
     )
-    assert unchanged["blank"] == "remains open: no e-mail address"
+    assert unchanged["blank"] == "not mailed yet: no e-mail address"
     assert "bad" in unchanged
     assert {one["client"] for one in found["suppressed"]} == {"off", "deleted"}
 

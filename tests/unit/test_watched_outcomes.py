@@ -45,7 +45,9 @@ def test_a_frozen_week_whose_clients_nobody_mails_is_found_after_a_day(at: Setti
     assert emails(at, frozen_at + DAY) == []
     assert emails(at, frozen_at + DAY + HOUR) == [("emails-open", str(W47))]
     [found] = look_at_emails(at, frozen_at + 3 * DAY).conditions
-    assert found.text.startswith("3 of 4 clients are open since 2026-11-23 00:00 UTC, and no run")
+    assert found.text.startswith(
+        "3 of 4 clients are not mailed yet since the freeze of 2026-11-23 00:00 UTC, and no run"
+    )
     assert emails(at.model_copy(update={"watch_email_hours": 48}), frozen_at + DAY + HOUR) == []
     with exclusive(at, f"weekly_email-{W47}-1", "a send"):
         busy = look_at_emails(at, frozen_at + 2 * DAY)

@@ -32,7 +32,7 @@ class TombstonesLostError(ShardpostError):
 class LastLook(NamedTuple):
     """When the inputs were last read to their ends, and when they were last read at all.
 
-    The latter is later if there were records behind open transactions then.
+    The latter is later if there were records after open transactions then.
     """
 
     looked_at: datetime
@@ -73,7 +73,7 @@ class Compaction:
     def may_have_lost(self, last: LastLook, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a tombstone that was not read at the last look.
 
-        Nothing behind an open transaction is deleted before that has ended. After a look at an
+        Nothing after an open transaction is deleted before that has ended. After a look at an
         unknown time it may, however long it keeps them.
         """
         deletable = max(last.looked_at + self.lag, last.read_at)

@@ -1,4 +1,4 @@
-"""Which record put a position among those a client holds, or took it: a replay of its records.
+"""Which records added or removed each of a client's positions: a replay of their records.
 
 A position counts for a client while the position's latest record says so and its exchange is in the
 country. So two topics can cause a change. Between them the order is: the snapshot that read a
@@ -163,7 +163,7 @@ def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator
         if not isinstance(record, PositionRecord) or latest is None or latest is record:
             continue
         if is_retry(record.order) and record.client == client:
-            why = f"{latest.coordinates} counts, not this"
+            why = f"{latest.coordinates} wins, not this"
             yield _transition(client, record.key, Change.NO_EFFECT, record, why)
 
 

@@ -1,19 +1,19 @@
 """Which of two records of a key is the later one: `seq`, and retries among them.
 
 What a run reads was not there yet when the run before it had read all partitions to their ends: so
-all numbers of a run are above those of every run before it, whatever partition a record is in. In
-one run the offset orders the records of a partition. Of a key that has new records in several:
+what a run reads is newer, by its `seq`, than what every run before it has read, whatever partition
+a record is in. In one run the offset orders the records of a partition. Of a key that has new
+records in several:
 
-- if added partitions explain that, the newer home of the key is above: in each number of partitions
-  n Kafka puts a key into `murmur2(key) mod n`, and partitions are only ever added;
+- if added partitions explain that, the record in the later partition of the key is newer: with n
+  partitions Kafka puts a key into `murmur2(key) mod n`, and partitions are only ever added;
 - else its producers do not agree on a partitioner, and the timestamps decide (`by_time`).
 
-A retry is ordered with its origin (`seq`). Of one origin, the decodable original is above all its
-retries: whoever else failed on it, it is good. Of its retries the one that was read later is above;
-those of a key lie in one partition, so that is the order of their offsets (and of two retry topics,
-of their names, so that it is an order). Above all of them is the
-record by which a reconciliation closed the key there: the origin was superseded by one that nobody
-can read any more.
+A retry is ordered with its origin (`seq`). Of one origin, the decodable original is newer than all
+its retries: whoever else failed on it, it is good. Of its retries the one that was read later is
+newer; those of a key lie in one partition, so that is the order of their offsets (and of two retry
+topics, of their names, so that it is an order). Newer than all of them is the record by which a
+reconciliation closed the key there: the origin was superseded by one that nobody can read any more.
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ _RETRY, _ORIGINAL, _RECONCILED = range(3)
 # Columns of a history by which the retries of one origin are ordered that one run read.
 RETRIES_READ_TOGETHER = ("retry_offset", "retry_topic", "retry_partition")
 
-# A topic has so many partitions at most: one below what 12 bits hold.
+# Maximum number of partitions of a topic: 2¹² - 1.
 MAX_PARTITIONS = (1 << 12) - 1
-# So many offsets it has at most in all partitions together.
+# Maximum number of offsets of all its partitions together.
 MAX_OFFSETS = 1 << 43
 # Release 0.2.0 had other numbers (rank of the partition above the offset): those of the first
 # generation of a topic below _FIRST, of later ones from there on, in so many bits each.
@@ -45,8 +45,8 @@ MAX_GENERATION = ((1 << 63) - _FIRST >> _GENERATION_BITS) - 1
 def lowest_of(generation: int) -> int:
     """Return a number that none of the records of a generation of a topic is below.
 
-    All of a generation (0, and one more each time that the topic is recreated) are above those of
-    the generations before it.
+    All of a generation (0, and one more each time that the topic is recreated) are newer than those
+    of the generations before it.
     """
     return _FIRST + (generation - 1 << _GENERATION_BITS) if generation else 0
 
@@ -99,7 +99,7 @@ class Numbering:
         """Keys in several partitions, with a number below that one, are ordered by time.
 
         In a first run any number of partitions may have been there, which explains nearly half of
-        all places: so it counts only where it explains those of all records.
+        all places: so it is used only where it explains those of all records.
         """
         return self.of_homes if self.before else self.base + (MAX_PARTITIONS + 1) * self.size
 
@@ -143,7 +143,8 @@ def by_time(numbering: Numbering, condition: str) -> str:
     """Return a SELECT of (partition, offset, seq): the numbers of the records of such keys.
 
     A record is as late as the latest timestamp of its key up to it in its partition, so that no
-    timestamp changes the order within one. Where these are equal, the newer home is above.
+    timestamp changes the order within one. Where these are equal, the one in the current partition
+    is newer.
     """
     scattered = scattered_keys(numbering, condition)
     text = _BY_TIME.format(base=numbering.base, condition=condition, scattered=scattered)

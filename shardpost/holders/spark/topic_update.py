@@ -107,7 +107,7 @@ def report_scattered(topic: str, scattered: NamedKeys) -> None:
         log.warning("%s: key %s has records in several partitions", topic, one_line(key))
     log.warning(
         "%s: %d keys have records in several partitions, which added partitions do not explain."
-        " What is read later counts; of what is read together, timestamps decide: %s",
+        " What is read later wins; among records first read by the same run, timestamps decide: %s",
         *(topic, scattered.count, ONE_PARTITIONER),
     )
 

@@ -1,8 +1,9 @@
 """When unread records will be deleted, as lower bounds with their causes; and the rows of `lag`.
 
 Sources: Kafka's UnifiedLog (deletion by time and size takes whole segments from the beginning, the
-one that is written to as well) and LogCleaner (KIP-534: a tombstone leaves `delete.retention.ms`
-after it was first cleaned, and it is not cleaned before `min.compaction.lag.ms`).
+one that is written to as well) and LogCleaner (KIP-534: a tombstone is removed
+`delete.retention.ms` after it was first cleaned, and it is not cleaned before
+`min.compaction.lag.ms`).
 """
 
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def _by_compaction(partition: Partition, unread: Unread, now_ms: int) -> Loss | 
     return Loss(found.timestamp + retention.tombstones_ms, kept)
 
 
-NOTE = "a note of what Shardpost has written, not a consumer's offset"
+NOTE = "an offset Shardpost commits as a bookmark; nothing consumes from it"
 RESET = "its auto.offset.reset decides where it starts"
 
 

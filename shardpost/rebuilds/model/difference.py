@@ -6,7 +6,7 @@ from typing import Any
 
 from shardpost.errors import single_line
 
-# What else is compared, and what one of it is called.
+# What else is compared, and the singular of its name.
 OTHERS = {"clients": "contact", "exchanges": "exchange", "rejected": "rejected record"}
 TITLES = {
     "positions": "open positions",

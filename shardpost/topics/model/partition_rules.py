@@ -131,7 +131,7 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
             found=f"partition {one.partition}: {one.stable}, {one.high - one.stable} before the"
             f" end, {age}",
             expected=f"a transaction that ends within {limit}",
-            why="who reads committed records reads nothing behind it, and nothing there is"
+            why="who reads committed records reads nothing after it, and nothing there is"
             " compacted; where Kafka deletes by age, it is deleted unread",
             fix=ends if since else f"see whether its producer is at work: {whose}; else: {ends}",
         )

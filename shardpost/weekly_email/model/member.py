@@ -44,7 +44,7 @@ class Member:
 
 @dataclass(frozen=True)
 class NotMailed:
-    """A client that gets no e-mail, and why; None as its state: it remains open."""
+    """A client that gets no e-mail, and why; None as its state: it is not mailed yet."""
 
     state: DeliveryState | None
     reason: str

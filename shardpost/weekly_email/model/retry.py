@@ -90,7 +90,7 @@ class Retry:
 
 @dataclass(frozen=True)
 class LeaveOpen:
-    """The mail is not retried in this run; the client remains open."""
+    """The mail is not retried in this run; the client is not mailed yet."""
 
     reason: str
 
@@ -104,8 +104,8 @@ def next_step(
     """Decide what follows from the outcome of attempt number `attempt`.
 
     A lost connection is never a client's failure and costs it no attempt: after as many of them as
-    there are attempts, of which `lost` were before this one, the client remains open. Where no
-    connection could be opened the mail was not attempted, so that its retry has no delay.
+    there are attempts, of which `lost` were before this one, the client is left for the next run.
+    Where no connection could be opened the mail was not attempted, so that its retry has no delay.
     """
     match outcome:
         case Accepted():

@@ -108,12 +108,13 @@ class CircuitBreaker:
             )
             return (
                 f"the mail server sent no reply after the end of {some}"
-                " (SHARDPOST_MAIL_BREAKER): their delivery is unknown; unmailed clients remain open"
+                " (SHARDPOST_MAIL_BREAKER): their delivery is unknown; the remaining clients are"
+                " not mailed yet"
             )
         if self._lost >= self.most_lost:
             return (
                 f"the mail server closed {counted(self._lost, 'connection')} in a row without"
-                " accepting a mail: unmailed clients remain open"
+                " accepting a mail: the remaining clients are not mailed yet"
             )
         return None
 
@@ -229,7 +230,7 @@ class Refusals:
         return (
             f"the mail server refused {bad} of {answers} mails (SHARDPOST_MAIL_REFUSALS,"
             f" SHARDPOST_MAIL_REFUSAL_SHARE), the last one with: {self._last_reason}; none of"
-            " these clients was marked failed; unmailed clients remain open"
+            " these clients was marked failed; the remaining clients are not mailed yet"
         )
 
     def _final(self) -> list[Refusal]:
@@ -241,11 +242,11 @@ class Refusals:
 
 
 def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int) -> str:
-    """Return why refused clients of a shard remain open at the end of a run."""
+    """Return why refused clients of a shard are not mailed yet at the end of a run."""
     entries = [refusal.entry for refusal in refusals]
     first = "; ".join(f"{entry.client}: {entry.reason}" for entry in entries[:3])
-    which = counted(len(entries), "refused client remains", "refused clients remain")
+    which = counted(len(entries), "refused client is", "refused clients are")
     return (
-        f"{which} open: the mail server refused {counted(refused, 'mail')} of this run and accepted"
-        f" {accepted} (SHARDPOST_MAIL_REFUSALS, SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
+        f"{which} not mailed yet: the mail server refused {counted(refused, 'mail')} of this run"
+        f" and accepted {accepted} (SHARDPOST_MAIL_REFUSALS, SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
     )

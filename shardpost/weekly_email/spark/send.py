@@ -39,7 +39,7 @@ def spark_errors_of(week: IsoWeek) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         raise ShardpostError(
             f"weekly_email {week}: Spark failed: {driver.innermost_cause(error)};"
-            " unmailed clients remain open: run again"
+            " the remaining clients are not mailed yet: run again"
         ) from None
 
 
