@@ -51,5 +51,5 @@ class Unsubscribed:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise SubscriptionsUnknownError(
                 f"cannot read from the tables who has unsubscribed ({reason}): mailing stopped;"
-                " unmailed clients remain open: run again"
+                " the remaining clients are not mailed yet: run again"
             ) from None
