@@ -13,6 +13,7 @@ import pytest
 from shardpost.embedded import airflow, airflow_home, daemons
 from shardpost.embedded.daemons import Daemon, stop_together, wait_until
 from shardpost.settings import Settings
+from tests.e2e.conftest import logged_in
 from tests.support.cluster import Cluster, Database, Part
 from tests.support.how_far import by_seed, up_to
 from tests.support.installation import WORK, Installation, installation
@@ -104,10 +105,11 @@ class AirflowOnPostgres:
 
     @contextmanager
     def _client(self) -> Iterator[httpx.Client]:
-        login = {"username": airflow_home.USER, "password": airflow_home.password(self.settings)}
-        with httpx.Client(base_url=airflow_home.address(self.settings), timeout=30) as api:
-            token = api.post("/auth/token", json=login).raise_for_status().json()["access_token"]
-            api.headers["Authorization"] = f"Bearer {token}"
+        address, password = (
+            airflow_home.address(self.settings),
+            airflow_home.password(self.settings),
+        )
+        with logged_in(address, airflow_home.USER, password) as api:
             yield api
 
 
