@@ -35,7 +35,7 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as
     seconds, or that is not known. Groups of Shardpost's own are only printed where they are not OK,
     or with --all. With --group or --topic, their partitions follow; --json has all. Exit code 3 if
     data is lost already, or will be within SHARDPOST_LOSS_WARNING seconds; 1 if not everything
-    could be asked for.
+    could be queried.
     """
     from shardpost.lag.measure import measure
     from shardpost.lag.model.report import Selection

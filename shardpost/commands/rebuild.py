@@ -41,7 +41,7 @@ def rebuild_text(found: dict[str, Any]) -> str:
     elif found["state"] == "in use":
         line += f"; for a rollback, the tables as of snapshot {found['snapshot']} are kept"
     elif found["behind"]:
-        line += f"; {counted(found['behind'], 'snapshot')} behind"
+        line += f"; its tables are {counted(found['behind'], 'snapshot')} behind"
     if "published" in found:
         done = f"{counted(found['published'], 'record')} published"
         if found.get("letters"):
@@ -193,8 +193,8 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
     """Give up the tables that are not in use.
 
     Of a rebuild that was not swapped that are the new tables; of one that is in use the old ones,
-    and there is no rollback any more. What kept snapshots name stays until the maintenance of the
-    tables thins them.
+    and there is no rollback any more. Files that kept snapshots use remain until those snapshots
+    expire (`shardpost tables maintain`).
     """
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.drop import give_up
@@ -202,7 +202,7 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
     confirm_order("Give up the tables of this rebuild that are not in use?")
     with table_errors():
         rebuild, removed = give_up(load(), who(by), why)
-    gone = ", ".join(removed) or "what snapshots name stays until they are thinned"
+    gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"
     print_document(
         {"rebuild": rebuild.number, "removed": removed},
         lambda: f"rebuild {rebuild.number} is dropped: {gone}",

@@ -76,10 +76,10 @@ def _sizes_text(found: "list[TableSize]") -> str:
 def views_command(engine: str) -> int:
     """Print views by which another engine reads the tables right: SQL, or Python for Polars.
 
-    The files of a table are not its rows: `share_holders` has several of a client, and `positions`
-    lacks what was appended to its history since that was last merged in. The views have the rows of
-    the newest snapshot, also of later ones, until rebuilt tables are swapped; then they raise an
-    error, and have to be printed again.
+    A table's rows are not its current state, even read through Delta: `share_holders` has several
+    of a client, and `positions` lacks the changes that are in its history, `position_events`, and
+    not merged into the table yet. The views have the rows of the newest snapshot, also of later
+    ones, until rebuilt tables are swapped; then they raise an error, and have to be printed again.
     """
     from shardpost import tables
     from shardpost.holders.engine_views import Engine, EngineViews

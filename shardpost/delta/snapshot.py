@@ -53,7 +53,8 @@ class Counts:
         """Return them as one line."""
         return (
             f"{counted(self.positions, 'open position')},"
-            f" {counted(self.holders, 'client holds', 'clients hold')} {self.held},"
+            f" {counted(self.holders, 'client holds', 'clients hold')}"
+            f" {counted(self.held, 'position')},"
             f" {counted(self.rejected, 'record')} rejected in all"
         )
 

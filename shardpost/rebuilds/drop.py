@@ -88,7 +88,7 @@ def drop(
     """Drop the tables beside those in use; return the rebuild, and the folders that were removed.
 
     If the rebuild is in use, these are the previous tables, and a rollback is no longer possible.
-    What kept snapshots name is kept until the maintenance removes them. The rebuild of a number may
+    Files that kept snapshots use remain until those expire. The rebuild of a number may
     be dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` records it
     right before.
     """

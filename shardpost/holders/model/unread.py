@@ -232,7 +232,7 @@ class Look:
         restarted = {*changed, *wrong_offsets.shorter, *wrong_offsets.absent}
         require_records(restarted, self.read, of_inputs)
         for topic in sorted(restarted):
-            log.warning("%s was replaced or cut off: it is read from its beginning", topic)
+            log.warning("%s was replaced or truncated: it is read from its beginning", topic)
         return restarted
 
     def ranges(self, restarted: Collection[str], of_inputs: Watermarks) -> list[OffsetRange]:

@@ -106,7 +106,7 @@ def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:
     if position.committed > partition.high:
         beyond = (
             f"the committed offset {position.committed} is beyond the end {partition.high}: the"
-            f" topic was recreated or cut off, and {RESET}"
+            f" topic was recreated or truncated, and {RESET}"
         )
         whole = partition.unread(partition.low)
         return _row(position, partition, whole, 0.0, beyond, now_ms)
@@ -189,7 +189,7 @@ def _why_nothing(partition: Partition, unread: Unread) -> str:
     if retention.compaction.is_compacted:
         return "nothing unread can be lost: compacted, and no unread tombstone"
     if retention.size is not None and partition.size is None:
-        return "not known: retention.bytes counts, and nobody says what the partition has"
+        return "not known: retention.bytes counts, and the partition's size is not known"
     if retention.size is not None:
         return "nothing unread can be lost: retention.bytes is not reached as the partition grows"
     return "nothing unread can be lost: no retention"

@@ -94,7 +94,7 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
 
     `view` is how they are committed; what is written is committed by whoever stores the result.
     """
-    log.info("tables not in use: from snapshot %d to %d", view.number, at.number)
+    log.info("tables not in use: brought from snapshot %d to %d", view.number, at.number)
     spark = driver.start_session(REBUILD_TABLES.name)
     tables = writer_beside(spark, settings, view, at, own, str(uuid.uuid4()))
     new = {

@@ -34,7 +34,7 @@ def few_brokers(view: View) -> Iterator[Finding]:
             setting="replication.factor",
             found=f"{replicas}, on {counted(count, 'broker')}",
             expected=f"{REPLICAS}, on three brokers or more",
-            why="with the disk of a broker, what only that one has is lost",
+            why="if a broker's disk is lost, so are records that no other broker has",
             fix="run three brokers, set SHARDPOST_REPLICATION_FACTOR=3 for new topics, and add"
             " replicas to those that exist: `shardpost topics apply` then names the commands",
         )
@@ -54,8 +54,8 @@ def internal_topics(view: View) -> Iterator[Finding]:
                 found=str(low.value),
                 source=low.source,
                 expected=str(least),
-                why="Kafka creates the topic so: with a broker, what groups have read is lost, or"
-                " which transactions are open",
+                why="Kafka creates the topic so: if a broker is lost, so are committed offsets and"
+                " transaction states",
                 fix=f"set {setting}={least} on all brokers and restart them",
             )
 

@@ -188,7 +188,7 @@ def replication_factor(view: View) -> Iterator[Finding]:
                 found=str(found.replicas),
                 source="topic",
                 expected=str(least),
-                why="with the disk of a broker, records are lost that no other has",
+                why="if a broker's disk is lost, so are records that no other broker has",
                 fix=finding.reassign(
                     view.bootstrap, one.name, found, view.cluster.known_brokers, least
                 ),
