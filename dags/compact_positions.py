@@ -29,7 +29,7 @@ sent, retries read, and retries applied. Rejected records stop nothing: they are
 `rejected_records`, the log names them by topic, partition and offset, and each becomes a letter in
 `dead-letters`. `too_large` counts clients whose list of positions does not fit into a record: only
 its length was published, and the log names them (the job ends with 3, the task with success, and
-`watch_kafka` tells people).
+`watch_kafka` sends an alert).
 So it does where `share_holders_compacted` is false: Kafka may delete records of that topic, by its
 `cleanup.policy`; the log has the command that corrects it.
 """

@@ -13,8 +13,8 @@ such as `weekly_email/2026-W47`,
 
 To request a run: `shardpost runs request KEY --dag DAG --conf JSON --wait`. To list: `shardpost
 runs list`. A run that never ends keeps its key until it is deleted, or until `shardpost runs
-release KEY --why …`. The same dispatch by hand: `shardpost runs dispatch`. Requests that Kafka
-deleted before they were read are told to people.
+release KEY --why …`. The same dispatch by hand: `shardpost runs dispatch`. An alert is sent if
+Kafka deleted requests before they were read.
 """
 
 import logging

@@ -2,9 +2,9 @@
 
 Every five minutes (`SHARDPOST_SWEEP_SCHEDULE`), one run at a time: reads the topic `dead-letters`,
 and sends each letter that is due to `retries` (or the retry topic of its origin). A letter that is
-exhausted, fatal or malformed goes to `parking-lot`, for a person. Each letter leaves the store by a
-tombstone in the same Kafka transaction, so a sweep that is killed anywhere sends nothing twice and
-loses nothing.
+exhausted, fatal or malformed goes to `parking-lot`, for a person. Each letter leaves `dead-letters`
+by a tombstone in the same Kafka transaction, so a sweep that is killed anywhere sends nothing twice
+and loses nothing.
 
 1. `sweep` does it, and appends each step of each letter to the table `dead_letters`. Its result
    (XCom) is how many were retried, parked (by origin and error), dropped (failures reported again
@@ -13,7 +13,7 @@ loses nothing.
    `SHARDPOST_RETRY_FLOOD` allows; the log and the result name the error.
 2. `report` is skipped if all is well. It runs if something needs a person: letters that were parked
    or held, or letters of others that were deleted unread. It then says what, in its log, and as one
-   line in `alerts.log`. The run ends well all the same: to repeat it would change nothing.
+   line in `alerts.log`. The run ends well nevertheless: to repeat it would change nothing.
 
 `shardpost letters list` lists the letters and their states; `shardpost letters redrive` and
 `discard` carry out what a person decides about parked ones.

@@ -11,7 +11,7 @@ Every 15 minutes (`SHARDPOST_WATCH_SCHEDULE`):
    when it begins or becomes worse, once a day while it lasts, and when it is over. Each alert names
    its page of the runbook.
 
-A run that finds something is a success all the same: it has done what it is for. What could not be
+A run that finds something is a success nevertheless: it has done what it is for. What could not be
 measured is told too, and nothing counts as over because of it.
 
 The same values, at any time: `shardpost metrics`, or for Prometheus `/shardpost/metrics` of

@@ -3,9 +3,9 @@
 Another installation on the same topics would publish what it has over what the owner has published.
 An installation is its tables, by the id that Delta gave to the table `snapshots`: a restored copy
 has the same one, whatever its folder or machine. Kafka keeps the owner's id as metadata of an
-offset of the group GROUP, which every compaction commits again. It forgets it some days after the
-last one; then one that has no snapshot is refused where there are records (decision 0035 has why it
-is there).
+offset of the group GROUP, which every compaction commits again. Kafka forgets the offset some days
+after the last compaction; then an installation that has no snapshot is refused if `share-holders`
+has records (decision 0035 says why the id is kept there).
 """
 
 import json

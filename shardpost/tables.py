@@ -57,11 +57,12 @@ def holders(
     snapshot: int | None = None,
     settings: Settings | None = None,
 ) -> dict[str, list[str]]:
-    """Return who holds stock that counts: {client: position ids}, in the order of share-holders.
+    """Return who holds US stock (of SHARDPOST_COUNTRY): {client: position ids}.
 
-    Of one client or all, of one shard or all; now, or by the records with a timestamp before
-    `as_of`, which has a zone. Clients that hold nothing are left out. UsageError for a shard that
-    does not exist, a time without a zone, and one outside the years 1678 to 2261.
+    Ids are in the order of share-holders. Of one client or all, of one shard or all; now, or by the
+    records with a timestamp before `as_of`, which has a zone. Clients that hold nothing are left
+    out. UsageError for a shard that does not exist, a time without a zone, and one outside the
+    years 1678 to 2261.
     """
     if as_of is not None and as_of.tzinfo is None:
         raise UsageError(f"as of {as_of.isoformat()}: expected a time with its zone")

@@ -131,7 +131,7 @@ def append(settings: Settings, text: str) -> None:
     try:
         with (settings.folder() / LOG).open("a") as file:
             file.write(lines)
-    except OSError as error:  # the channels get the message all the same
+    except OSError as error:  # the channels get the message nevertheless
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
 
 

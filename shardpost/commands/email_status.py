@@ -163,9 +163,9 @@ def _why_no_member(settings: Settings, audience: "FrozenWeek | EarlyAudience", c
     if newest is not None and not knows_client(settings, newest, client):
         return f": {unknown_client(newest, client)}"
     return (
-        f", since it held no stock that counts as of {audience.as_of:%Y-%m-%d %H:%M} UTC, by"
-        f" snapshot {audience.snapshot}; `shardpost explain` shows which records added or removed"
-        " its positions"
+        f", since it held no stock of SHARDPOST_COUNTRY as of {audience.as_of:%Y-%m-%d %H:%M} UTC,"
+        f" by snapshot {audience.snapshot}; `shardpost explain` shows which records added or"
+        " removed its positions"
     )
 
 

@@ -22,7 +22,7 @@ from shardpost.wording import ranges_text
 def holders_command(
     client: str | None, shard: int | None, as_of: datetime | None, number: int | None, as_json: bool
 ) -> int:
-    """Print who holds stock that counts: each client with its positions.
+    """Print who holds US stock (of SHARDPOST_COUNTRY): each client with its positions.
 
     As of a TIME: by the records with a timestamp before it. Warns on standard error if no record
     names the client, or if the snapshot does not cover the time.

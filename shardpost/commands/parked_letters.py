@@ -197,7 +197,7 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
 def redrive_command(options: ParkedOptions, value: str | None, again: bool) -> int:
     """Send parked letters back to their retry topic: print the plan, or do it with --apply.
 
-    An exhausted letter has one more attempt; failing that, it is parked again. Exit code 3: done,
+    An exhausted letter has one more attempt; if that fails, it is parked again. Exit code 3: done,
     and some of the selected letters were refused.
     """
     if value is not None and len(options.ids) != 1:

@@ -59,7 +59,7 @@ class Counts:
         )
 
 
-# So long after keys were found to be scattered for the last time, people are told.
+# So long after keys were found to be scattered for the last time, an alert fires.
 SCATTERED_FOR = timedelta(days=7)
 
 

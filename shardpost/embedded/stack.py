@@ -126,7 +126,7 @@ def status(settings: Settings) -> dict[str, State]:
 
 
 def hint_at_other_home(settings: Settings) -> str:
-    """Return, to end a line, which other home has the broker on this one's port; "" if none."""
+    """Return, to end a line, which other home started the broker on this port; "" if none."""
     folder = None if settings.bootstrap_servers else daemons.folder_of_listener(settings.kafka_port)
     if folder is None or not (folder / broker.PID_FILE).exists():
         return ""

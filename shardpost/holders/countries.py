@@ -1,6 +1,6 @@
-"""The countries of exchanges, and what is refused of the one whose holders are computed.
+"""The countries of exchanges, and which values of SHARDPOST_COUNTRY a run refuses.
 
-A country that no exchange has, and another one than before, unless a flag says that it is meant.
+It refuses a country that no exchange has, and another one than before, unless a flag confirms it.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from shardpost.settings import Settings
 _COUNTRIES = "SELECT DISTINCT country FROM exchanges WHERE is_open AND country IS NOT NULL"
 _WITHOUT = "SELECT key FROM exchanges WHERE is_open AND country IS NULL ORDER BY key"
 MOST_NAMED = 20  # countries
-CORRECT = "Correct SHARDPOST_COUNTRY; if it is meant, go on with --country-changed"
+CORRECT = "Correct SHARDPOST_COUNTRY; if it is intended, go on with --country-changed"
 
 
 def countries(settings: Settings, snapshot: Snapshot) -> set[str]:

@@ -118,7 +118,7 @@ class GoingFile:
 def superseded_records(
     settings: Settings, tables: InputTables, snapshot: Snapshot, horizon: Horizon
 ) -> dict[str, GoingFile]:
-    """Return what goes of the history of an input, by path, as a snapshot has it."""
+    """Return what is removed of the history of an input, by path, as a snapshot has it."""
     table = snapshot.located(tables.history)
     version = snapshot.tables[table.name]
     sizes = table_log.files_before(settings, table, version, "timestamp", horizon.at)
@@ -202,7 +202,7 @@ class Pruning:
 def find_superseded(
     settings: Settings, snapshot: Snapshot, at: datetime, origins: Mapping[TopicName, Origins]
 ) -> Pruning:
-    """Return what goes of a snapshot; `origins` are those of letters, (partition, offset)."""
+    """Return what is removed of a snapshot; `origins` are those of letters, (partition, offset)."""
     files = {}
     for name in PRUNED:
         tables = INPUTS[name]
@@ -214,7 +214,7 @@ def find_superseded(
 
 
 def prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | None:
-    """Commit snapshots without what goes, and return the last; None if nothing does any more.
+    """Commit snapshots without what is removed; return the last, None if nothing is any more.
 
     Each under the lock of the compaction, after any that is running: LockedError if that takes
     longer than `lock_wait`. What was committed before that stays so.

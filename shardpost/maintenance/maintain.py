@@ -41,9 +41,9 @@ STAYS = "old superseded records are kept"
 
 @dataclass
 class PrunedRecords:
-    """How many rows went by table, and about how many bytes; with `dry_run`: would go.
+    """How many rows, by table, and about how many bytes were removed, or would be by `dry_run`.
 
-    `history_from` is the time from which on all is kept; None if nothing goes.
+    `history_from` is the time from which on all is kept; None if nothing is removed.
     """
 
     dry_run: bool
@@ -138,10 +138,10 @@ def maintain(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pla
 
 
 def _thinned(settings: Settings, planned: Plan, now: datetime) -> Plan:
-    """Remove the rows that are planned to go; return what may go then.
+    """Remove the rows that are planned to be; return what may be removed then.
 
     That writes a file. On a full disk there may be room for it when all has gone that no row needs;
-    if there is none even then, no row goes, and that was all.
+    if there is none even then, no row is removed, and that was all.
     """
     step("thin snapshots")
     try:
@@ -182,7 +182,7 @@ def _remove_files(settings: Settings, found: Plan) -> None:
 def _remove_folders(settings: Settings, planned: Plan) -> Plan:
     """Remove the folders that still are unnamed under the lock of rebuilds; return what was done.
 
-    Beside a run of a rebuild none goes.
+    Beside a run of a rebuild none is removed.
     """
     step("remove folders")
     try:

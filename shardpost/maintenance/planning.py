@@ -1,7 +1,7 @@
 """What a maintenance would remove now; nothing is changed.
 
-The files of any of some versions are found by one pass over the log: opening each version says the
-same, but reads up to ten commits and a checkpoint for each.
+The files of any of some versions are found by one pass over the log: opening each version gives the
+same result, but reads up to ten commits and a checkpoint for each.
 
 The files of a snapshot are removed an hour after it was last offered: `kept_snapshots` is applied
 as of an hour ago, which keeps everything that was offered since.
@@ -133,14 +133,14 @@ def _paths(actions: list[Mapping[str, Mapping[str, str]]], kind: str) -> list[st
     return [action[kind]["path"] for action in actions if kind in action]
 
 
-# Of a table with a commit point of its own, what a run wrote and did not commit goes after that.
+# Of a table with a commit point of its own, what a run did not commit is removed after that.
 UNCOMMITTED_FOR = timedelta(days=1)
 # To list files, and to read logs, a thread waits for its disk or its store most of the time.
 TABLES_AT_ONCE = 4
 
 
 def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
-    """Return what a maintenance would remove now; without `thin`, what it would keep all rows for.
+    """Return what a maintenance would remove now; without `thin`, if it expired no snapshot.
 
     ShardpostError if snapshots cannot be read.
     """
@@ -166,7 +166,7 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
 def _of_tables(
     settings: Settings, views: stored_tables.Views, kept: list[Snapshot], now: datetime
 ) -> list[TablePlan]:
-    """Return what goes of all tables; nothing of one is for another."""
+    """Return what is to be removed of each table that there is; each has files of its own."""
     frozen = {week.audience_version for week in FrozenWeeks(settings).with_audience()}
     whole = unnamed(settings, kept, views.rebuilds)
     gone = {table.path for table in whole}
@@ -201,9 +201,10 @@ def _pinned(
 
 
 def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
-    """Return {number: why} of the snapshots that an audience is of, or was until a while ago.
+    """Return {number: why} of the snapshots of audiences, also of those erased up to 2 GRACE ago.
 
-    So long they are offered (snapshots.py); and an audience is erased as of when that run began.
+    A reader may still use such a snapshot for GRACE after it was last offered. The other GRACE is
+    for the maintenance that erases: `audience_erased_at` is the time at which it began.
     """
     weeks = FrozenWeeks(settings).with_audience(now - 2 * GRACE)
     verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
@@ -211,7 +212,7 @@ def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
 
 
 def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | None:
-    """Return what goes of a table in a folder; None if there is no such folder."""
+    """Return what is to be removed of a table in a folder; None if there is no such folder."""
     opened = stored_tables.opened(settings, folder.table)
     if opened is None:
         return None
@@ -231,11 +232,10 @@ def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | N
 def _of_other(
     settings: Settings, table: Table, frozen: Collection[int], now: datetime
 ) -> TablePlan | None:
-    """Return what goes of a table with a commit point of its own; None if there is no such table.
+    """Return what is to be removed of a table with its own commit point; None if it is not there.
 
-    `frozen` are the versions of `audiences` that frozen weeks have.
-
-    By the time of its newest commit: a clock that has jumped ahead makes nothing old.
+    `frozen` are the versions of `audiences` that frozen weeks have. The age of files is measured
+    from the newest commit, so that a clock that has jumped ahead has no file removed as too old.
     """
     opened = stored_tables.opened(settings, table)
     if opened is None:
@@ -271,7 +271,7 @@ def _unneeded(settings: Settings, table: Table, needed: Collection[str]) -> list
 def _checked(
     table: Table, gone: Callable[[], list[StoredFile]], entries: list[StoredFile]
 ) -> TablePlan:
-    """Return what goes of a table; nothing if its versions cannot be read."""
+    """Return what is to be removed of a table; nothing if its versions cannot be read."""
     try:
         return TablePlan(table, gone(), entries)
     except (DeltaError, OSError, pa.ArrowException, ShardpostError) as error:
@@ -279,7 +279,7 @@ def _checked(
 
 
 def _whole(settings: Settings, table: Table) -> TablePlan:
-    """Return a folder, with all that is in it, as what goes."""
+    """Return a folder as what is to be removed, with all that is in it."""
     files = stored_files.stored_files(settings, table)
     log = [file for file in files if file.path.startswith(LOG)]
     data = [file for file in files if not file.path.startswith(LOG)]

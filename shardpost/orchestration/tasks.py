@@ -195,11 +195,11 @@ def flag_param(title: str, description: str) -> Param:
     return Param(False, type=["null", "boolean"], title=title, description=description)
 
 
-# By these a person says that what a run would refuse is meant.
+# By these a person confirms what a run would refuse.
 MEANT = {
     "country_changed": flag_param(
         "Country changed",
-        "SHARDPOST_COUNTRY is meant, although the last snapshot has another or no exchange has it.",
+        "Confirm SHARDPOST_COUNTRY, although the last snapshot has another or no exchange has it.",
     ),
     "accept_drop": flag_param(
         "Accept drop",

@@ -53,7 +53,8 @@ def with_number_of_swap(
 ) -> tuple[int, int]:
     """Write rows of newly rejected records anew, as of the snapshot after `last`.
 
-    Return the version of the rejected records beside, and how many these are. `run` is an id.
+    Return the version of the rejected records of `beside` then, and how many rows these are. `run`
+    is an id.
     """
     sql = _NEW.format(since=_last_in_use(rebuild, last))
     places = _places(query(settings, sql, both(last, beside, REJECTED_RECORDS)))
@@ -170,7 +171,7 @@ def _write_changed(
 ) -> tuple[int, int]:
     """Write each client whose list changed as of the next snapshot, one without any as empty.
 
-    Return the version of the holders beside, and how many clients these are.
+    Return the version of the holders of `beside` then, and how many clients these are.
     """
     table = beside.located(SHARE_HOLDERS)
     version = restore_table(settings, SHARE_HOLDERS, beside)

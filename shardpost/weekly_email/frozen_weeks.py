@@ -124,8 +124,8 @@ class FrozenWeeks:
             known,
             counts,
             most=self._settings.max_drop,
-            advice="Nothing was frozen, and nothing is mailed. If that is meant, run it once with"
-            " --accept-drop",
+            advice="Nothing was frozen, and nothing is mailed. If that is intended, run it once"
+            " with --accept-drop",
         )
 
     def clients(self, frozen: FrozenWeek, shard: int) -> list[str]:

@@ -26,8 +26,8 @@ def nobody_unsubscribed(client: str) -> bool:
 class Unsubscribed:
     """Tells whether a client has unsubscribed since the snapshot that the run began with.
 
-    The answer is of the newest snapshot as of at most `mail_subscription_interval` ago. Each shard
-    has its own: it is passed to Spark's tasks before it is first asked.
+    The answer is of the newest snapshot as of at most `mail_subscription_interval` ago. The driver
+    passes it to Spark's tasks unused, so the task of each shard has, and refreshes, its own copy.
     """
 
     settings: Settings

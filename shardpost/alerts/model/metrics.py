@@ -62,7 +62,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("snapshot_number", "Number of the newest snapshot"),
         Metric("positions", "Open positions in the newest snapshot"),
-        Metric("holders", "Clients that hold stock that counts, in the newest snapshot"),
+        Metric("holders", "Clients that hold US stock (of SHARDPOST_COUNTRY), newest snapshot"),
         Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),
         Metric("letters", "Dead letters that are waiting for a retry, or parked", ("state",)),
         Metric(

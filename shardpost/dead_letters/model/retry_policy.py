@@ -1,9 +1,9 @@
 """The retry policy: what a sweep does with one letter, from its attempt, its error and its age.
 
 Exhausted, fatal and malformed letters, and those of unknown origin, are parked; the others are
-retried once their backoff is over. It begins when the store took the letter, by the broker's clock,
-since a consumer's clock may be slow; where the broker does not stamp records, at the failure as the
-consumer reports it.
+retried once their backoff is over. It begins when the topic `dead-letters` took the letter, by the
+broker's clock, since a consumer's clock may be slow; where the broker does not stamp records, at
+the failure as the consumer reports it.
 """
 
 import math
@@ -48,7 +48,7 @@ class Outcome(IntEnum):
     HOLD = 5  # due, but too many are by the same error; or too large to be parked
 
 
-# A letter with one of these outcomes is left in the store as it is.
+# A letter with one of these outcomes is left in `dead-letters` as it is.
 LEFT_IN_STORE = frozenset((Outcome.WAIT, Outcome.HOLD))
 
 _REPORTED = {
@@ -63,9 +63,9 @@ _REPORTED = {
 class SelectedLetter(NamedTuple):
     """A letter that a sweep retries, parks, drops or restores now.
 
-    `release_offset` is the offset up to which the store has to be read before it may go, so that
-    letters of one original key go in the order of the origin. `resolved_attempt` is, of one that is
-    dropped, the attempt that had been resolved before.
+    `release_offset` is the offset up to which `dead-letters` has to be read before it may go, so
+    that letters of one original key go in the order of the origin. `resolved_attempt` is, of one
+    that is dropped, the attempt that had been resolved before.
     """
 
     offset: int

@@ -10,10 +10,11 @@ records in several:
 - else its producers do not agree on a partitioner, and the timestamps decide (`by_time`).
 
 A retry is ordered with its origin (`seq`). Of one origin, the decodable original is newer than all
-its retries: whoever else failed on it, it is good. Of its retries the one that was read later is
-newer; those of a key lie in one partition, so that is the order of their offsets (and of two retry
-topics, of their names, so that it is an order). Newer than all of them is the record by which a
-reconciliation closed the key there: the origin was superseded by one that nobody can read any more.
+its retries: whoever else failed on it, it is good. Of its retries, the one that a later run read is
+newer; of those that one run read, the one with the higher offset (all retries of a key lie in one
+partition), and among equal offsets in two retry topics, the one whose topic's name is later. Newer
+than all of them is the record by which a reconciliation closed the key there: the origin was
+superseded by one that nobody can read any more.
 """
 
 from collections.abc import Mapping

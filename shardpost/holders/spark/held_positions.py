@@ -62,7 +62,7 @@ LEFT JOIN (SELECT key, email FROM clients WHERE is_open) c ON h.client = c.key
 def held_positions(
     spark: SparkSession, settings: Settings, snapshot: Snapshot, as_of: datetime
 ) -> DataFrame:
-    """Return (client, positions) of every client that held stock that counts as of that instant.
+    """Return (client, positions) of every client that held US stock (of SHARDPOST_COUNTRY) then.
 
     `positions` is an array of structs (position, ticker, amount, exchange), all text, in the order
     of their ids. ShardpostError for an instant of which the history was pruned.

@@ -1,7 +1,7 @@
 """The latest record of each key of an input, what it changes, and closing what the input lost.
 
 A reconciliation closes what was superseded, and nobody read by what. Of a topic that is only
-compacted, the last record of each key stays, but for old tombstones. So if the highest record of a
+compacted, the last record of each key stays, but for old tombstones. So if the latest record of a
 key that was read, decodable or not, is not in the topic any more, then the key was deleted since,
 or has a record that is yet to be read. All that the topic has up to the ends of the run is in the
 history by now: so only what came after the ends is left to be looked at.
@@ -154,7 +154,7 @@ _RECORD = ("key", "partition", "offset", "timestamp", "seq")
 def close_superseded(
     run: CompactionRun, source: InputTopic, changes: Changes | None
 ) -> tuple[Changes | None, int]:
-    """Close the keys of an input whose highest record is gone; return how many these are.
+    """Close the keys of an input whose latest record is gone; return how many these are.
 
     `changes` are those of the run's other records; those of all its records are returned.
     """
@@ -176,7 +176,7 @@ def close_superseded(
 
 
 def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:
-    """Return the highest record that was read of each key that is open, or may be opened.
+    """Return the latest record that was read of each key that is open, or may be opened.
 
     Columns: _RECORD. `latest` and `history` are the tables of an input. A key may be opened by a
     correction of an undecodable record above what is known of it, or of the one that a correction

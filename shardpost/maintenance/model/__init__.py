@@ -1,1 +1,1 @@
-"""What is kept and what goes: values in, decisions out."""
+"""What is kept and what is removed: values in, decisions out."""

@@ -23,7 +23,7 @@ _CHECKPOINT = "checkpoint.parquet"
 def unneeded_entries(
     files: Iterable[StoredFile], kept: Collection[int], settled: datetime
 ) -> list[StoredFile]:
-    """Return the commits and checkpoints that can go, of all files of a table, oldest first.
+    """Return the commits and checkpoints to remove, of all files of a table, oldest first.
 
     `kept` are the versions to be read later, besides the newest one. A checkpoint that was written
     after `settled` may not have been seen by who is reading now.
@@ -68,7 +68,7 @@ _CHECKSUM = re.compile(r"(.*/)?\.([^/]+)\.crc")
 
 
 def below_version(files: Iterable[StoredFile], committed: int) -> list[StoredFile]:
-    """Return what can go of the unneeded files of a table under the commit point of a snapshot.
+    """Return what to remove of the unneeded files of a table with the commit point of a snapshot.
 
     That is what was written for `committed`, the version of the newest snapshot, or for an earlier
     one: a run that goes on writes for later ones.

@@ -11,10 +11,10 @@ from shardpost.wording import counted, ranges_text
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What goes of a table in one folder: data files, then entries of its log.
+    """What is removed of a table in one folder: data files, then entries of its log.
 
-    `is_whole`: that is all, and the folder goes. `error` is why nothing does: its versions could
-    not be read, or somebody writes there.
+    `is_whole`: that is all, and the folder is removed. `error` is why nothing is: its versions
+    could not be read, or somebody writes there.
     """
 
     table: Table
@@ -30,11 +30,11 @@ class TablePlan:
 
     @property
     def size(self) -> int:
-        """Bytes of all that goes."""
+        """Bytes of all that is removed."""
         return sum(file.size for file in (*self.files, *self.entries))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what goes, by path."""
+        """Return what is removed, by path."""
         return {
             "table": self.name,
             "files": [file.path for file in self.files],
@@ -58,10 +58,10 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The snapshots that are kept and go, by number, and what goes of each table.
+    """The snapshots that are kept and removed, by number, and what is removed of each table.
 
     `pinned` is {number: why} of those that are kept longer than by their age; `unknown` is why
-    that could not be found out, or their rows could not be removed: then no snapshot goes.
+    that could not be found out, or their rows could not be removed: then no snapshot is removed.
     """
 
     kept: Sequence[int]
@@ -82,7 +82,7 @@ class Plan:
         return [*filter(None, (self.unknown, *lines))]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all that goes, and why what is older is kept."""
+        """Return all that is removed, and why what is older is kept."""
         return {
             "snapshots": {
                 "kept": len(self.kept),
@@ -95,7 +95,7 @@ class Plan:
         }
 
     def counts(self) -> dict[str, int]:
-        """Return how much goes: snapshots, files, entries of logs, bytes."""
+        """Return how much is removed: snapshots, files, entries of logs, bytes."""
         return {
             "snapshots": len(self.dropped),
             "files": sum(len(table.files) for table in self.tables),

@@ -9,7 +9,7 @@ from shardpost.topic_names import TopicName
 
 IN_SYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
-# With three replicas and two of them written, one broker may fail and nothing is lost or stands.
+# With three replicas and two of them written, one broker may fail and nothing is lost or blocked.
 REPLICAS = 3
 IN_SYNC_OF_THREE = 2
 

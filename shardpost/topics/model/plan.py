@@ -30,8 +30,8 @@ AT_LEAST = frozenset(
         IN_SYNC,
     }
 )
-# They say when a segment ends, and how and how soon what may be compacted is: nothing is kept less
-# than is promised by the settings above, which way ever these are changed.
+# They say when a segment ends, and when and how the log cleaner compacts what it may compact. No
+# value of them has records deleted sooner than the settings above allow.
 FREE = frozenset(
     {
         "compression.gzip.level",
