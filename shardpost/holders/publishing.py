@@ -40,6 +40,7 @@ from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
 from shardpost.settings import Settings
+from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -148,7 +149,7 @@ class _Publisher:
             if before.wrong:
                 log.warning("%s: %s: publishing all again", partition, before.wrong)
             records = self._write(before, reader, writer)
-        log.info("%s: published %d records", partition, records.count)
+        log.info("%s: published %s", partition, counted(records.count, "record"))
         return records.count, records.too_large
 
     def _write(

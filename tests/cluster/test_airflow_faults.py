@@ -63,12 +63,14 @@ class AirflowOnPostgres:
             airflow._kill_orphans(self.settings)
 
     def await_health(self) -> None:
-        wait_until(
-            lambda: not airflow._unhealthy_parts(self.settings),
-            "Airflow",
-            airflow.START_SECONDS,
-            list(self.parts.values()),
-        )
+        wait_until(self._is_healthy, "Airflow", airflow.START_SECONDS)
+
+    def _is_healthy(self) -> bool:
+        """Start what has ended without its database, as whoever supervises services does."""
+        for part in self.parts.values():
+            if not part.alive:
+                part.start()
+        return not airflow._unhealthy_parts(self.settings)
 
     def faults(self) -> dict[str, AbstractContextManager[object]]:
         scheduler = Part(self.parts["scheduler"], Host())

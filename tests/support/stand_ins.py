@@ -125,5 +125,6 @@ def serve(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the second
+        signal.signal(number, signal.default_int_handler)
     serve(Path(sys.argv[1]))
