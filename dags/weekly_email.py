@@ -13,8 +13,8 @@ the end of the week (Monday 00:00 UTC) gets **one** e-mail with its own position
 A *scheduled* run skips its week (`groups` says why, and nothing after it runs) if no snapshot
 was committed before the week ended, or if the week ended too long ago
 (`SHARDPOST_WEEKLY_LATENESS_DAYS`); never a frozen week: it was begun, and has to be finished. A
-manual run or a backfill never skips; without `week`, it mails the week of its data interval, or
-else the last week that ended.
+manual run or a backfill is never too late; without `week`, it mails the week of its data interval,
+or else the last week that ended. Any run skips a week that is closed, or whose audience was erased.
 
 Clients that failed and whose addresses were fixed since are mailed by a run with **again** FAILED;
 clients that were not subscribed by mistake, with **again** SUPPRESSED.
