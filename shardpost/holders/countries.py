@@ -36,9 +36,18 @@ def without_country(settings: Settings, snapshot: Snapshot) -> list[str]:
 def require_country(settings: Settings, last: Snapshot, country: str) -> None:
     """Refuse a country that is not the one in force at the last snapshot."""
     wanted = last.country_now(country)
-    if wanted != last.country:
-        known = countries(settings, last)
-        _require_same(wanted, last.country, last.number, known)
+    if wanted == last.country:
+        return
+    known, in_force = countries(settings, last), f"snapshot {last.number} is of {last.country!r}"
+    if wanted in known or not known:
+        text = f"country {wanted!r}: {in_force}"
+    else:
+        text = f"{unknown_country(wanted, known)}, and {in_force}"
+    raise UsageError(
+        f"{text}. Correct SHARDPOST_COUNTRY; or change the country: `shardpost rebuild start"
+        " --country …`, `rebuild diff` and `rebuild swap` show first whom it concerns, and"
+        " --country-changed does it at once"
+    )
 
 
 def unknown_country(country: str, known: Collection[str]) -> str:
@@ -48,21 +57,6 @@ def unknown_country(country: str, known: Collection[str]) -> str:
     meant = f": did you mean {by_lower[nearest[0]]}?" if nearest else "."
     named = ", ".join(sorted(known)[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
     return f"country {country!r}: no exchange has it{meant} Their countries are {named}"
-
-
-def _require_same(country: str, before: str, number: int, known: Collection[str]) -> None:
-    """Refuse another country than that of the snapshot before, of that number."""
-    if country == before:
-        return
-    if country in known or not known:
-        text = f"country {country!r}: snapshot {number} is of {before!r}"
-    else:
-        text = f"{unknown_country(country, known)}, and snapshot {number} is of {before!r}"
-    raise UsageError(
-        f"{text}. Correct SHARDPOST_COUNTRY; or change the country: `shardpost rebuild start"
-        " --country …`, `rebuild diff` and `rebuild swap` show first whom it concerns, and"
-        " --country-changed does it at once"
-    )
 
 
 def require_exchange_in(
