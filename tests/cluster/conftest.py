@@ -9,6 +9,7 @@ from shardpost.settings import Settings
 from tests.conftest import settings_of_its_own
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.how_far import is_every
+from tests.support.installation import Installation, installation
 
 STORY = "test_secured"  # all features, one after the other: several minutes
 LONG = ("test_airflow_faults", "test_bad_network", "test_random_faults")  # --all runs them
@@ -41,3 +42,17 @@ def settings(cluster: Cluster, tmp_path: Path) -> Settings:
     """Give settings with a home and topic names of this test's own, on the three brokers."""
     own = settings_of_its_own(cluster.settings, tmp_path)
     return own.model_copy(update={"replication_factor": 3, "kafka_timeout": 60})
+
+
+@pytest.fixture
+def at_work(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
+) -> Iterator[Installation]:
+    """Give an installation on the whole cluster; `--load` says with how much work."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(cluster.secured.authority.certificate))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", cluster.java_options)
+    with installation(cluster, tmp_path / "home", load=pytestconfig.option.load) as made:
+        yield made

@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
@@ -13,10 +12,10 @@ import pytest
 from shardpost.embedded import airflow, airflow_home, daemons
 from shardpost.embedded.daemons import Daemon, stop_together, wait_until
 from shardpost.settings import Settings
-from tests.e2e.conftest import logged_in
+from tests.e2e.conftest import client_of
 from tests.support.cluster import Cluster, Database, Part
 from tests.support.how_far import by_seed, up_to
-from tests.support.installation import WORK, Installation, installation
+from tests.support.installation import WORK, Installation
 from tests.support.job_process import wait_for
 from tests.support.network import Host
 from tests.support.postgresql import PASSWORD, USER
@@ -92,27 +91,18 @@ class AirflowOnPostgres:
     def start_run(self, dag: str, conf: dict[str, str]) -> str:
         """Start a run; return its id."""
         form = {"logical_date": None, "conf": conf}
-        with self._client() as api:
+        with client_of(self.settings) as api:
             found = api.post(f"/api/v2/dags/{dag}/dagRuns", json=form).raise_for_status().json()
             return str(found["dag_run_id"])
 
     def state(self, dag: str, run: str) -> str:
         """Return the state of a run; what is wrong while Airflow does not say."""
         try:
-            with self._client() as api:
+            with client_of(self.settings) as api:
                 found = api.get(f"/api/v2/dags/{dag}/dagRuns/{run}").raise_for_status().json()
                 return str(found["state"])
         except httpx.HTTPError as error:
             return f"unknown: {error}"
-
-    @contextmanager
-    def _client(self) -> Iterator[httpx.Client]:
-        address, password = (
-            airflow_home.address(self.settings),
-            airflow_home.password(self.settings),
-        )
-        with logged_in(address, airflow_home.USER, password) as api:
-            yield api
 
 
 def ended(own: AirflowOnPostgres, dag: str, run: str) -> str:
@@ -123,17 +113,12 @@ def ended(own: AirflowOnPostgres, dag: str, run: str) -> str:
 
 @pytest.fixture
 def at_work(
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    pytestconfig: pytest.Config,
-) -> Iterator[Installation]:
+    cluster: Cluster, at_work: Installation, monkeypatch: pytest.MonkeyPatch
+) -> Installation:
     monkeypatch.setenv("SPARK_LOCAL_IP", cluster.network.address)
-    monkeypatch.setenv("SSL_CERT_FILE", str(cluster.secured.authority.certificate))
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", cluster.java_options)
-    with installation(cluster, tmp_path / "home", load=pytestconfig.option.load) as made:
-        made.settings = made.settings.model_copy(update={"airflow_port": daemons.choose_port()})
-        yield made
+    free = {"airflow_port": daemons.choose_port()}
+    at_work.settings = at_work.settings.model_copy(update=free)
+    return at_work
 
 
 @pytest.mark.timeout(7200)

@@ -9,13 +9,12 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.how_far import by_seed, up_to
-from tests.support.installation import DONE, WORK, Installation, installation
+from tests.support.installation import DONE, WORK, Installation
 from tests.support.job_process import Job, wait_for
 
 FAULT_SECONDS = 30.0
@@ -56,19 +55,6 @@ def halted(job: Job) -> Iterator[None]:
         yield
     finally:
         job.resume()
-
-
-@pytest.fixture
-def at_work(
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    pytestconfig: pytest.Config,
-) -> Iterator[Installation]:
-    monkeypatch.setenv("SSL_CERT_FILE", str(cluster.secured.authority.certificate))
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", cluster.java_options)
-    with installation(cluster, tmp_path / "home", load=pytestconfig.option.load) as made:
-        yield made
 
 
 def last_step(job: Job) -> str:

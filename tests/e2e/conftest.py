@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
-from shardpost.embedded import daemons
+from shardpost.embedded import airflow_home, daemons
+from shardpost.settings import Settings
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 from tests.support.how_far import up_to
@@ -70,6 +71,12 @@ def api(stack: CommandLine) -> Iterator[httpx.Client]:
     airflow = stack.json("status")["airflow"]
     with logged_in(airflow["address"], airflow["user"], airflow["password"]) as client:
         yield client
+
+
+def client_of(settings: Settings) -> AbstractContextManager[httpx.Client]:
+    """Give a client of the Airflow of these settings."""
+    address, password = airflow_home.address(settings), airflow_home.password(settings)
+    return logged_in(address, airflow_home.USER, password)
 
 
 @contextmanager

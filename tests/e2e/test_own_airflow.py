@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-import httpx
 import pytest
 
 from shardpost.embedded import airflow, airflow_home, daemons, demo
 from shardpost.embedded.daemons import Daemon, stop_together, wait_until
 from shardpost.settings import Settings
-from tests.e2e.conftest import eventually, logged_in
+from tests.e2e.conftest import client_of, eventually
 from tests.support import wheel
 from tests.support.command_line import CommandLine
 
@@ -61,13 +60,6 @@ class OwnAirflow:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
-
-    @contextmanager
-    def api(self) -> Iterator[httpx.Client]:
-        """Give a client of it."""
-        address, user = str(self._settings.airflow_url), str(self._settings.airflow_user)
-        with logged_in(address, user, airflow_home.password(self._settings)) as client:
-            yield client
 
     @contextmanager
     def up(self) -> Iterator[None]:
@@ -119,7 +111,7 @@ def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     shardpost = CommandLine(on_port.environ())
     shardpost("topics", "apply", "--yes")
     demo.produce(on_port, (*demo.CONTACTS, *demo.POSITIONS))
-    with own.up(), own.api() as api:
+    with own.up(), client_of(on_port) as api:
         asked = ("runs", "request", "compaction/own", "--dag", "compact_positions", "--wait")
         run = shardpost.json(*asked)["run_id"]
         path = f"/api/v2/dags/compact_positions/dagRuns/{quote(run)}"

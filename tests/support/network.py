@@ -18,7 +18,7 @@ import pytest
 
 LOOPBACK = "127.0.0.1"
 SUBNETS = range(1, 255)  # 10.213.N.0/24: one for each process of tests
-DISK = "512m"
+DISK_SIZE = "512m"
 DISABLED, FORWARDING = "0", "3"  # states of a bridge's port
 
 
@@ -60,7 +60,7 @@ class Host:
         if self.namespace is None:
             yield
             return
-        _run("mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder))
+        _run("mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "tmpfs", str(folder))
         try:
             yield
         finally:
