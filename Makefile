@@ -15,6 +15,8 @@ demo: setup  ## the main job on five positions, end to end
 	@$(BIN)/shardpost demo
 
 cluster-demo:  ## the same on the system of docker-compose.yml, which is up
+	@$(COMPOSE) version > /dev/null 2>&1 || \
+	  { echo "make: found no '$(COMPOSE)': name yours, as COMPOSE=.venv/bin/docker-compose" >&2; exit 1; }
 	@$(COMPOSE) exec -T airflow-scheduler shardpost topics apply --yes
 	@$(COMPOSE) exec -T airflow-scheduler python -m shardpost.embedded.demo http://mailpit:8025
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from shardpost.embedded import airflow, broker, daemons, sink
 from shardpost.embedded.broker import find_java
@@ -24,6 +25,7 @@ UP, DOWN = "up", "down"
 LOCK = "stack"
 NOTHING_UP = "nothing is running"
 KAFKA, SMTP, AIRFLOW = "kafka", "smtp", "airflow"
+_PORTS = {"http": 80, "https": 443}
 Say = Callable[[str], None]
 State = dict[str, str]
 
@@ -54,7 +56,11 @@ class Part:
 
 def parts(settings: Settings) -> list[Part]:
     """Return the parts that Shardpost runs itself, in the order of their start."""
-    foreign = {KAFKA: settings.bootstrap_servers, SMTP: settings.smtp_host, AIRFLOW: None}
+    foreign = {
+        KAFKA: settings.bootstrap_servers,
+        SMTP: settings.smtp_host,
+        AIRFLOW: settings.airflow_url,
+    }
     return [part for part in _all(settings) if foreign[part.name] is None]
 
 
@@ -119,10 +125,18 @@ def status(settings: Settings) -> dict[str, State]:
         states[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
     if SMTP not in states:
         host, port = settings.mail_server, settings.smtp_port
-        reached = daemons.port_accepts(port, host, EXTERNAL_SECONDS)
-        states[SMTP] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
+        states[SMTP] = _foreign(f"{host}:{port}", host, port)
+    if AIRFLOW not in states:
+        address = urlsplit(settings.airflow_url or "")
+        port = address.port or _PORTS[address.scheme]
+        states[AIRFLOW] = _foreign(address.geturl(), address.hostname or "", port)
     states[AIRFLOW].setdefault("address", f"http://{daemons.LOOPBACK}:{settings.airflow_port}")
     return {name: states[name] for name in (KAFKA, SMTP, AIRFLOW)}
+
+
+def _foreign(address: str, host: str, port: int) -> State:
+    reached = daemons.port_accepts(port, host, EXTERNAL_SECONDS)
+    return {"state": UP if reached else DOWN, "address": address}
 
 
 def hint_at_other_home(settings: Settings) -> str:

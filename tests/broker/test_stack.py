@@ -163,11 +163,18 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(own: dict[str, str]) ->
 def test_a_server_that_is_not_ours_is_neither_started_nor_stopped(
     kafka: Settings, own: dict[str, str]
 ) -> None:
-    shardpost = CommandLineHere(own | {"SHARDPOST_BOOTSTRAP_SERVERS": kafka.bootstrap})
-    shardpost(*NO_AIRFLOW)
-    assert not (shardpost.settings.home / "kafka").exists()
-    theirs = {"state": "up", "address": kafka.bootstrap}
-    assert shardpost.json("status")["kafka"] == theirs
+    theirs = {
+        "SHARDPOST_BOOTSTRAP_SERVERS": kafka.bootstrap,
+        "SHARDPOST_AIRFLOW_URL": f"http://{kafka.bootstrap}",  # something listens there
+        "SHARDPOST_AIRFLOW_USER": "admin",
+        "SHARDPOST_AIRFLOW_PASSWORD": "secret",
+    }
+    shardpost = CommandLineHere(own | theirs)
+    shardpost("up")
+    assert {path.name for path in shardpost.settings.home.iterdir()} & {"kafka", "airflow"} == set()
+    found = shardpost.json("status")
+    assert found["kafka"] == {"state": "up", "address": kafka.bootstrap}
+    assert found["airflow"] == {"state": "up", "address": f"http://{kafka.bootstrap}"}
     shardpost("down")
     assert broker.state(kafka)["state"] == "up"
 

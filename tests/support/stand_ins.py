@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+import pytest
 import yaml
 
 from shardpost.checkout import CHECKOUT
@@ -127,4 +128,9 @@ def serve(folder: Path) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the second
         signal.signal(number, signal.default_int_handler)
-    serve(Path(sys.argv[1]))
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m tests.support.stand_ins FOLDER")
+    try:
+        serve(Path(sys.argv[1]))
+    except pytest.fail.Exception as error:  # as tests say it
+        sys.exit(f"stand_ins: {error}")

@@ -161,8 +161,10 @@ def test_the_brokers_are_one_cluster_that_loses_nothing_with_one_of_them(
 def test_no_secret_stands_in_the_file_and_the_script_makes_each(checkout: Path) -> None:
     asked = set(ASKED.findall(TEXT))
     made = dict(line.split("=", 1) for line in (checkout / ".env").read_text().splitlines())
-    own = {"COMPOSE_PROFILES", "SHARDPOST_MAIL_FROM", "SHARDPOST_UNSUBSCRIBE_URL"}
+    mail = {"MAIL_FROM", "UNSUBSCRIBE_SECRET", "UNSUBSCRIBE_URL"}
+    own = {"COMPOSE_PROFILES", *(f"SHARDPOST_{name}" for name in mail)}
     assert made.keys() == asked | own
+    assert "{token}" in made["SHARDPOST_UNSUBSCRIBE_URL"]
     assert all(value for value in made.values())
     secret = re.compile(r"^\s*\w*(?:PASSWORD|SECRET|KEY): (?!\$\{)(.+)$", re.MULTILINE)
     assert secret.findall(TEXT) == []
