@@ -20,11 +20,11 @@ cluster-demo:  ## the same on the system of docker-compose.yml, which is up
 	@$(COMPOSE) exec -T airflow-scheduler shardpost topics apply --yes
 	@$(COMPOSE) exec -T airflow-scheduler python -m shardpost.embedded.demo http://mailpit:8025
 
-test: setup  ## the tests, three at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
-	@$(BIN)/pytest --numprocesses 3
+test: setup  ## the tests, four at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
+	@$(BIN)/pytest --numprocesses 4
 
 test-all: setup  ## the same tests, each as far as it goes: every step killed, long histories
-	@$(BIN)/pytest --numprocesses 3 --all
+	@$(BIN)/pytest --numprocesses 4 --all
 
 test-cluster: setup  ## docker-compose.yml brought up for real, with stand-ins of foreign images (root, Docker)
 	@$(BIN)/pytest tests/containers --containers

@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--letters", type=int, default=600, help="letters of the long history")
     parser.addoption("--faults", type=int, help="random faults of the cluster")
+    parser.addoption("--clock-library", type=Path, metavar="FILE", help="moves clocks: test_clocks")
     parser.addoption("--load", type=int, default=1, help="how many times as much work meanwhile")
 
 

@@ -12,7 +12,12 @@ from tests.support.how_far import is_every
 from tests.support.installation import Installation, installation
 
 STORY = "test_secured"  # all features, one after the other: several minutes
-LONG = ("test_airflow_faults", "test_bad_network", "test_random_faults")  # --all runs them
+LONG = (
+    "test_airflow_faults",
+    "test_bad_network",
+    "test_clocks",
+    "test_random_faults",
+)  # --all runs them
 SECONDS = 900  # of a test; the first one starts the parts that it asks for
 
 

@@ -61,7 +61,8 @@ ELSEWHERE = "elsewhere"  # the origin of letters that no compaction takes
 class Installation:
     """What was given to it so far; `most_unknown` is of one week, `load` how much is given at once.
 
-    `of_jobs` are settings of its jobs that are others than those by which a test looks at them.
+    `of_jobs` are settings of its jobs that are others than those by which a test looks at them, and
+    `job_environ` variables that they have beside those.
     """
 
     settings: Settings
@@ -69,6 +70,7 @@ class Installation:
     server: MailServer
     most_unknown: int = TASKS_AT_ONCE * CONNECTIONS
     of_jobs: dict[str, object] = field(default_factory=dict)
+    job_environ: Mapping[str, str] = field(default_factory=dict)
     load: int = 1
     fold: Fold = field(default_factory=Fold)
     week: IsoWeek = field(default_factory=lambda: IsoWeek.last_ended(datetime.now(UTC)))
@@ -121,7 +123,7 @@ class Installation:
         """Start the work that was given last, or what is left of it."""
         request = EmailRequest(self.week) if work == "send" else None
         settings = self.settings.model_copy(update=self.of_jobs)
-        return Job(settings, WORK[work], request, host=self.host)
+        return Job(settings, WORK[work], request, host=self.host, more=self.job_environ)
 
     def holds(self, work: str) -> None:
         """Hold all that was given against what is there."""

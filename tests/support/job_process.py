@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,13 @@ class Job:
         pause_anywhere_at: str | None = None,
         nth_time: int = 1,
         host: Host = Host(),  # noqa: B008 - a value
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """Start it; it pauses at a step of its driver, or the n-th time at one of any process.
 
-        `host` is where the driver is, where workers have to reach it.
+        `host` is where the driver is, where workers have to reach it; `more` are variables.
         """
-        more = {"SPARK_LOCAL_IP": host.address} if host.namespace else {}
+        more = {**(more or {}), **({"SPARK_LOCAL_IP": host.address} if host.namespace else {})}
         if pause_anywhere_at is not None:
             paused = settings.home / f"paused-{time.monotonic_ns()}"
             path = os.pathsep.join(map(str, (PAUSING_ANYWHERE, CHECKOUT)))

@@ -1,7 +1,7 @@
-"""How processes share the tests (`pytest -n 3`): one by one, from both ends of their list.
+"""How processes share the tests (`pytest -n 4`): one by one, from both ends of their list.
 
-The first begins with tests that wait most of the time, the others with Spark's, which compute: so
-no core waits. Tests that share an Airflow, or a cluster, stay in one process.
+Half of them begin with tests that wait most of the time, the others with Spark's, which compute: so
+no core waits. Tests that share an Airflow, a cluster or a world stay in one process.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,16 @@ from xdist.workermanage import WorkerController
 T = TypeVar("T")
 
 # Tests that share what takes longer to set up than most of them take: they stay in one process.
-TOGETHER = ("tests/e2e/", "tests/cluster/", "tests/dags/", "tests/broker/test_three_brokers.py")
+TOGETHER = (
+    "tests/e2e/",
+    "tests/cluster/",
+    "tests/dags/",
+    *(
+        f"tests/broker/test_{name}.py"
+        for name in ("documented_consumer", "doctor", "kafka_security", "lag", "three_brokers")
+    ),
+    "tests/spark/test_corrections.py",
+)
 # It has a stack of its own.
 ALONE = "tests/e2e/test_demo.py"
 
@@ -40,7 +49,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give the next test from the process's own end of the list."""
-        if self.nodes.index(node):
+        if self.nodes.index(node) >= len(self.nodes) / 2:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
