@@ -29,7 +29,7 @@ from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan, in_bytes
-from shardpost.maintenance.planning import plan
+from shardpost.maintenance.removable_files import plan
 from shardpost.rebuilds.drop import remove_unnamed, require_none
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings

@@ -34,7 +34,7 @@ from shardpost.topics.declared import (
     TopicSpec,
 )
 from shardpost.topics.model.cluster import UNCLEAN, Expected, with_in_sync
-from shardpost.topics.model.plan import AT_LEAST, POLICY, TIMESTAMPS, policies
+from shardpost.topics.model.setting_rules import AT_LEAST, POLICY, TIMESTAMPS, policies
 
 Place = tuple[int | str, ...]
 

@@ -17,6 +17,7 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import LONGEST_NAME
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.provisional_refusals import Refusal, Refusals
 from shardpost.weekly_email.model.retry import (
     Accepted,
     Final,
@@ -27,7 +28,6 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
     next_step,
 )
-from shardpost.weekly_email.model.server_health import Refusal, Refusals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
 from shardpost.weekly_email.send_plan import MailToSend

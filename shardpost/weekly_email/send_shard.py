@@ -24,9 +24,9 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.model.provisional_refusals import Refusal, Refusals, open_clients_error
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.retry import RateLimit
-from shardpost.weekly_email.model.server_health import Refusal, Refusals, open_clients_error
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from shardpost.errors import UsageError, single_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import Sender
+from shardpost.weekly_email.model.provisional_refusals import RefusalLimits
 from shardpost.weekly_email.model.retry import MailRetryPolicy
-from shardpost.weekly_email.model.server_health import RefusalLimits
 
 # Retries do not help against these, and retried passwords lock accounts.
 _FINAL = (

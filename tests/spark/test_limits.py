@@ -13,7 +13,7 @@ from shardpost.checkout import CHECKOUT
 from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
-from shardpost.maintenance import planning
+from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from tests.support.aged_tables import AgedTables, data_files
@@ -68,10 +68,10 @@ MAINTAIN = """
 import resource, signal, sys
 from datetime import datetime
 from pathlib import Path
-from shardpost.maintenance import planning
+from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
-planning.noted_snapshots = lambda settings: set()
+removable_files.noted_snapshots = lambda settings: set()
 settings = Settings(home=Path(sys.argv[1]), snapshot_days=30)
 now, limit = datetime.fromisoformat(sys.argv[2]), int(sys.argv[3])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -137,7 +137,7 @@ def test_eight_times_as_many_records_of_a_sweep_take_no_more_memory() -> None:
 
 @pytest.fixture
 def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
-    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
+    monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: set())
     settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 30})
     return AgedTables(settings, Random(7))  # noqa: S311
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from shardpost.embedded import broker, daemons
@@ -266,7 +267,10 @@ class Cluster:
 
     def _are_in_sync(self) -> bool:
         """Ask each broker: one that was cut off goes on as a leader until it hears of another."""
-        views = [_partitions(address) for address in self.kafka.servers["PLAINTEXT"].split(",")]
+        try:
+            views = [_partitions(address) for address in self.kafka.servers["PLAINTEXT"].split(",")]
+        except KafkaException:  # of one that has not begun to answer
+            return False
         is_whole = all(len(isrs) == replicas for _, isrs, replicas in views[0].values())
         return is_whole and all(view == views[0] for view in views)
 

@@ -19,7 +19,7 @@ from shardpost.holders.model.view_tables import (
     OF_CONTACTS,
     REJECTED_RECORDS,
 )
-from shardpost.maintenance import planning
+from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds import drop as rebuilds_erasure
 from shardpost.rebuilds import store
@@ -60,7 +60,7 @@ KAFKA = {"partitions": 2, "kafka_timeout": 1, "lock_wait": 0.1}
 
 @pytest.fixture
 def at(kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
+    monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
     write(kafka.settings, folded=False)
     return kafka.settings
 

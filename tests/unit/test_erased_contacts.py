@@ -23,7 +23,7 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
 )
 from shardpost.locks import exclusive
-from shardpost.maintenance import planning
+from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.tables import rejected
@@ -163,7 +163,7 @@ def test_what_is_not_contact_is_answered_as_before_and_older_contacts_are_refuse
 def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
+    monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
     FrozenWeeks(at).commit(FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
     erased(at)
     maintain(at, datetime.now(UTC) + GRACE / 2)
@@ -180,7 +180,7 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
 def test_a_clock_that_was_ahead_before_the_erasure_keeps_no_contact_longer(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
+    monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
     last, ahead = snapshots.current(at), datetime.now(UTC) + timedelta(days=366)
     snapshots.commit(at, replace(last, number=last.number + 1, committed_at=ahead))
     erased(at)

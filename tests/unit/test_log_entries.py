@@ -13,7 +13,7 @@ from shardpost.delta import storage, stored_files, table_log
 from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
 from shardpost.maintenance.model.needed_files import NeededFiles, unneeded_entries
-from shardpost.maintenance.planning import needed_paths
+from shardpost.maintenance.removable_files import needed_paths
 from shardpost.settings import Settings
 from tests.support.how_far import some
 from tests.support.object_store import folder_of

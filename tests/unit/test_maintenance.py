@@ -25,7 +25,7 @@ from shardpost.holders import publishing, rejected_letters
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.holders.share_holders_topic import noted_snapshots
 from shardpost.maintenance import maintain as module
-from shardpost.maintenance import planning
+from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.model.plan import Plan
 from shardpost.maintenance.stored_tables import TABLES
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.also_on_store
 
 @pytest.fixture
 def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
-    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
+    monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: set())
     monkeypatch.setattr(parquet_files, "FILES_PER_TIER", 4)  # files are merged within a day or two
     settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 30})
     return AgedTables(settings, Random(7))  # noqa: S311
@@ -136,7 +136,7 @@ def test_without_kafka_no_snapshot_goes(old: AgedTables, monkeypatch: pytest.Mon
         raise ShardpostError("Kafka does not answer")
 
     assert maintain(old.settings, old.now, dry_run=True).dropped
-    monkeypatch.setattr(planning, "noted_snapshots", refuse)
+    monkeypatch.setattr(removable_files, "noted_snapshots", refuse)
     found = maintain(old.settings, old.now)
     assert (found.dropped, len(found.kept)) == ([], 12)
     assert "Kafka does not answer" in found.errors[0]
@@ -147,7 +147,7 @@ def test_what_kafka_names_is_kept(aged: AgedTables, monkeypatch: pytest.MonkeyPa
     for _ in range(9):
         aged.compact()
         aged.wait(hours=6)
-    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
+    monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
     strict = aged.settings.model_copy(update={"snapshot_days": 1})
     found = maintain(strict, aged.now)
     assert {1, 2, 9} <= set(found.kept)

@@ -21,7 +21,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.locks import exclusive
 from shardpost.maintenance import maintain as maintain_module
-from shardpost.maintenance import planning
+from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all, prune_old
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.rebuilds.drop import drop
@@ -55,7 +55,7 @@ def home(folder: Path, **given: Any) -> Iterator[AgedTables]:
         memory_kafka(home=folder, snapshot_days=30, history_days=1, **given) as kafka,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(planning, "noted_snapshots", lambda _settings: set())
+        patch.setattr(removable_files, "noted_snapshots", lambda _settings: set())
         patch.setattr(parquet_files, "FILES_PER_TIER", 4)  # files are merged within a day or two
         apply_topics(kafka.settings)
         yield AgedTables(kafka.settings, Random(7), fold_share=0.5)  # noqa: S311
@@ -181,7 +181,7 @@ KAFKA = {"history_days": 1, "lock_wait": 0.1}
 @pytest.fixture
 def at(kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Give a home of three days, of whose first day one record is superseded."""
-    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
+    monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: set())
     world = AppendedHistories(kafka.settings)
     world.compact(Batch([put("a", "c1", "NASDAQ", 1)], [country_of("NASDAQ", "US")]))
     world.compact(Batch([put("a", "c2", "NASDAQ", 2)]))

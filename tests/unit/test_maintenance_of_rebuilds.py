@@ -11,7 +11,7 @@ from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW
-from shardpost.maintenance import planning, stored_tables
+from shardpost.maintenance import removable_files, stored_tables
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.rebuilds import store
@@ -29,7 +29,7 @@ OF_POSITIONS = (POSITION_EVENTS.name, POSITIONS.name, SHARE_HOLDERS.name)
 
 @pytest.fixture
 def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
-    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
+    monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: set())
     settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 2})
     made = AgedTables(settings, Random(7), fold_share=0.5)  # noqa: S311
     made.compact()

@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 
 from shardpost.settings import load
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.provisional_refusals import Refusal, RefusalLimits, Refusals
 from shardpost.weekly_email.model.retry import Accepted, NoReply, NotSent
-from shardpost.weekly_email.model.server_health import (
-    CircuitBreaker,
-    Refusal,
-    RefusalLimits,
-    Refusals,
-    ShareAlarm,
-)
+from shardpost.weekly_email.model.server_health import CircuitBreaker, ShareAlarm
 from shardpost.weekly_email.smtp_server import refusal_limits_of
 
 LIMITS = RefusalLimits(most_in_row=5, share=0.2)

@@ -26,14 +26,12 @@ from shardpost.topics.model.cluster import (
     with_in_sync,
 )
 from shardpost.topics.model.finding import Finding, Severity, exit_code, in_order
-from shardpost.topics.model.plan import (
+from shardpost.topics.model.plan import Refusal, TopicPlan, plan_changes
+from shardpost.topics.model.setting_rules import (
     AT_LEAST,
     POLICY,
-    Refusal,
-    TopicPlan,
     departures,
     is_as_declared,
-    plan_changes,
     policies,
 )
 

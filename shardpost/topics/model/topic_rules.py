@@ -16,15 +16,15 @@ from shardpost.topics.model.cluster import (
     View,
 )
 from shardpost.topics.model.finding import Finding, Severity
-from shardpost.topics.model.plan import (
+from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
+from shardpost.topics.model.setting_rules import (
     AT_LEAST,
     POLICY,
     TIMESTAMPS,
     departures,
     is_as_declared,
-    why_unsafe,
+    why_not_changed,
 )
-from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
 from shardpost.wording import counted
 
 LARGEST = "max.message.bytes"
@@ -162,7 +162,7 @@ def declared_partitions(view: View) -> Iterator[Finding]:
 def fix_of(view: View, one: Expected, found: FoundTopic, setting: str) -> str:
     """Return what sets a setting: `topics apply` where it does, else Kafka's own command."""
     is_declared = setting in one.config and not one.is_internal
-    if is_declared and not why_unsafe(setting, one, found):
+    if is_declared and not why_not_changed(setting, one, found):
         return finding.APPLY
     wanted = one.config.get(setting, str(IN_SYNC_OF_THREE))
     return finding.set_on_topic(view.bootstrap, one.name, setting, wanted)
