@@ -52,7 +52,8 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             "read_until_offset",
-            "Up to this offset a group has read all, though it has committed a lower one",
+            "End offset of a partition of which a group has read all records, though it has"
+            " committed a lower offset",
             GROUP_PARTITION,
         ),
         Metric("audit_findings", "What the audit of Kafka found", ("severity",)),
