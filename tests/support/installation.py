@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
@@ -121,7 +121,8 @@ class Installation:
 
     def job(self, work: str) -> Job:
         """Start the work that was given last, or what is left of it."""
-        request = EmailRequest(self.week) if work == "send" else None
+        now = datetime.now(UTC) + timedelta(seconds=int(self.job_environ.get("CLOCK_SHIFT", 0)))
+        request = EmailRequest(self.week, now=now) if work == "send" else None
         settings = self.settings.model_copy(update=self.of_jobs)
         return Job(settings, WORK[work], request, host=self.host, more=self.job_environ)
 
