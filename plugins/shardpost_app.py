@@ -1,6 +1,6 @@
-"""What Shardpost serves from Airflow's API server, below `/shardpost`: its metrics.
+"""What Shardpost serves from Airflow's API server, below `/shardpost`: its page, and its metrics.
 
-Airflow asks nobody there who they are, so each path checks that itself.
+Airflow asks nobody there who they are: pages ask by Airflow's login, metrics by a token of theirs.
 """
 
 import os
@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 from fastapi import FastAPI, Header, HTTPException
 from fastapi.responses import PlainTextResponse
@@ -18,6 +20,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from shardpost.errors import ShardpostError
 from shardpost.orchestration.connections import task_settings
+from shardpost.page import site
 from shardpost.settings import one
 
 # Those who ask within so many seconds are given what the first one was given, also a failure.
@@ -118,8 +121,22 @@ def metrics(authorization: str = Header("")) -> PlainTextResponse:
         raise HTTPException(503, f"`shardpost metrics`: {error}") from None
 
 
+site.add_to(app)
+# Where Airflow itself may be below a path. Without the last slash Airflow's own page would answer.
+BELOW = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+
+
 class ShardpostApp(AirflowPlugin):
-    """Adds the app to Airflow's API server."""
+    """Adds the app to Airflow's API server, and the page to its navigation."""
 
     name = "shardpost"
     fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Shardpost"}]  # noqa: RUF012 - Airflow's form
+    external_views = [  # noqa: RUF012
+        {
+            "name": "Shardpost",
+            "href": f"{BELOW}{PREFIX}/",
+            "destination": "nav",
+            "url_route": "shardpost",
+            "nav_top_level": True,
+        }
+    ]

@@ -29,3 +29,4 @@ class InstalledPlugin(AirflowPlugin):
     name = "shardpost_installed"
     timetables = _of_modules("timetables")
     fastapi_apps = _of_modules("fastapi_apps")
+    external_views = _of_modules("external_views")

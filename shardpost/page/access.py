@@ -1,0 +1,118 @@
+"""Who may see and act: Airflow's login and rights, and forms that only our own pages can send.
+
+Airflow asks nobody who they are in an app of a plugin, takes requests from foreign origins, and
+its cookie can be read by scripts. So each route asks for the login and for rights on a DAG, and
+each action for a token that was made for this user and this action, by Airflow's own secret key.
+"""
+
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.configuration import conf
+from airflow.models.dag import DagModel
+from fastapi import Depends, HTTPException, Request
+from fastapi.params import Depends as Dependency
+from itsdangerous import BadData, SignatureExpired, URLSafeTimedSerializer
+
+FORM_SECONDS = 3600
+_SALT = "shardpost.page"
+# What a page shows belongs to these DAGs; whoever may see the DAG may see the page.
+POSITIONS, EMAILS, LETTERS, RUNS, TABLES, KAFKA, REBUILDS = (
+    "compact_positions",
+    "weekly_email",
+    "sweep_dead_letters",
+    "dispatch_run_requests",
+    "maintain_tables",
+    "watch_kafka",
+    "rebuild_tables",
+)
+
+
+def sees(dag: str) -> Dependency:
+    """Return the condition of a page: its user may see that DAG."""
+
+    def check(user: GetUserDep) -> None:
+        if not is_allowed(user, dag, "GET"):
+            raise HTTPException(403, f"for users who may see the DAG {dag}")
+
+    return Depends(check)  # type: ignore[no-any-return]
+
+
+def acts(dag: str) -> list[Dependency]:
+    """Return the conditions of an action: its user may run that DAG, and sent our form."""
+
+    def check(user: GetUserDep) -> None:
+        if not may_run(user, dag):
+            raise HTTPException(403, f"for users who may run the DAG {dag}")
+
+    return [Depends(check), Depends(require_own_form)]
+
+
+def may_run(user: BaseUser, dag: str) -> bool:
+    """Tell whether a user may run a DAG: only then its forms are shown."""
+    return is_allowed(user, dag, "POST", DagAccessEntity.RUN)
+
+
+def is_allowed(
+    user: BaseUser, dag: str, method: ResourceMethod, entity: DagAccessEntity | None = None
+) -> bool:
+    """Ask Airflow's auth manager."""
+    details = DagDetails(id=dag, team_name=DagModel.get_team_name(dag))
+    return get_auth_manager().is_authorized_dag(
+        method=method, access_entity=entity, details=details, user=user
+    )
+
+
+def login_url(request: Request) -> str:
+    """Return where Airflow lets people log in, from where they come back to this page."""
+    return str(get_auth_manager().get_url_login(next_url=str(request.url)))
+
+
+def form_token(user: str, path: str) -> str:
+    """Return what a form of that user for that action carries; it is good for an hour."""
+    return _serializer().dumps([user, path])  # type: ignore[no-any-return]
+
+
+async def require_own_form(request: Request, user: GetUserDep) -> None:
+    """Refuse, with 403, an action whose form is not ours, is another user's, or is too old."""
+    _require_same_origin(request)
+    form = await request.form()
+    try:
+        sealed = _serializer().loads(str(form.get("token", "")), max_age=FORM_SECONDS)
+    except SignatureExpired:
+        raise HTTPException(403, "the form is older than an hour: open the page again") from None
+    except BadData:
+        raise HTTPException(403, "expected a form of this page: open it again") from None
+    if sealed != [user.get_name(), request.url.path]:
+        raise HTTPException(403, "expected the form of this user and action: open the page again")
+
+
+def _require_same_origin(request: Request) -> None:
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    is_foreign = site not in {None, "same-origin"}
+    if origin is not None and site is None:
+        is_foreign = urlsplit(origin).netloc != request.headers.get("host")
+    if is_foreign:
+        raise HTTPException(403, f"expected a form of this site, found one of {origin or site}")
+
+
+def sealed(text: str) -> str:
+    """Return a text in a form that only this Airflow can have made."""
+    return _serializer(".said").dumps(text)  # type: ignore[no-any-return]
+
+
+def unsealed(text: str) -> str:
+    """Return what was sealed; "" if it was not, or more than an hour ago."""
+    try:
+        return str(_serializer(".said").loads(text, max_age=FORM_SECONDS))
+    except BadData:
+        return ""
+
+
+def _serializer(use: str = "") -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(conf.get("api", "secret_key"), salt=_SALT + use)

@@ -1,0 +1,67 @@
+"""All pages as one router, and what is said where one cannot be shown."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import cast
+
+from airflow.api_fastapi.core_api.security import get_user
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.page import access, holders, overview
+from shardpost.page.rendering import FOLDER, HEADERS, refusal
+
+STATIC = FOLDER / "static"
+UNKNOWN_USER = 401
+# A year: the address has the version in it.
+CACHED = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+
+router = APIRouter(dependencies=[Depends(get_user)])
+for part in (overview, holders):
+    router.include_router(part.router)
+
+
+@router.get("/static/{version}/{name}")
+def static(version: str, name: str) -> Response:
+    """Return a script or a style sheet; `version` is there to make a new address of each release."""
+    known = {file.name: file for file in STATIC.iterdir()}
+    known["plotly.min.js"] = Path(str(files("plotly") / "package_data" / "plotly.min.js"))
+    if name not in known:
+        raise HTTPException(404, f"no file {name}")
+    return FileResponse(known[name], headers=CACHED)
+
+
+def add_to(app: FastAPI) -> None:
+    """Serve the pages from an app."""
+    app.include_router(router)
+    app.add_exception_handler(ShardpostError, _not_to_be_had)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _not_understood)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Lead who is not logged in to Airflow's login; say to others why not."""
+    found = cast(HTTPException, error)
+    wants_page = "text/html" in request.headers.get("accept", "")
+    if not wants_page:
+        headers = {**HEADERS, **(found.headers or {})}
+        return JSONResponse({"detail": found.detail}, found.status_code, headers)
+    if found.status_code == UNKNOWN_USER and request.method == "GET":
+        return RedirectResponse(access.login_url(request), 302, HEADERS)
+    return refusal(request, found.status_code, str(found.detail))
+
+
+async def _not_to_be_had(request: Request, error: Exception) -> Response:
+    """Say what is not there, or does not answer, in the place of the page."""
+    status = 400 if isinstance(error, UsageError) else 503
+    return await _refused(request, HTTPException(status, str(error)))
+
+
+async def _not_understood(request: Request, error: Exception) -> Response:
+    """Say which parameter is not what was expected."""
+    problems = cast(RequestValidationError, error).errors()
+    said = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in problems)
+    return await _refused(request, HTTPException(400, said))

@@ -1,0 +1,69 @@
+// What the server cannot know: Airflow's theme and the reader's zone. And charts, when all else is there.
+"use strict";
+
+function dark() {
+  let chosen = null;
+  try {
+    chosen = localStorage.getItem("theme");
+  } catch {
+    // no storage in this frame: the system's theme counts
+  }
+  return chosen === "dark" || (chosen !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+}
+
+function apply() {
+  document.documentElement.dataset.theme = dark() ? "dark" : "light";
+}
+
+apply();
+addEventListener("storage", (event) => {
+  if (event.key === "theme") {
+    apply();
+    drawCharts();
+  }
+});
+
+function localTimes() {
+  const format = new Intl.DateTimeFormat(undefined, {
+    year: "numeric", month: "short", day: "2-digit",
+    hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+  });
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (!Number.isNaN(at.getTime())) time.textContent = format.format(at);
+  }
+}
+
+function drawCharts() {
+  if (!window.Plotly) return;
+  const style = getComputedStyle(document.documentElement);
+  const color = (name) => style.getPropertyValue(name).trim();
+  for (const place of document.querySelectorAll(".chart")) {
+    const figure = JSON.parse(place.dataset.figure);
+    const axis = { gridcolor: color("--line"), linecolor: color("--line"), zerolinecolor: color("--line") };
+    const layout = {
+      margin: { l: 50, r: 10, t: 10, b: 40 }, height: 260,
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: color("--text"), family: "inherit", size: 12 },
+      colorway: ["--series-1", "--series-2", "--series-3", "--series-4", "--series-5"].map(color),
+      legend: { orientation: "h" },
+      ...figure.layout,
+      xaxis: { ...axis, ...figure.layout?.xaxis }, yaxis: { ...axis, ...figure.layout?.yaxis },
+    };
+    window.Plotly.react(place, figure.data, layout, { displayModeBar: false, responsive: true });
+  }
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  localTimes();
+  drawCharts();
+  for (const place of document.querySelectorAll("[data-refresh]")) {
+    setTimeout(() => location.reload(), Number(place.dataset.refresh) * 1000);
+  }
+  for (const form of document.querySelectorAll("form")) {
+    form.addEventListener("submit", () => {
+      const button = form.querySelector("button[type=submit]");
+      if (button) button.disabled = true;
+    });
+  }
+});

@@ -1,0 +1,79 @@
+"""The page in the test's own process: our app, asked over HTTP, with a user whom a test names.
+
+Airflow's login and rights are its own code's; tests/e2e has them for real, in a browser.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from httpx import Response
+
+from shardpost.settings import Settings
+
+TOKEN = re.compile(r'action="([^"]+)">\s*<input type="hidden" name="token" value="([^"]+)"')
+
+
+class PageClient:
+    """Asks for pages, and sends the forms that stand on them."""
+
+    def __init__(self, client: TestClient) -> None:
+        self._client = client
+
+    def get(self, path: str, status: int = 200, **query: object) -> str:
+        """Return a page as text, after its status was compared."""
+        found = self._asked(path, query)
+        assert found.status_code == status, unescape(found.text)
+        return unescape(found.text)
+
+    def json(self, path: str, **query: object) -> Any:
+        """Return the same page's document."""
+        return self._asked(path, {**query, "format": "json"}).raise_for_status().json()
+
+    def csv(self, path: str, **query: object) -> list[str]:
+        """Return the same page's listing, line by line."""
+        return self._asked(path, {**query, "format": "csv"}).raise_for_status().text.splitlines()
+
+    def send(self, on: str, action: str, status: int = 200, **fields: str) -> str:
+        """Send the form of an action as it stands on a page; return the page that one sees then."""
+        tokens = {unescape(url): token for url, token in TOKEN.findall(self._asked(on, {}).text)}
+        token = tokens.get(f"/shardpost/{action}")
+        assert token is not None, f"no form of {action} on {on}: {sorted(tokens)}"
+        sent = self._client.post(action, data={"token": unescape(token), **fields})
+        assert sent.status_code == status, unescape(sent.text)
+        return unescape(sent.text)
+
+    def post(self, action: str, data: dict[str, str], **headers: str) -> Response:
+        """Send what no form of ours sends."""
+        return self._client.post(action, data=data, headers=headers)
+
+    def _asked(self, path: str, query: dict[str, Any]) -> Response:
+        return self._client.get(path, params=query)
+
+
+@contextmanager
+def page_client(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, user: str = "admin", role: str = "admin"
+) -> Iterator[PageClient]:
+    """Give a client of a user with a role of Airflow's: viewer, user, op or admin."""
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi import FastAPI
+
+    from shardpost.page import access, rendering, site
+
+    inner, outer = FastAPI(), FastAPI()
+    site.add_to(inner)
+    inner.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(user, role)
+    outer.mount("/shardpost", inner)
+    may = {"GET"} if role == "viewer" else {"GET", "POST"}
+    monkeypatch.setattr(access, "is_allowed", lambda _user, _dag, method, *_: method in may)
+    monkeypatch.setattr(rendering, "task_settings", lambda: settings)
+    browser = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
+    base = "http://airflow.test/shardpost/"
+    with TestClient(outer, base_url=base, headers=browser) as client:
+        yield PageClient(client)
