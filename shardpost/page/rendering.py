@@ -126,7 +126,9 @@ def _plain(cell: Any) -> str:
     return f"'{text}" if is_formula else text
 
 
-def page_of(rows: Sequence[Sequence[Any]], columns: Sequence[str], number: int, empty: str) -> Listing:
+def page_of(
+    rows: Sequence[Sequence[Any]], columns: Sequence[str], number: int, empty: str
+) -> Listing:
     """Return one page of a table of which all rows are at hand."""
     begin = (max(1, number) - 1) * ROWS_OF_A_PAGE
     shown = rows[begin : begin + ROWS_OF_A_PAGE]

@@ -17,7 +17,10 @@ from shardpost.page.rendering import FOLDER, HEADERS, refusal
 STATIC = FOLDER / "static"
 UNKNOWN_USER = 401
 # A year: the address has the version in it.
-CACHED = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+CACHED = {
+    "Cache-Control": "private, max-age=31536000, immutable",
+    "X-Content-Type-Options": "nosniff",
+}
 
 router = APIRouter(dependencies=[Depends(get_user)])
 for part in (overview, holders):
@@ -26,7 +29,7 @@ for part in (overview, holders):
 
 @router.get("/static/{version}/{name}")
 def static(version: str, name: str) -> Response:
-    """Return a script or a style sheet; `version` is there to make a new address of each release."""
+    """Return a script or a style sheet; each release has addresses of its own."""
     known = {file.name: file for file in STATIC.iterdir()}
     known["plotly.min.js"] = Path(str(files("plotly") / "package_data" / "plotly.min.js"))
     if name not in known:

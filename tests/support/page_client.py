@@ -68,7 +68,7 @@ def page_client(
 
     inner, outer = FastAPI(), FastAPI()
     site.add_to(inner)
-    inner.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(user, role)
+    inner.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=user, role=role)
     outer.mount("/shardpost", inner)
     may = {"GET"} if role == "viewer" else {"GET", "POST"}
     monkeypatch.setattr(access, "is_allowed", lambda _user, _dag, method, *_: method in may)
