@@ -1,0 +1,90 @@
+"""The page in a real browser, inside a real Airflow."""
+
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from shardpost.embedded.demo import contact_record, position_record, produce
+from shardpost.page.rendering import SECTIONS
+from tests.support.browser import NARROW, WIDE, Console, chromium, log_in
+from tests.support.command_line import CommandLine
+
+# What is told by nobody else's words: a script, a direction that turns, steering of a terminal.
+HOSTILE = "<script>alert(1)</script>\u202eabc\x1b[31m"
+SERIOUS = {"serious", "critical"}
+
+
+@pytest.fixture(scope="module")
+def known(stack: CommandLine) -> CommandLine:
+    """Give the stack when it knows some holders."""
+    clients = ("page-one", "page-two", HOSTILE)
+    records = [contact_record(client) for client in clients]
+    for number, client in enumerate(clients):
+        records.append(position_record(f"page-{number}", client, "IBM", 1, "NYSE"))
+    produce(stack.settings, records)
+    stack("compact")
+    return stack
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, known: CommandLine) -> Iterator[Page]:
+    """Give a page of somebody who has logged in."""
+    airflow = known.json("status")["airflow"]
+    context = browser.new_context(viewport=WIDE, base_url=airflow["address"])
+    page = context.new_page()
+    page.goto("/shardpost/")  # leads to the login, and back
+    log_in(page, airflow["user"], airflow["password"])
+    page.wait_for_url("**/shardpost/")
+    yield page
+    context.close()
+
+
+def test_it_is_in_airflows_navigation_and_each_part_is_to_be_read_by_all(page: Page) -> None:
+    console = Console(page)
+    page.goto("/")
+    page.get_by_role("link", name="Shardpost").click()
+    inside = page.frame_locator("iframe")
+    expect(inside.get_by_role("heading", level=1)).to_have_text("Overview")
+    for section in SECTIONS:
+        found = page.goto(f"/shardpost/{section.path}")
+        assert found is not None
+        assert found.status == 200, f"{section.title}: {page.inner_text('main')}"
+        expect(page.locator("nav [aria-current=page]")).to_have_text(section.title)
+        problems = [one for one in Axe().run(page).response["violations"] if one["impact"] in SERIOUS]
+        assert problems == [], section.title
+        page.set_viewport_size(NARROW)
+        widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert widths[0] <= widths[1], f"{section.title} is wider than a phone"
+        page.set_viewport_size(WIDE)
+    assert console.errors == []
+
+
+def test_the_keyboard_alone_leads_to_a_client(page: Page) -> None:
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("Skip to the content")
+    while page.locator(":focus").inner_text() != "Holders":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Holders")
+
+
+def test_hostile_names_are_text(page: Page) -> None:
+    page.on("dialog", lambda _: pytest.fail("a script ran"))
+    page.goto("/shardpost/holders")
+    assert "<script>alert(1)</script>" in page.inner_text("main")
+
+
+def test_who_is_not_logged_in_sees_and_does_nothing(browser: Browser, known: CommandLine) -> None:
+    address = known.json("status")["airflow"]["address"]
+    with browser.new_context(base_url=address) as context:
+        for section in SECTIONS:
+            asked = context.request.get(f"/shardpost/{section.path}", max_redirects=0)
+            assert asked.status == 401, section.title
