@@ -6,7 +6,7 @@ between sends it once more, and nothing is lost. One process of a machine does s
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from shardpost.alerts import history
@@ -21,6 +21,7 @@ from shardpost.alerts.model.alert import (
     Firing,
     Key,
     Message,
+    Silence,
     message_of,
 )
 from shardpost.delta.query import table_errors
@@ -212,17 +213,17 @@ def _ended(known: Iterable[Firing], key: Key, now: datetime) -> Iterator[Firing]
         yield one.ended(now) if one.condition.key == key else one
 
 
-def silence(settings: Settings, name: str, until: datetime, why: str, now: datetime) -> None:
-    """Send nothing of a condition until then but its end; UsageError if none of that name fires."""
+def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Firing:
+    """Send nothing of a condition until then but its end, or that it is worse; return it.
+
+    UsageError if none of that name fires.
+    """
     with table_errors(), exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT):
         known = history.list_firing(settings)
-        if name not in (names := [one.condition.name for one in known]):
-            found = ", ".join(names) or "nothing"
-            raise UsageError(f"{one_line(name)} is not firing: expected one of what is, {found}")
-        silenced = [
-            replace(one, silenced_until=until, silenced_why=why)
-            if one.condition.name == name
-            else one
-            for one in known
-        ]
-        history.store_firing(settings, known, silenced, now)
+        found = [one for one in known if one.condition.name == name]
+        if not found:
+            names = ", ".join(one.condition.name for one in known) or "nothing"
+            raise UsageError(f"{one_line(name)} is not firing: expected one of what is, {names}")
+        silenced = [one.silenced(wanted) for one in found]
+        history.store_firing(settings, found, silenced, now)
+        return silenced[0]

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, DURATION, KEY, NEEDED_WHY, print_document
+from shardpost.commands.console import (
+    AS_JSON,
+    BY,
+    DURATION,
+    KEY,
+    NEEDED_WHY,
+    print_document,
+    who,
+)
 from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.settings import load
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
@@ -87,27 +95,11 @@ def list_command(as_json: bool) -> int:
 
     found, now = list_firing(load()), datetime.now(UTC)
     print_document(
-        [_firing_document(one) for one in found],
+        found,
         lambda: [line for one in found for line in _firing_lines(one, now)] or "nothing is firing",
         as_json=as_json,
     )
     return DONE
-
-
-def _firing_document(one: "Firing") -> dict[str, object]:
-    condition, silenced = one.condition, one.silenced_until
-    return {
-        "key": condition.name,
-        "severity": condition.severity,
-        "text": condition.text,
-        "meaning": condition.meaning,
-        "source": condition.source,
-        "since": one.since.isoformat(),
-        "ended_at": one.ended_at and one.ended_at.isoformat(),
-        "told": {name: told.at.isoformat() for name, told in one.told.items()},
-        "silenced_until": silenced and silenced.isoformat(),
-        "silenced_why": one.silenced_why,
-    }
 
 
 def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
@@ -122,7 +114,8 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
     yield f"    {one.condition.text}"
     yield f"    told: {', '.join(one.told) or 'nobody yet'}"
     if one.is_silenced(now):
-        yield f"    silenced until {one.silenced_until:%Y-%m-%d %H:%M} UTC: {one.silenced_why}"
+        by = f" by {one.silenced_by}" if one.silenced_by else ""
+        yield f"    silenced until {one.silenced_until:%Y-%m-%d %H:%M} UTC{by}: {one.silenced_why}"
 
 
 @alerts_command.command("silence")
@@ -131,17 +124,32 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
     "--for", "duration", required=True, type=DURATION, metavar="TIME", help="30m, 2h, 1d or 4w."
 )
 @NEEDED_WHY
-def silence_command(key: str, duration: timedelta, why: str) -> int:
+@BY
+def silence_command(key: str, duration: timedelta, why: str, by: str | None) -> int:
     """Send nothing of what is firing under KEY for that time, but its end.
 
-    KEY as `shardpost alerts list` has it, which shows the silence too; 0m ends one.
+    And that it became worse. KEY as `shardpost alerts list` has it, which shows the silence too;
+    after it, what still fires is told again. Who silenced it, and why, is on record in `decisions`.
     """
-    from shardpost.alerts.telling import silence
+    return _silence(key, duration, who(by), why)
+
+
+@alerts_command.command("unsilence")
+@click.argument("key", metavar="KEY", type=KEY)
+@NEEDED_WHY
+@BY
+def unsilence_command(key: str, why: str, by: str | None) -> int:
+    """End a silence: what still fires under KEY is told again at the next look."""
+    return _silence(key, timedelta(), who(by), why)
+
+
+def _silence(key: str, duration: timedelta, by: str, why: str) -> int:
+    from shardpost.alerts.model.alert import Silence
+    from shardpost.watch.silences import silence, silence_text
 
     now = datetime.now(UTC)
-    until = now + duration
-    silence(load(), key, until, why, now)
-    click.echo(f"{one_line(key)}: silenced until {until:%Y-%m-%d %H:%M} UTC")
+    found = silence(load(), key, Silence(now + duration, by, why), now)
+    click.echo(silence_text(found, now))
     return DONE
 
 

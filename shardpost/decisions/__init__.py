@@ -29,6 +29,8 @@ class Kind(StrEnum):
     ERASED = "erased"
     SWAPPED = "swapped"
     IMPORTED = "imported"
+    SILENCED = "silenced"
+    UNSILENCED = "unsilenced"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from shardpost.alerts.model.alert import (
     AlertState,
     Condition,
     Firing,
+    Silence,
     advance,
     message_of,
 )
@@ -181,6 +182,22 @@ def test_a_silenced_condition_is_not_told_until_then_but_its_end_is(people: Peop
     assert [one.since for one in people.look([condition()], until)["a"]] == [until - QUARTER]
     assert people.told([], until) == ["resolved"]
     assert people.known == []
+
+
+def test_of_a_silenced_condition_it_is_told_that_it_is_worse_and_that_the_silence_is_over(
+    people: People,
+) -> None:
+    people.told([condition()], T0)
+    until = T0 + 4 * QUARTER
+    silence = Silence(until, "anna", "we know")
+    people.known = [one.silenced(silence) for one in people.known]
+    assert people.told([condition()], T0 + QUARTER) == []
+    worse = condition(severity=Severity.LOSS)
+    assert people.told([worse], T0 + QUARTER) == ["firing"]
+    assert people.told([worse], T0 + 2 * QUARTER) == []
+    assert people.told([condition()], T0 + 3 * QUARTER) == []
+    assert people.told([condition()], until) == ["still firing"]
+    assert people.told([condition()], until + QUARTER) == []
 
 
 KEYS = st.sampled_from(["a", "b", "c"])

@@ -42,7 +42,10 @@ def test_whoever_gives_a_reason_confirms_it_or_applies_a_plan() -> None:
     giving = [(name, options(one)) for name, one in every_command(cli.root)]
     without = [name for name, has in giving if "--why" in has and not {"--yes", "--apply"} & has]
     assert len(giving) > 30
-    assert without == ["shardpost alerts silence"]  # which can be undone
+    assert without == [
+        "shardpost alerts silence",
+        "shardpost alerts unsilence",
+    ]  # undone by another
 
 
 def test_the_commands_of_the_contract_ask() -> None:

@@ -12,6 +12,7 @@ from shardpost.alerts import history, telling
 from shardpost.alerts.channels import Channel, Delivery
 from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Firing, Message
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
+from shardpost.decisions import Kind
 from shardpost.delta import storage
 from shardpost.delta.query import FORM
 from shardpost.delta.storage import path_of
@@ -28,8 +29,10 @@ from shardpost.watch.model.conditions import (
     disk_full,
 )
 from shardpost.watch.watch import Sources, look, open_metrics, watch_once
+from tests.support import decisions
 from tests.support.at_step import at_step, killing
 from tests.support.command_line import CommandLineHere
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.open_metrics import metric_families
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -232,9 +235,10 @@ def test_where_the_table_cannot_be_used_all_channels_are_told(
 
 
 def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
-    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+    kafka: MemoryKafka, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shardpost = CommandLineHere({"SHARDPOST_HOME": str(settings.home)})
+    settings = kafka.settings
+    shardpost = CommandLineHere(settings.environ())
     assert shardpost("alerts", "list") == "nothing is firing\n"
     channels = Channels(monkeypatch, "1: A", "2: B")
     channels.down = {"2: B"}
@@ -248,11 +252,14 @@ def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "letters-parked:positions" in wrong.stderr
     silence = ("alerts", "silence", "letters-parked:positions", "--for")
-    shardpost(*silence, "2h", "--why", "we know")
+    shardpost(*silence, "2h", "--why", "we know", "--by", "anna")
     text = shardpost("alerts", "list")
     assert "letters-parked:positions  (risk) since" in text
     assert "told: alerts.log, 1: A\n" in text
-    assert text.rstrip().endswith(": we know")
+    assert text.rstrip().endswith(" UTC by anna: we know")
+    [(decided, headers)] = decisions.list_all(settings)
+    assert (decided.about, decided.kind) == (b"alert/letters-parked:positions", Kind.SILENCED)
+    assert (decided.who, decided.why, list(headers)) == ("anna", "we know", ["until"])
     channels.down = set()
     watch_once(settings, now + HOUR, world.sources)
     of_itself = "(risk) alert-channel-down of 2: B"
@@ -262,6 +269,36 @@ def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
     watch_once(settings, now + HOUR, world.sources)
     assert channels.taken["1: A"][-1] == "resolved (risk) letters-parked of positions"
     assert channels.taken["2: B"][2:] == []
+
+
+def test_a_silence_that_cannot_be_recorded_holds_and_says_so(settings: Settings) -> None:
+    away = settings.model_copy(update={"bootstrap_servers": "MEMORY://nowhere:9092"})
+    shardpost = CommandLineHere(away.environ())
+    telling.report(settings, FAILED, datetime.now(UTC))
+    silence = ("alerts", "silence", "task-failed:d t", "--for", "1h", "--why", "x", "--by", "anna")
+    assert "is silenced, and that is not on record" in shardpost.refused(*silence, code=1)
+    [listed] = shardpost.json("alerts", "list")
+    assert (listed["silenced_by"], listed["silenced_why"]) == ("anna", "x")
+
+
+def test_the_end_of_a_silence_is_on_record_and_told(
+    kafka: MemoryKafka, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, now = kafka.settings, datetime.now(UTC)
+    shardpost = CommandLineHere(settings.environ())
+    channels = Channels(monkeypatch, "1: A")
+    world.parked = ["positions"]
+    watch_once(settings, now - HOUR, world.sources)
+    key = "letters-parked:positions"
+    shardpost("alerts", "silence", key, "--for", "2h", "--why", "we know")
+    said = shardpost("alerts", "unsilence", key, "--why", "we do not")
+    assert said.startswith(f"{key}: not silenced any more")
+    watch_once(settings, now + HOUR, world.sources)
+    assert channels.taken["1: A"] == [
+        f"{state} (risk) letters-parked of positions" for state in ("firing", "still firing")
+    ]
+    kinds = [one.kind for one, _ in decisions.list_all(settings)]
+    assert kinds == [Kind.SILENCED, Kind.UNSILENCED]
 
 
 def test_what_another_machine_stored_meanwhile_stays(settings: Settings) -> None:

@@ -160,11 +160,21 @@ class Told:
 
 
 @dataclass(frozen=True)
+class Silence:
+    """Until when nothing of a condition is sent but its end, or that it became worse."""
+
+    until: datetime
+    by: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Firing:
     """A firing condition: since when, and which channel took which alert of it.
 
     `ended_at`: when it ended, while a channel that was told of it has not taken that. Until
-    `silenced_until` nothing but its end is sent; a person did that, and said why.
+    `silenced_until` nothing is sent but its end, or that it is worse than `silenced_severity`; a
+    person did that, and said why. Once that is over, it is told again.
     """
 
     condition: Condition
@@ -173,10 +183,42 @@ class Firing:
     told: Json[Mapping[str, Told]] = field(default_factory=dict)
     silenced_until: datetime | None = None
     silenced_why: str | None = None
+    silenced_by: str | None = None
+    silenced_severity: Severity | None = None
 
     def is_silenced(self, now: datetime) -> bool:
-        """Tell whether a person silenced it, and that has not ended."""
-        return self.silenced_until is not None and now < self.silenced_until
+        """Tell whether a person silenced it, that has not ended, and it is no worse than then."""
+        if self.silenced_until is None or now >= self.silenced_until:
+            return False
+        then = self.silenced_severity
+        return then is None or self.condition.severity.rank >= then.rank
+
+    def as_json(self) -> dict[str, object]:
+        """Return the form of `alerts list --json`."""
+        condition, silenced = self.condition, self.silenced_until
+        return {
+            "key": condition.name,
+            "severity": condition.severity,
+            "text": condition.text,
+            "meaning": condition.meaning,
+            "source": condition.source,
+            "since": self.since.isoformat(),
+            "ended_at": self.ended_at and self.ended_at.isoformat(),
+            "told": {name: told.at.isoformat() for name, told in self.told.items()},
+            "silenced_until": silenced and silenced.isoformat(),
+            "silenced_why": self.silenced_why,
+            "silenced_by": self.silenced_by,
+        }
+
+    def silenced(self, silence: Silence) -> "Firing":
+        """Return it with a silence, in the place of the one before."""
+        return replace(
+            self,
+            silenced_until=silence.until,
+            silenced_by=silence.by,
+            silenced_why=silence.why,
+            silenced_severity=self.condition.severity,
+        )
 
     def due(self, channel: str, now: datetime) -> AlertState | None:
         """Return the alert that the channel is to be sent; None if there is none."""
@@ -190,7 +232,11 @@ class Firing:
         if told is None or self.condition.severity.rank < told.severity.rank:
             return AlertState.FIRING
         is_old = told.at + TOLD_AGAIN_AFTER <= now or told.at > now + MOST_AHEAD
-        return AlertState.STILL_FIRING if is_old else None
+        return AlertState.STILL_FIRING if is_old or self._was_silenced(told, now) else None
+
+    def _was_silenced(self, told: Told, now: datetime) -> bool:
+        """Tell whether a silence ended since a channel was told."""
+        return self.silenced_until is not None and told.at < self.silenced_until <= now
 
     def alert(self, state: AlertState) -> Alert:
         """Return it as an alert."""
@@ -205,7 +251,7 @@ class Firing:
 
     def is_over(self, channels: Collection[str], now: datetime) -> bool:
         """Tell whether nothing will be due to any of these channels."""
-        if self.is_silenced(now):
+        if self.silenced_until is not None and now < self.silenced_until:
             return False
         if self.condition.source == EVENT:
             age = now - self.since

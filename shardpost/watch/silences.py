@@ -1,0 +1,44 @@
+"""Silencing an alert, on record: who did so, until when, and why. For commands and the page.
+
+The table of what fires has the silence; the topic `decisions` has it, too, for a year.
+"""
+
+from datetime import UTC, datetime
+
+from shardpost.alerts import telling
+from shardpost.alerts.model.alert import Firing, Silence
+from shardpost.decisions import Decision, Kind, decisions_topic
+from shardpost.errors import ShardpostError, one_line
+from shardpost.settings import Settings
+
+
+def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Firing:
+    """Silence what fires under a name, and record that; return it.
+
+    A silence until now ends the one before. UsageError if nothing of that name fires;
+    ShardpostError, with the silence in force, where it cannot be recorded.
+    """
+    found = telling.silence(settings, name, wanted, now)
+    kind = Kind.SILENCED if wanted.until > now else Kind.UNSILENCED
+    about = f"alert/{name}"
+    done = f"{one_line(name)} is {kind}, and that is not on record in decisions"
+    try:
+        decisions_topic.record(
+            settings,
+            f"{settings.topic('decisions')}/{about}",
+            Decision(about.encode(), kind, wanted.by, now, wanted.why),
+            {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
+            fenced=f"{about}: another process decides about it",
+            failed=f"{about}: the decision cannot be written ({{reason}})",
+        )
+    except ShardpostError as error:
+        raise ShardpostError(f"{done}: {error}; once Kafka answers, do it again") from None
+    return found
+
+
+def silence_text(found: Firing, now: datetime) -> str:
+    """Return what holds of a condition from now on, as one line."""
+    name, until = one_line(found.condition.name), found.silenced_until
+    if until is None or until <= now:
+        return f"{name}: not silenced any more; it is told again at the next look"
+    return f"{name}: silenced until {until:%Y-%m-%d %H:%M} UTC"
