@@ -215,15 +215,11 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
 @AS_JSON
 def list_command(as_json: bool) -> int:
     """Print all rebuilds: which tables, where they stand, and how far behind they are."""
-    from shardpost.delta import snapshots
     from shardpost.delta.query import table_errors
-    from shardpost.rebuilds import store
-    from shardpost.rebuilds.run import described
+    from shardpost.rebuilds.run import list_described
 
-    settings = load()
     with table_errors():
-        newest, every = snapshots.newest(settings), store.list_rebuilds(settings)
-    found = [described(one, newest) for one in every] if newest else []
+        found = list_described(load())
     print_document(
         found, lambda: "\n".join(map(rebuild_text, found)) or "no rebuild yet", as_json=as_json
     )

@@ -260,6 +260,12 @@ def _result(settings: Settings, rebuild: Rebuild) -> dict[str, Any]:
     return described(rebuild, snapshots.current(settings))
 
 
+def list_described(settings: Settings) -> list[dict[str, Any]]:
+    """Return all rebuilds, the oldest first, each as `described`."""
+    newest, every = snapshots.newest(settings), store.list_rebuilds(settings)
+    return [described(one, newest) for one in every] if newest else []
+
+
 def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
     """Return a rebuild as a JSON object, where it stands now.
 
