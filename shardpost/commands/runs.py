@@ -1,9 +1,8 @@
 """`shardpost runs`: request, list, dispatch and release runs of DAGs."""
 
-import json
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +17,7 @@ from shardpost.commands.console import (
     text_table,
     who,
 )
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
 from shardpost.wording import duration_text
@@ -53,30 +52,20 @@ def request_command(
     payload is a conflict. With --wait, prints which of these it was; exit code 3 for a conflict or
     a refusal.
     """
-    from shardpost.run_requests.request_client import send_request
+    from shardpost.run_requests.request_client import conf_of, send_request
 
     settings = load()
-    value = {"Dag": dag, "Conf": _json_object(text), "RequestedBy": who(by)}
+    value = {"Dag": dag, "Conf": conf_of("--conf", text), "RequestedBy": who(by)}
     sent = send_request(settings, key, value)
     if wait:
         status = _settled_status(settings, sent)
-        document = _status_as_json(key, status)
+        document = status.as_json(key)
         print_document(document, lambda: _status_text(key, status), as_json=as_json)
         return NEEDS_ATTENTION if status.needs_attention else DONE
     _, partition, offset = sent.coordinates
     result = {"key": key, "partition": partition, "offset": offset}
     print_document(result, lambda: f"requested: {sent.coordinates}", as_json=as_json)
     return DONE
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--conf {text!r}: expected a JSON object: {error}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"--conf {text!r}: expected a JSON object")
-    return found
 
 
 def _settled_status(settings: Settings, sent: "SentRequest") -> RequestStatus:
@@ -94,19 +83,6 @@ def _settled_status(settings: Settings, sent: "SentRequest") -> RequestStatus:
             )
         time.sleep(POLL_SECONDS)
     return status
-
-
-def _status_as_json(key: str, status: RequestStatus) -> dict[str, str | None]:
-    command = status.command
-    return {
-        "key": key,
-        "fate": status.kind,
-        "dag": command.dag if command else None,
-        "run_id": command.run_id if command else None,
-        "requested_by": command.requested_by if command else None,
-        "since": status.since.isoformat() if status.since else None,
-        "why": status.why,
-    }
 
 
 def _status_text(key: str, status: RequestStatus) -> str:

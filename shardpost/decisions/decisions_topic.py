@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, decode
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import first_offsets_since
+from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
@@ -40,16 +40,23 @@ def record(
         transactions.write([written(settings, decision, headers)])
 
 
-def list_since(settings: Settings, oldest: datetime) -> Iterator[tuple[Decision, dict[str, bytes]]]:
-    """Yield the decisions since a time, with their headers, and read none that is far older."""
+def list_since(
+    settings: Settings, oldest: datetime, *, most: int | None = None
+) -> Iterator[tuple[Decision, dict[str, bytes]]]:
+    """Yield the decisions since a time, with their headers, and read none that is far older.
+
+    `most`: only those among so many offsets at the end of each partition.
+    """
     topic, at_ms = settings.topic("decisions"), int((oldest - CLOCKS_DIFFER).timestamp() * 1000)
     count = partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     starts = with_leaders(
         settings, lambda: first_offsets_since(settings, partitions, at_ms).offsets
     )
-    for partition, start in sorted(starts.items()):
-        if start >= 0:
+    ends = endings(settings, partitions, committed=True).offsets if most is not None else {}
+    for partition, first in sorted(starts.items()):
+        start = max(first, ends[partition] - most) if most and partition in ends else first
+        if first >= 0:
             for decision, headers in of_partition(settings, partition.partition, start):
                 if decision.when >= oldest:
                     yield decision, headers

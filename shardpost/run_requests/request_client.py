@@ -33,6 +33,17 @@ class SentRequest:
     decisions_from: Coordinates
 
 
+def conf_of(name: str, text: str) -> dict[str, Any]:
+    """Return the params of a run that a text in JSON has; UsageError names the option."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} {text!r}: expected a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{name} {text!r}: expected a JSON object")
+    return found
+
+
 def send_request(settings: Settings, key: str, value: dict[str, Any]) -> SentRequest:
     """Write a request {"Dag", "Conf", "RequestedBy"} to `run-requests`.
 
@@ -107,23 +118,57 @@ class RunRow(TypedDict):
     since: str
 
 
-def list_runs(settings: Settings, now: datetime) -> list[RunRow]:
-    """Return what `runs list` prints: the active commands, by key, then conflicts, oldest first.
+# Letters are decided upon in the same topic, a million of them at a time: who needs an answer soon
+# reads so many records of each partition.
+RECENT_DECISIONS = 5_000
+# What is decided on requests and run keys, as `decisions` has it.
+_OF_RUNS = (Kind.CONFLICT, Kind.REFUSED, Kind.RELEASED)
 
-    Conflicts are listed for SHARDPOST_REQUEST_DAYS, as long as a request is valid.
+
+@dataclass(frozen=True)
+class Decided:
+    """What was decided on a run key, or on a request, which is `request` then."""
+
+    decision: Decision
+    request: bytes | None
+
+    def row(self) -> RunRow:
+        """Return it in the form of a run, as `conflict_row` does."""
+        return conflict_row(self.decision, self.request or b"")
+
+
+def list_decided(settings: Settings, now: datetime, *, most: int | None = None) -> list[Decided]:
+    """Return the conflicts, refusals and releases of SHARDPOST_REQUEST_DAYS, oldest first.
+
+    `most`: only among so many records at the end of each partition.
     """
     oldest = now - timedelta(days=settings.request_days)
+    found = [
+        Decided(decision, headers.get("request"))
+        for decision, headers in decisions_topic.list_since(settings, oldest, most=most)
+        if decision.kind in _OF_RUNS
+    ]
+    return sorted(found, key=lambda one: one.decision.when)
+
+
+def list_runs(
+    settings: Settings, now: datetime, decided: list[Decided] | None = None
+) -> list[RunRow]:
+    """Return what `runs list` prints: the active commands, by key, then conflicts, oldest first.
+
+    Conflicts are listed for SHARDPOST_REQUEST_DAYS, as long as a request is valid; of `decided`, if
+    that is known.
+    """
+    known = list_decided(settings, now) if decided is None else decided
     conflicts = [
-        conflict_row(decision, headers["request"])
-        for decision, headers in decisions_topic.list_since(settings, oldest)
-        if decision.kind is Kind.CONFLICT and "request" in headers
+        one.row() for one in known if one.decision.kind is Kind.CONFLICT and one.request is not None
     ]
     commands = [
         _command_row(entry, entry.command)
         for entry in commands_in_force(settings)
         if entry.command is not None
     ]
-    return [*commands, *sorted(conflicts, key=lambda row: row["since"])]
+    return [*commands, *conflicts]
 
 
 def commands_in_force(settings: Settings) -> list[CommandEntry]:

@@ -118,6 +118,19 @@ class RequestStatus:
         """Whether the request was not run, for a reason that needs a person."""
         return self.kind in (Kind.CONFLICT, Kind.REFUSED)
 
+    def as_json(self, key: str) -> dict[str, str | None]:
+        """Return the form of `runs request --wait --json`."""
+        command = self.command
+        return {
+            "key": key,
+            "fate": self.kind,
+            "dag": command.dag if command else None,
+            "run_id": command.run_id if command else None,
+            "requested_by": command.requested_by if command else None,
+            "since": self.since.isoformat() if self.since else None,
+            "why": self.why,
+        }
+
 
 def status_of(
     offset: int,
