@@ -15,6 +15,7 @@ from shardpost.alerts import history
 from shardpost.alerts.model.alert import Condition
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
+from shardpost.decisions import Kind
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
 from shardpost.holders import last_refusal
@@ -25,7 +26,11 @@ from shardpost.lag.measure import measure
 from shardpost.lag.model.report import LagRow
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.run_requests.model.commands import CommandEntry, CommandState
-from shardpost.run_requests.request_client import commands_in_force
+from shardpost.run_requests.request_client import (
+    RECENT_DECISIONS,
+    commands_in_force,
+    list_decided,
+)
 from shardpost.schedules import WeeklyTime
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Finding, Severity
@@ -321,6 +326,9 @@ def look_at_runs(settings: Settings, now: datetime) -> Found:
         found.measure("runs", counts[state], state=str(state))
     if entries:
         found.age("run_age_seconds", min(entry.at for entry in entries), now)
+    decided = list_decided(settings, now, most=RECENT_DECISIONS)
+    conflicts = [one for one in decided if one.decision.kind is Kind.CONFLICT]
+    found.measure("run_conflicts", len(conflicts))
     for entry in entries:
         if now - entry.at > timedelta(seconds=settings.watch_run_age):
             text = _run_text(entry, settings)

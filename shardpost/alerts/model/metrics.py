@@ -87,6 +87,10 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("runs", "Accepted run requests whose runs have not ended", ("state",)),
         Metric("run_age_seconds", "Since the oldest command whose run has not ended was written"),
+        Metric(
+            "run_conflicts",
+            "Run requests of the last SHARDPOST_REQUEST_DAYS that were a conflict, and did not run",
+        ),
         Metric("table_rows", "Rows of a table", ("table",)),
         Metric("table_files", "Files of a table, of all versions that are kept", ("table",)),
         Metric("table_bytes", "Size of a table, with its log", ("table",)),
