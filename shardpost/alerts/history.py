@@ -1,7 +1,9 @@
 """The tables of firing conditions and of measurements, read and written without a JVM."""
 
 import json
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import rows, select
+from shardpost.delta.query import OpenedTables, rows, select
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.storage import exists
@@ -97,6 +99,93 @@ def last_values(
     )
     last_rows = rows(settings, sql, {MEASUREMENTS: None})
     return [(json.loads(row["labels"]), row["value"]) for row in last_rows]
+
+
+@dataclass(frozen=True)
+class LastValues:
+    """What the last look that had a source found there: when, and (name, labels, value)."""
+
+    at: datetime
+    values: Sequence[tuple[str, Mapping[str, str], float]] = ()
+
+    def of(self, name: str) -> list[tuple[Mapping[str, str], float]]:
+        """Return (labels, value) of a metric."""
+        return [(labels, value) for found, labels, value in self.values if found == name]
+
+    def by_label(self, name: str, label: str) -> dict[str, float]:
+        """Return {label: value} of a metric."""
+        return {labels[label]: value for labels, value in self.of(name)}
+
+    def one(self, name: str) -> float | None:
+        """Return the value of a metric without labels; None if it has none."""
+        return next((value for _, value in self.of(name)), None)
+
+
+# Who has not looked for longer looks no more.
+LOOKS_WITHIN = timedelta(days=14)
+
+
+def last_looks(settings: Settings, until: datetime) -> dict[str, LastValues]:
+    """Return {source: what was found by the last look until then that had it}, of two weeks."""
+    if not exists(settings, MEASUREMENTS):
+        return {}
+    bounds = f"run >= {int((until - LOOKS_WITHIN).timestamp())} AND run <= {_latest_run(until)}"
+    up = (
+        f"SELECT labels, max(run) AS run FROM measurements WHERE {bounds}"  # noqa: S608 - numbers
+        " AND name = 'source_up' AND value = 1 GROUP BY labels"
+    )
+    opened = OpenedTables(settings, {MEASUREMENTS: None})
+    runs = {json.loads(row["labels"])["source"]: row["run"] for row in opened.rows(up)}
+    if not runs:
+        return {}
+    listed = ", ".join(map(str, sorted({*runs.values()})))
+    sql = f"SELECT run, name, labels, value FROM measurements WHERE run IN ({listed})"  # noqa: S608
+    by_run: dict[int, list[tuple[str, Mapping[str, str], float]]] = defaultdict(list)
+    for row in opened.rows(sql):
+        by_run[row["run"]].append((row["name"], json.loads(row["labels"]), row["value"]))
+    return {
+        source: LastValues(datetime.fromtimestamp(run, UTC), by_run[run])
+        for source, run in runs.items()
+    }
+
+
+MOST_POINTS = 300
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A metric: of all labels or of these; of several values the largest counts, or the least."""
+
+    name: str
+    labels: Mapping[str, str] | None = None
+    least: bool = False
+
+
+def series(
+    settings: Settings, wanted: Wanted, since: datetime, until: datetime
+) -> dict[str, list[tuple[datetime, float]]]:
+    """Return {labels as JSON: (when, value)} of a metric between two times, oldest first.
+
+    One value for each of up to MOST_POINTS equal spans of time.
+    """
+    if not exists(settings, MEASUREMENTS):
+        return {}
+    of_labels = ""
+    if wanted.labels is not None:
+        of_labels = f" AND labels = {text_literal(json.dumps(wanted.labels))}"
+    span = max(1, int((until - since).total_seconds()) // MOST_POINTS)
+    worst = "min" if wanted.least else "max"
+    sql = (
+        f"SELECT labels, run / {span} AS span, min(run) AS run, {worst}(value) AS value"  # noqa: S608
+        f" FROM measurements WHERE run >= {int(since.timestamp())} AND run <= {_latest_run(until)}"
+        f" AND name = {text_literal(wanted.name)}{of_labels}"
+        f" GROUP BY labels, run / {span} ORDER BY labels, span"
+    )
+    found: dict[str, list[tuple[datetime, float]]] = {}
+    for row in rows(settings, sql, {MEASUREMENTS: None}):
+        at = datetime.fromtimestamp(row["run"], UTC)
+        found.setdefault(row["labels"], []).append((at, row["value"]))
+    return found
 
 
 def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
