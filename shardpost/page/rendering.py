@@ -13,11 +13,11 @@ from functools import cache
 from operator import methodcaller
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import Depends, Request
+from fastapi import Depends, Form, Request
 from fastapi.responses import (
     HTMLResponse,
     JSONResponse,
@@ -26,6 +26,7 @@ from fastapi.responses import (
     Response,
 )
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import AfterValidator
 
 from shardpost import __version__
 from shardpost.errors import harmless
@@ -162,6 +163,10 @@ class Place:
         given = {name: value for name, value in query.items() if value not in (None, "", False)}
         return f"{self.root}/{path}" + (f"?{urlencode(given)}" if given else "")
 
+    def airflow_url(self, *path: str) -> str:
+        """Return the address of a page of Airflow's own, such as that of a run."""
+        return "/".join([self.root.rpartition("/")[0], *(quote(one, safe="") for one in path)])
+
     def again(self, **query: object) -> str:
         """Return the address of this page with some other parameters, and no message."""
         return self.url(self.path, **{**self.request.query_params, "said": "", **query})
@@ -245,6 +250,16 @@ def _visit(request: Request, user: GetUserDep) -> Visit:
 
 
 Asked = Annotated[Visit, Depends(_visit)]
+
+
+def _given(reason: str) -> str:
+    if not reason.strip():
+        raise ValueError("expected a reason, found none")
+    return reason
+
+
+# Why somebody does something, in a form of an action.
+Reason = Annotated[str, Form(max_length=500), AfterValidator(_given)]
 
 
 @cache
