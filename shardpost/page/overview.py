@@ -1,18 +1,290 @@
-"""What needs a person now, and the numbers that each lead to their page."""
+"""What needs a person now, and the numbers that each lead to their page.
+
+All of it is at hand: the newest snapshot, what is firing, and the last look of the DAG watch_kafka,
+which is shown with its age. Kafka is only asked whether it listens.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from shardpost.alerts.model.alert import TASK_FAILED, Condition, Firing
+from shardpost.errors import ShardpostError
 from shardpost.page.access import KAFKA, sees
-from shardpost.page.rendering import Asked
+from shardpost.page.alerts import firing, needs_a_person
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, size_text
+from shardpost.page.topics import time_to_loss
+from shardpost.schedules import longest_pause
+from shardpost.topics.model.finding import Severity
+from shardpost.wording import counted, duration_text
+
+if TYPE_CHECKING:
+    from shardpost.alerts.history import LastValues
+    from shardpost.delta.snapshot import Snapshot
 
 router = APIRouter(dependencies=[sees(KAFKA)])
+NEEDS = ("severity", "what", "found", "since", "see")
+ALL_WELL = "Nothing needs a person."
+LISTEN_SECONDS = 0.2
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that needs a person, and where to see more of it; `alert` is its alert, if any."""
+
+    severity: Severity
+    what: str
+    text: str
+    since: datetime | None
+    see: Link
+    alert: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        since = self.since and self.since.isoformat()
+        of_need = {"severity": str(self.severity), "what": self.what, "text": self.text}
+        return {**of_need, "since": since, "see": self.see.url, "alert": self.alert}
+
+    def row(self, visit: Visit) -> tuple[Any, ...]:
+        """Return its row."""
+        alert = self.alert and Link(self.what, visit.url("alerts/one", key=self.alert))
+        return (str(self.severity), alert or self.what, self.text, self.since, self.see)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A number, what it is, and the page that it leads to; `at` is when it was measured."""
+
+    title: str
+    value: str
+    more: str
+    url: str
+    at: datetime | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return vars(self) | {"at": self.at and self.at.isoformat()}
+
+
+@dataclass
+class Known:
+    """What is known at once; of what cannot be read, why."""
+
+    snapshot: "Snapshot | None"
+    firing: list[Firing]
+    looks: "Mapping[str, LastValues]"
+    refusal: str | None
+    problems: list[str]
+
+    @property
+    def looked_at(self) -> datetime | None:
+        """When the watch looked last."""
+        return max((one.at for one in self.looks.values()), default=None)
 
 
 @router.get("/")
 def overview(visit: Asked) -> Response:
-    """Show the newest snapshot."""
-    from shardpost import tables
+    """Show what needs a person, then the numbers."""
+    known = _known(visit)
+    found = sorted(_needs(visit, known), key=lambda one: (one.severity.rank, str(one.since)))
+    cards = list(_cards(visit, known))
+    silenced = sum(one.is_silenced(visit.now) for one in known.firing)
+    document = {"needs": found, "cards": cards, "silenced": silenced}
+    rows = [one.row(visit) for one in found[:ROWS_OF_A_PAGE]]
+    return visit.answer(
+        "overview.html",
+        document,
+        Listing(NEEDS, rows, ALL_WELL, total=len(found)),
+        cards=cards,
+        silenced=silenced,
+        is_new=known.snapshot is None and not known.problems,
+        looked_at=known.looked_at,
+    )
 
-    snapshot = tables.snapshot(settings=visit.settings)
-    return visit.answer("overview.html", snapshot, snapshot=snapshot)
+
+def _known(visit: Visit) -> Known:
+    from shardpost.alerts.history import last_looks
+    from shardpost.delta import snapshots
+    from shardpost.holders.last_refusal import refusal
+
+    settings, problems = visit.settings, list[str]()
+    return Known(
+        _of(problems, lambda: snapshots.newest(settings), None),
+        _of(problems, lambda: firing(visit), []),
+        _of(problems, lambda: last_looks(settings, visit.now), {}),
+        _of(problems, lambda: refusal(settings), None),
+        problems,
+    )
+
+
+def _of(problems: list[str], ask: Callable[[], T], otherwise: T) -> T:
+    """Return an answer; of one that is not to be had, note why."""
+    from shardpost.delta.query import table_errors
+
+    try:
+        with table_errors():
+            return ask()
+    except ShardpostError as error:
+        if str(error) not in problems:
+            problems.append(str(error))
+        return otherwise
+
+
+def _needs(visit: Visit, known: Known) -> Iterator[Need]:
+    tables = Link("Tables", visit.url("tables"))
+    for problem in known.problems:
+        yield Need(Severity.LOSS, "tables", problem, None, tables)
+    for one in known.firing:
+        if needs_a_person(one, visit):
+            condition = one.condition
+            see, name = place_of(condition, visit), condition.name
+            yield Need(condition.severity, name, condition.text, one.since, see, alert=name)
+    rules = {one.condition.rule for one in known.firing}
+    if known.refusal and "compaction-refused" not in rules:
+        yield Need(Severity.RISK, "compaction refused", known.refusal, None, tables)
+    yield from _of_kafka(visit)
+    yield from _of_watch(visit, known)
+    runs = known.looks.get("runs")
+    conflicts = int((runs and runs.one("run_conflicts")) or 0)
+    if runs and conflicts:
+        text = f"{counted(conflicts, 'request')} did not run: another payload was active"
+        see = Link("Run requests", visit.url("runs"))
+        yield Need(Severity.DRIFT, "conflicts of run requests", text, runs.at, see)
+
+
+def _of_kafka(visit: Visit) -> Iterator[Need]:
+    from shardpost.kafka.clients import why_nobody_listens
+
+    bootstrap = visit.settings.bootstrap
+    if why := why_nobody_listens(bootstrap, LISTEN_SECONDS):
+        text = f"{bootstrap} does not answer: {why}; `shardpost doctor` says more"
+        yield Need(Severity.RISK, "kafka", text, None, Link("Topics", visit.url("topics")))
+
+
+def _of_watch(visit: Visit, known: Known) -> Iterator[Need]:
+    """Say that nobody looks: then no alert says anything either."""
+    dag, at = "watch_kafka", known.looked_at
+    most = 2 * longest_pause(visit.settings.watch_schedule)
+    if known.snapshot is None and at is None:
+        return
+    if at is None or visit.now - at > most:
+        ago = f"has not looked for {duration_text(visit.now - at)}" if at else "has not looked yet"
+        text = f"the DAG {dag} {ago}: no alert says what is wrong since; expected every run to end"
+        yield Need(Severity.RISK, "watch", text, at, Link(dag, visit.airflow_url("dags", dag)))
+
+
+def _week(subject: str) -> dict[str, str]:
+    return {"week": subject}
+
+
+def _reader(subject: str) -> dict[str, str]:
+    group, _, topic = subject.rpartition(" ")
+    return {"group": group, "topic": topic}
+
+
+_EMAILS = ("emails-unknown", "emails-failed", "emails-late", "emails-open", "emails-missing")
+# {rule: title and path of the page that shows what it is about, and its parameters}
+PLACES: dict[str, tuple[str, str, Callable[[str], dict[str, str]]]] = {
+    "letters-parked": ("Dead letters", "letters", lambda _: {"state": "parked"}),
+    "letters-overdue": ("Dead letters", "letters", lambda _: {"state": "waiting"}),
+    "letters-held": ("Dead letters", "letters", lambda _: {"state": "waiting"}),
+    **dict.fromkeys(_EMAILS, ("Weekly e-mails", "emails", _week)),
+    **dict.fromkeys(("time-to-loss", "data-lost"), ("Lag", "topics/lag", _reader)),
+    "run-age": ("Run request", "runs/key", lambda subject: {"key": subject}),
+    "snapshot-age": ("Snapshots", "tables/snapshots", lambda _: {}),
+    "compaction-refused": ("Snapshots", "tables/snapshots", lambda _: {}),
+    "disk-full": ("Tables", "tables", lambda _: {}),
+    "lists-too-large": ("Holders", "holders", lambda _: {}),
+}
+
+
+def place_of(condition: Condition, visit: Visit) -> Link:
+    """Return the page that shows what a condition is about."""
+    if condition.rule in PLACES:
+        title, path, query = PLACES[condition.rule]
+        return Link(title, visit.url(path, **query(condition.subject)))
+    if condition.rule == TASK_FAILED:
+        return Link("DAG", visit.airflow_url("dags", condition.subject.partition(" ")[0]))
+    if condition.source == "kafka":
+        return Link("Topics", visit.url("topics"))
+    return Link("Alert", visit.url("alerts/one", key=condition.name))
+
+
+def _cards(visit: Visit, known: Known) -> Iterator[Card]:
+    yield _snapshot_card(visit, known.snapshot)
+    makers = {
+        "lag": _lag_card,
+        "emails": _emails_card,
+        "letters": _letters_card,
+        "runs": _runs_card,
+        "sizes": _sizes_card,
+    }
+    for source, make in makers.items():
+        if source in known.looks:
+            yield make(visit, known.looks[source])
+    active = [one for one in known.firing if one.ended_at is None]
+    yield Card("Alerts", str(len(active)), "firing, or of today", visit.url("alerts"))
+
+
+def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
+    from shardpost.delta.snapshot import NEVER
+
+    if newest is None:
+        return Card("Snapshot", "none", "nothing is compacted yet", visit.url("tables/snapshots"))
+    known, counts = newest.as_known(visit.now), newest.counts
+    age = "age unknown"
+    if known.looked_at != NEVER:
+        age = f"{duration_text(visit.now - known.looked_at)} old"
+    more = f"snapshot {newest.number}: {counts.holders:,} holders, {counts.positions:,} positions"
+    return Card("Snapshot", age, more, visit.url("tables/snapshots"))
+
+
+def _lag_card(visit: Visit, last: "LastValues") -> Card:
+    left = [
+        (value, f"{labels['group']} in {labels['topic']}")
+        for labels, value in last.of("least_time_to_loss_seconds")
+    ]
+    seconds, where = min(left, default=(None, "no reader is behind what Kafka deletes"))
+    return Card("Time to loss", time_to_loss(seconds), where, visit.url("topics"), last.at)
+
+
+def _emails_card(visit: Visit, last: "LastValues") -> Card:
+    weeks: dict[str, dict[str, int]] = {}
+    for labels, value in last.of("emails"):
+        weeks.setdefault(labels["week"], {})[labels["state"]] = int(value)
+    if not weeks:
+        return Card("Weekly e-mails", "none", "no week is frozen yet", visit.url("emails"), last.at)
+    week = max(weeks)
+    states = weeks[week]
+    others = [f"{count:,} {name}" for name, count in states.items() if count and name != "sent"]
+    value = f"{states.get('sent', 0):,} of {sum(states.values()):,} sent"
+    more = f"{week}: {', '.join(others) or 'all'}"
+    return Card("Weekly e-mails", value, more, visit.url("emails", week=week), last.at)
+
+
+def _letters_card(visit: Visit, last: "LastValues") -> Card:
+    states = last.by_label("letters", "state")
+    waiting, parked = (int(states.get(state, 0)) for state in ("waiting", "parked"))
+    more = f"parked; {waiting:,} waiting for a retry"
+    return Card("Dead letters", f"{parked:,}", more, visit.url("letters"), last.at)
+
+
+def _runs_card(visit: Visit, last: "LastValues") -> Card:
+    states = last.by_label("runs", "state")
+    oldest = last.one("run_age_seconds")
+    more = f"oldest for {duration_text(oldest)}" if oldest is not None else "all keys are free"
+    count = int(sum(states.values()))
+    return Card("Run keys at work", f"{count:,}", more, visit.url("runs"), last.at)
+
+
+def _sizes_card(visit: Visit, last: "LastValues") -> Card:
+    sizes, free = last.by_label("table_bytes", "table"), last.one("disk_free_bytes")
+    more = counted(len(sizes), "table")
+    if free is not None:
+        more = f"{more}; {size_text(free)} of disk are free"
+    return Card("Tables", size_text(sum(sizes.values())), more, visit.url("tables"), last.at)

@@ -1,0 +1,144 @@
+"""Run requests: keys at work and their runs, what was decided, and asking for one more."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query
+from fastapi.responses import Response
+
+from shardpost.decisions import Kind
+from shardpost.kafka.coordinates import Coordinates
+from shardpost.page.access import RUNS, acts, sees
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Reason, Visit, page_of
+from shardpost.run_requests.request_client import Decided, RunRow, SentRequest
+
+router = APIRouter(prefix="/runs", dependencies=[sees(RUNS)])
+COLUMNS = ("key", "state", "since", "DAG", "requested by", "run")
+DECIDED = ("key", "decided", "when", "by", "DAG", "requested by", "why")
+NO_KEY = "No run is waiting or running. Ask for one below, or with `shardpost runs request`."
+NO_DECISION = "No conflict, refusal or release since then."
+# A dispatch begins within some seconds of a request.
+REFRESH_SECONDS = 3
+
+
+@router.get("")
+def runs(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
+    """Show which keys are at work, and what was decided on requests lately."""
+    from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided, list_runs
+
+    decided = list_decided(visit.settings, visit.now, most=RECENT_DECISIONS)
+    found = list_runs(visit.settings, visit.now, decided)
+    at_work = [row for row in found if row["state"] != str(Kind.CONFLICT)]
+    rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
+    return visit.answer(
+        "runs.html",
+        found,
+        page_of([_row(row, visit) for row in at_work], COLUMNS, page, NO_KEY),
+        decided=Listing(DECIDED, rows, NO_DECISION),
+        days=visit.settings.request_days,
+        dags=sorted(visit.settings.requestable_dags),
+    )
+
+
+def _row(row: RunRow, visit: Visit) -> tuple[Any, ...]:
+    return (
+        Link(row["key"], visit.url("runs/key", key=row["key"])),
+        row["state"],
+        datetime.fromisoformat(row["since"]),
+        row["dag"],
+        row["requested_by"],
+        _run(row, visit),
+    )
+
+
+def _run(row: RunRow, visit: Visit) -> Link | None:
+    """Return the page of the run in Airflow."""
+    if not row["dag"] or not row["run_id"]:
+        return None
+    return Link(row["run_id"], visit.airflow_url("dags", row["dag"], "runs", row["run_id"]))
+
+
+def _decided_row(one: Decided) -> tuple[Any, ...]:
+    row, decision = one.row(), one.decision
+    said = (str(decision.kind), decision.when, decision.who)
+    return (row["key"], *said, row["dag"], row["requested_by"], decision.why)
+
+
+@router.get("/key")
+def key(visit: Asked, key: str) -> Response:
+    """Show what runs under one key, and what was decided on it."""
+    from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided, list_runs
+
+    of_all = list_decided(visit.settings, visit.now, most=RECENT_DECISIONS)
+    decided = [one for one in of_all if one.row()["key"] == key]
+    rows = [row for row in list_runs(visit.settings, visit.now, decided) if row["key"] == key]
+    active = next((row for row in rows if row["state"] != str(Kind.CONFLICT)), None)
+    decided_rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
+    listing = Listing(DECIDED, decided_rows, NO_DECISION)
+    facts = dict(zip(COLUMNS[1:], _row(active, visit)[1:], strict=True)) if active else None
+    days = visit.settings.request_days
+    return visit.answer("run_key.html", rows, listing, key=key, facts=facts, days=days)
+
+
+@router.post("/request", dependencies=acts(RUNS))
+def request(
+    visit: Asked,
+    key: Annotated[str, Form()],
+    dag: Annotated[str, Form()],
+    conf: Annotated[str, Form()] = "",
+) -> Response:
+    """Ask for a run; what becomes of it is on the page of the request."""
+    from shardpost.run_requests.request_client import conf_of, send_request
+
+    params = conf_of("params", conf.strip() or "{}")
+    value = {"Dag": dag, "Conf": params, "RequestedBy": visit.name}
+    sent = send_request(visit.settings, key, value)
+    at, since = sent.coordinates, sent.decisions_from
+    said = f"requested: {at}"
+    where = {"partition": at.partition, "offset": at.offset}
+    where |= {"decided": since.partition, "since": since.offset}
+    # A zero would be left out of the address as if it were not given.
+    return visit.back_to("runs/request", said, key=key, **{n: str(v) for n, v in where.items()})
+
+
+@router.get("/request")
+def outcome(
+    visit: Asked,
+    key: str,
+    partition: Annotated[int, Query(ge=0)],
+    offset: Annotated[int, Query(ge=0)],
+    decided: Annotated[int, Query(ge=0)],
+    since: Annotated[int, Query(ge=0)],
+) -> Response:
+    """Show what became of one request, which is asked again until that is settled."""
+    from shardpost.run_requests.request_client import request_status
+
+    settings = visit.settings
+    at = Coordinates(settings.topic("run-requests"), partition, offset)
+    sent = SentRequest(key, at, Coordinates(settings.topic("decisions"), decided, since))
+    found = request_status(settings, sent)
+    document = None if found is None else found.as_json(key)
+    command = found.command if found else None
+    run = command and Link(
+        command.run_id, visit.airflow_url("dags", command.dag, "runs", command.run_id)
+    )
+    is_settled = found is not None and found.settled
+    return visit.answer(
+        "run_request.html",
+        document,
+        key=key,
+        at=str(at),
+        outcome=found,
+        run=run,
+        refresh=None if is_settled else REFRESH_SECONDS,
+    )
+
+
+@router.post("/release", dependencies=acts(RUNS))
+def release(visit: Asked, key: Annotated[str, Form()], why: Reason) -> Response:
+    """Free a key whose run never ends."""
+    from shardpost.run_requests.dispatch import release
+
+    command = release(visit.settings, key, visit.name, why, visit.now)
+    said = f"released: {key}; run {command.run_id} of {command.dag} is left running"
+    return visit.back_to("runs", said)

@@ -1,0 +1,144 @@
+"""The tables: their sizes, the snapshots that can be asked, and rebuilds beside those in use."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query
+from fastapi.responses import Response
+
+from shardpost.delta.query import table_errors
+from shardpost.delta.snapshot import Snapshot
+from shardpost.page.access import REBUILDS, TABLES, acts, sees
+from shardpost.page.charts import PERIODS, chart_of, over
+from shardpost.page.rendering import (
+    ROWS_OF_A_PAGE,
+    Asked,
+    Link,
+    Listing,
+    Reason,
+    Visit,
+    page_of,
+    size_text,
+)
+
+router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
+Page = Annotated[int, Query(ge=1)]
+SIZES = ("table", "rows", "files", "bytes", "log bytes", "versions", "kept for")
+SNAPSHOTS = (
+    *("snapshot", "committed", "up to date at", "country"),
+    *("positions", "holders", "rejected", "records read", "leaves within a day"),
+)
+NO_TABLE = "No table yet: `shardpost compact`, or the DAG compact_positions, makes them."
+MOST_LINES = 6
+
+
+@router.get("")
+def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) -> Response:
+    """Show the size of each table, what keeps its files, and how it grew."""
+    from shardpost.alerts.history import Wanted
+    from shardpost.maintenance.table_sizes import table_sizes
+
+    found = table_sizes(visit.settings)
+    found_rows = [
+        (one.table, one.rows, one.files, one.bytes, one.log_bytes, one.versions, one.kept_for)
+        for one in found
+    ]
+    largest = sorted(found, key=lambda one: -one.bytes)[:MOST_LINES]
+    kept = over(visit, days, Wanted("table_bytes"), "table")
+    growth = {one.table: kept[one.table] for one in largest if one.table in kept}
+    return visit.answer(
+        "tables.html",
+        found,
+        Listing(SIZES, found_rows, NO_TABLE),
+        total=size_text(sum(one.bytes + one.log_bytes for one in found)),
+        where=visit.settings.tables_root,
+        figure=chart_of(growth, "bytes") if growth else None,
+        days=days,
+        periods=PERIODS,
+    )
+
+
+@router.get("/snapshots")
+def snapshots(visit: Asked, page: Page = 1) -> Response:
+    """Show the snapshots that can be asked, the newest first."""
+    from shardpost import tables
+
+    with table_errors():
+        found = tables.snapshots(visit.settings)
+        tomorrow = visit.now + timedelta(days=1)
+        staying = {one.number for one in tables.snapshots(visit.settings, at=tomorrow)}
+    rows = [_snapshot_row(one, one.number not in staying, visit) for one in reversed(found)]
+    history_from = found[-1].history_from if found else None
+    listing = page_of(rows, SNAPSHOTS, page, NO_TABLE)
+    return visit.answer("snapshots.html", found, listing, history_from=history_from)
+
+
+def _snapshot_row(one: Snapshot, leaves: bool, visit: Visit) -> tuple[Any, ...]:
+    read, counts = sum(sum(ends.values()) for ends in one.end_offsets.values()), one.counts
+    holders = Link(f"{counts.holders:,}", visit.url("holders", snapshot=one.number))
+    return (
+        *(one.number, one.committed_at, one.looked_at, one.country),
+        *(counts.positions, holders, counts.rejected, read, leaves),
+    )
+
+
+@router.get("/rebuilds")
+def rebuilds(visit: Asked) -> Response:
+    """Show all rebuilds, and what can be done with the one whose tables are there."""
+    from shardpost.rebuilds.run import list_described
+
+    with table_errors():
+        found = list_described(visit.settings)
+    rows = [_rebuild_row(one) for one in reversed(found)][:ROWS_OF_A_PAGE]
+    columns = ("rebuild", "state", "country", "from", "tables", "started", "by", "behind")
+    empty = "No rebuild yet: `shardpost rebuild start`, or the DAG rebuild_tables, begins one."
+    current = found[-1] if found and found[-1]["state"] not in GONE else None
+    listing = Listing(columns, rows, empty)
+    return visit.answer("rebuilds.html", found, listing, current=current)
+
+
+GONE = ("dropped", "in use for good")
+
+
+def _rebuild_row(one: dict[str, Any]) -> tuple[Any, ...]:
+    tables, begun = ", ".join(one["tables"].values()), datetime.fromisoformat(one["started_at"])
+    more = (one["country"], one["source"], tables, begun, one["started_by"], one["behind"])
+    return (one["rebuild"], one["state"], *more)
+
+
+DIFFERENCES = ("of", "equal", "changed", "only in the old", "only in the new", "share that differs")
+
+
+@router.get("/diff")
+def diff(visit: Asked) -> Response:
+    """Compare the rebuilt tables with the old ones, key by key."""
+    from shardpost.rebuilds.model.difference import TITLES
+    from shardpost.rebuilds.sides import compared, needs_top_up
+
+    with table_errors():
+        found = compared(visit.settings)
+        is_behind = needs_top_up(visit.settings)
+    rows = [
+        (TITLES[name], *vars(one).values(), f"{one.share:.2%}")
+        for name, one in found.counts.items()
+    ]
+    return visit.answer(
+        "rebuild_diff.html",
+        found,
+        Listing(DIFFERENCES, rows),
+        sides={"old": found.old, "new": found.new},
+        not_compared=found.lines_not_compared(),
+        samples=[found.sample_line(one) for one in found.samples],
+        is_behind=is_behind,
+    )
+
+
+@router.post("/rebuilds/drop", dependencies=acts(REBUILDS))
+def drop(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Response:
+    """Give up the tables of a rebuild that are not in use."""
+    from shardpost.rebuilds.drop import give_up
+
+    with table_errors():
+        rebuild, removed = give_up(visit.settings, visit.name, why, number)
+    gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"
+    return visit.back_to("tables/rebuilds", f"rebuild {rebuild.number} is dropped: {gone}")

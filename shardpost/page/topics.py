@@ -1,0 +1,161 @@
+"""The topics: what the audit finds, how far readers are behind, and when they lose data."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from shardpost.errors import ShardpostError
+from shardpost.page.access import KAFKA, sees
+from shardpost.page.charts import PERIODS, chart_of, over
+from shardpost.page.rendering import Asked, Link, Listing, Visit, page_of
+from shardpost.wording import duration_text
+
+router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
+FINDINGS = ("severity", "topic", "setting", "found", "expected", "why", "fix", "more")
+READERS = ("group", "topic", "records behind", "time behind", "time to loss")
+PARTITIONS = ("partition", "committed", "end", "records behind", "time behind", "time to loss")
+NOTHING_FOUND = "Nothing found: all is as declared."
+NO_READER = "No reader has committed an offset, by the last look of the DAG watch_kafka."
+LAG = "lag"
+
+
+@router.get("")
+def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
+    """Show what the audit finds now, and the readers as they were at the last look."""
+    from shardpost.alerts.history import last_looks
+    from shardpost.delta.query import table_errors
+
+    problem, found, names = None, [], list[tuple[Link, int]]()
+    try:
+        found, names = _audited(visit)
+    except ShardpostError as error:
+        problem = str(error)
+    with table_errors():
+        last = last_looks(visit.settings, visit.now).get(LAG)
+    readers = list(_readers(visit, last)) if last else []
+    listing = Listing(FINDINGS, [_finding_row(one, visit) for one in found], NOTHING_FOUND)
+    return visit.answer(
+        "topics.html",
+        found,
+        listing,
+        problem=problem,
+        topics=Listing(("topic", "partitions"), names, "Kafka has none of the declared topics."),
+        readers=page_of(readers, READERS, page, NO_READER),
+        looked_at=last.at if last else None,
+    )
+
+
+def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link, int]]]:
+    """Return the findings, and the declared topics that are there with their partitions."""
+    from shardpost.kafka.topic_metadata import cluster_metadata
+    from shardpost.topics.topics_file import expected_topics, read_topics_file
+    from shardpost.watch.audit import audit
+
+    settings = visit.settings
+    found = audit(settings, visit.now)
+    there = cluster_metadata(settings).topics
+    expected = [one.name for one in expected_topics(settings, read_topics_file(settings))]
+    return found, [
+        (Link(name, visit.url("records", topic=name)), len(there[name].partitions))
+        for name in expected
+        if name in there
+    ]
+
+
+def _finding_row(one: Any, visit: Visit) -> tuple[Any, ...]:
+    topic = Link(one.topic, visit.url("records", topic=one.topic)) if one.topic else None
+    found = f"{one.found} ({one.source})"
+    said = (one.setting, found, one.expected, one.why, one.fix)
+    return (str(one.severity), topic, *said, f"{visit.settings.runbook}{one.rule}")
+
+
+def _readers(visit: Visit, last: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the row of each group and topic, what is lost first first."""
+    metrics = ("records_behind", "behind_seconds", "least_time_to_loss_seconds")
+    values: dict[tuple[str, str], dict[str, float]] = {}
+    for metric in metrics:
+        for labels, value in last.of(metric):
+            values.setdefault((labels["group"], labels["topic"]), {})[metric] = value
+    never = float("inf")
+    ordered = sorted(values.items(), key=lambda one: (one[1].get(metrics[2], never), one[0]))
+    for (group, topic), of_both in ordered:
+        behind, late, left = (of_both.get(metric) for metric in metrics)
+        yield (
+            Link(group, visit.url("topics/lag", group=group, topic=topic)),
+            Link(topic, visit.url("records", topic=topic)),
+            None if behind is None else int(behind),
+            None if late is None else duration_text(late),
+            time_to_loss(left),
+        )
+
+
+def time_to_loss(seconds: float | None) -> str:
+    """Return how long until something is lost, in words."""
+    if seconds is None:
+        return "nothing can be lost"
+    return duration_text(seconds) if seconds else "lost already, or at any moment"
+
+
+CHARTS = (
+    ("least_time_to_loss_seconds", "Time to loss, hours", 3600, True),
+    ("records_behind", "Records behind", 1, False),
+    ("behind_seconds", "Time behind, hours", 3600, False),
+)
+
+
+@router.get("/lag")
+def lag(
+    visit: Asked, group: str, topic: str, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]
+) -> Response:
+    """Show how far a group is behind in a topic now, and how that was over time."""
+    from shardpost.lag.measure import measure
+    from shardpost.lag.model.report import Selection
+
+    problems, rows = list[str](), list[Any]()
+    try:
+        found = measure(visit.settings, visit.now, Selection([group], [topic]))
+        problems, rows = [*found.problems], [*found.rows]
+    except ShardpostError as error:
+        problems = [str(error)]
+    empty = "The group has committed no offset there."
+    listing = Listing((*PARTITIONS, "why"), [_partition_row(one, visit) for one in rows], empty)
+    return visit.answer(
+        "lag.html",
+        rows,
+        listing,
+        group=group,
+        topic=topic,
+        problems=problems,
+        charts=_charts(visit, group, topic, days),
+        days=days,
+        periods=PERIODS,
+    )
+
+
+def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:
+    records = visit.url(
+        "records", topic=one.topic, partition=str(one.partition), offset=str(one.committed or 0)
+    )
+    late = one.seconds_behind
+    return (
+        Link(str(one.partition), records),
+        *(one.committed, one.end, one.records_behind),
+        None if late is None else duration_text(late),
+        time_to_loss(one.seconds_to_loss),
+        one.reason,
+    )
+
+
+def _charts(visit: Visit, group: str, topic: str, days: int) -> list[tuple[str, dict[str, Any]]]:
+    from shardpost.alerts.history import Wanted
+
+    of_both = {"group": group, "topic": topic}
+    made = []
+    for metric, title, unit, least in CHARTS:
+        lines = over(visit, days, Wanted(metric, of_both, least), "group")
+        if lines:
+            scaled = {name: [(at, v / unit) for at, v in points] for name, points in lines.items()}
+            made.append((title, chart_of(scaled, title)))
+    return made
