@@ -30,6 +30,10 @@ class PageClient:
         assert found.status_code == status, unescape(found.text)
         return unescape(found.text)
 
+    def raw(self, path: str, **query: object) -> str:
+        """Return a page as it is sent."""
+        return self._asked(path, query).text
+
     def json(self, path: str, **query: object) -> Any:
         """Return the same page's document."""
         return self._asked(path, {**query, "format": "json"}).raise_for_status().json()
@@ -52,7 +56,7 @@ class PageClient:
         return self._client.post(action, data=data, headers=headers)
 
     def _asked(self, path: str, query: dict[str, Any]) -> Response:
-        return self._client.get(path, params=query)
+        return self._client.get(path, params=query or None)  # none would drop those of the path
 
 
 @contextmanager
