@@ -58,7 +58,9 @@ def test_it_is_in_airflows_navigation_and_each_part_is_to_be_read_by_all(page: P
         assert found is not None
         assert found.status == 200, f"{section.title}: {page.inner_text('main')}"
         expect(page.locator("nav [aria-current=page]")).to_have_text(section.title)
-        problems = [one for one in Axe().run(page).response["violations"] if one["impact"] in SERIOUS]
+        problems = [
+            one for one in Axe().run(page).response["violations"] if one["impact"] in SERIOUS
+        ]
         assert problems == [], section.title
         page.set_viewport_size(NARROW)
         widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")

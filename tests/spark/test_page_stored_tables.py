@@ -1,0 +1,57 @@
+"""The pages of the tables: sizes, snapshots, rebuilds, what differs, and dropping it."""
+
+import pytest
+
+from shardpost.decisions import Kind
+from shardpost.rebuilds import store
+from shardpost.settings import Settings
+from tests.support import decisions
+from tests.support.command_line import CommandLineHere
+from tests.support.compacting import run, starter
+from tests.support.page_client import PageClient, page_client
+from tests.support.rebuilding import start, swap
+from tests.support.reference import position, produce
+
+RECORDS = [position(str(n), f"client{n % 3}", ("NASDAQ", "LON")[n % 2]) for n in range(12)]
+
+
+def is_as_printed(page: PageClient, path: str, command: CommandLineHere, *words: str) -> bool:
+    return bool(page.json(path) == command.json(*words))
+
+
+def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dropped(
+    shared: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = CommandLineHere(shared.environ())
+    with page_client(shared, monkeypatch, user="anna") as page:
+        for path in ("tables", "tables/snapshots"):
+            assert "No table yet" in page.get(path)
+        assert "No rebuild yet" in page.get("tables/rebuilds")
+        assert "no snapshot" in page.get("tables/diff", 503)
+        produce(shared, [*starter(), *RECORDS])
+        run(shared)
+        start(shared, country="GB")
+        assert is_as_printed(page, "tables", command, "tables", "list")
+        assert is_as_printed(page, "tables/snapshots", command, "snapshots")
+        assert is_as_printed(page, "tables/rebuilds", command, "rebuild", "list")
+        assert "share_holders.2" in page.get("tables")
+        assert "shardpost rebuild swap" in page.get("tables/rebuilds")
+        assert page.json("tables/diff") == command.json("rebuild", "diff", code=3)
+        assert "only in the new" in page.get("tables/diff")
+        assert [line.split(",")[0] for line in page.csv("tables/diff")][:3] == [
+            *("of", "open positions", "holders")
+        ]
+        swap(shared)
+        shown = page.get("tables/rebuilds")
+        assert "shardpost rebuild rollback" in shown
+        page.send("tables/rebuilds", "tables/rebuilds/drop", 400, number="2", why="")
+        said = page.send("tables/rebuilds", "tables/rebuilds/drop", number="2", why="done")
+        assert "rebuild 2 is dropped" in said
+        assert store.current(shared) is None
+        assert page.json("tables/rebuilds")[0]["state"] == "in use for good"
+    found = [(one.about, one.kind, one.who, one.why) for one, _ in decisions.list_all(shared)]
+    assert found[-1] == (b"rebuild/2", Kind.DISCARDED, "anna", "done")
+    with page_client(shared, monkeypatch, role="viewer") as page:
+        assert 'action="' not in page.get("tables/rebuilds")
+        sent = page.post("tables/rebuilds/drop", {"number": "2", "why": "x"})
+        assert sent.status_code == 403
