@@ -1,10 +1,11 @@
 """The topic `decisions`: its records are written within the transactions of the features."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shardpost.decisions import Decision, decode
+from shardpost.decisions import Decision, Kind, decode
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.kafka.reading import headers_of, read_to_end
@@ -40,36 +41,64 @@ def record(
         transactions.write([written(settings, decision, headers)])
 
 
-def list_since(
-    settings: Settings, oldest: datetime, *, most: int | None = None
-) -> Iterator[tuple[Decision, dict[str, bytes]]]:
-    """Yield the decisions since a time, with their headers, and read none that is far older.
+@dataclass(frozen=True)
+class Chosen:
+    """Only decisions of these kinds, and only among so many offsets at the end of a partition.
 
-    `most`: only those among so many offsets at the end of each partition.
+    None: all. Letters are decided upon a million at a time.
     """
+
+    kinds: Collection[Kind] | None = None
+    most: int | None = None
+
+    def may_be(self, value: bytes | None) -> bool:
+        """Tell whether a record can be one of these; sooner than it is decoded."""
+        return self.kinds is None or any(kind.encode() in (value or b"") for kind in self.kinds)
+
+    def has(self, decision: Decision) -> bool:
+        """Tell whether a decision is one of these."""
+        return self.kinds is None or decision.kind in self.kinds
+
+
+ALL = Chosen()
+
+
+def list_since(
+    settings: Settings, oldest: datetime, chosen: Chosen = ALL
+) -> Iterator[tuple[Decision, dict[str, bytes]]]:
+    """Yield the decisions since a time, with their headers, and read none that is far older."""
     topic, at_ms = settings.topic("decisions"), int((oldest - CLOCKS_DIFFER).timestamp() * 1000)
     count = partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     starts = with_leaders(
         settings, lambda: first_offsets_since(settings, partitions, at_ms).offsets
     )
-    ends = endings(settings, partitions, committed=True).offsets if most is not None else {}
-    for partition, first in sorted(starts.items()):
-        start = max(first, ends[partition] - most) if most and partition in ends else first
-        if first >= 0:
-            for decision, headers in of_partition(settings, partition.partition, start):
+    least = _near_ends(settings, partitions, chosen.most) if chosen.most is not None else {}
+    for partition, start in sorted(starts.items()):
+        if start >= 0:
+            first = max(start, least.get(partition, start))
+            for decision, headers in of_partition(settings, partition.partition, first, chosen):
                 if decision.when >= oldest:
                     yield decision, headers
 
 
+def _near_ends(
+    settings: Settings, partitions: list[TopicPartition], most: int
+) -> dict[TopicPartition, int]:
+    ends = endings(settings, partitions, committed=True).offsets
+    return {partition: end - most for partition, end in ends.items()}
+
+
 def of_partition(
-    settings: Settings, partition: int, start: int | None
+    settings: Settings, partition: int, start: int | None, chosen: Chosen = ALL
 ) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions of one partition from that offset on, with their headers."""
     for message in read_to_end(
         settings, TopicPartition(settings.topic("decisions"), partition), start=start
     ):
+        if not chosen.may_be(message.value()):
+            continue
         decision = decode(message.key(), message.value())
-        if decision is not None:
+        if decision is not None and chosen.has(decision):
             headers = headers_of(message)
             yield decision, {name: raw for name, raw in headers if isinstance(raw, bytes)}

@@ -24,16 +24,12 @@ LAG = "lag"
 @router.get("")
 def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """Show what the audit finds now, and the readers as they were at the last look."""
-    from shardpost.alerts.history import last_looks
-    from shardpost.delta.query import table_errors
-
     problem, found, names = None, [], list[tuple[Link, int]]()
     try:
         found, names = _audited(visit)
     except ShardpostError as error:
         problem = str(error)
-    with table_errors():
-        last = last_looks(visit.settings, visit.now).get(LAG)
+    last = _looked(visit)
     readers = list(_readers(visit, last)) if last else []
     listing = Listing(FINDINGS, [_finding_row(one, visit) for one in found], NOTHING_FOUND)
     return visit.answer(
@@ -107,18 +103,18 @@ CHARTS = (
 
 @router.get("/lag")
 def lag(
-    visit: Asked, group: str, topic: str, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]
+    visit: Asked,
+    group: str,
+    topic: str,
+    days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1],
+    now: bool = False,
 ) -> Response:
-    """Show how far a group is behind in a topic now, and how that was over time."""
-    from shardpost.lag.measure import measure
-    from shardpost.lag.model.report import Selection
+    """Show how far a group is behind in a topic, and how that was over time.
 
-    problems, rows = list[str](), list[Any]()
-    try:
-        found = measure(visit.settings, visit.now, Selection([group], [topic]))
-        problems, rows = [*found.problems], [*found.rows]
-    except ShardpostError as error:
-        problems = [str(error)]
+    Each partition is asked for by `now`, and as JSON or CSV: that takes a second or more.
+    """
+    is_measured = now or visit.request.query_params.get("format") in {"json", "csv"}
+    rows, problems = _measured(visit, group, topic) if is_measured else ([], [])
     empty = "The group has committed no offset there."
     listing = Listing((*PARTITIONS, "why"), [_partition_row(one, visit) for one in rows], empty)
     return visit.answer(
@@ -128,10 +124,48 @@ def lag(
         group=group,
         topic=topic,
         problems=problems,
+        is_measured=is_measured,
+        last=_last(visit, group, topic),
         charts=_charts(visit, group, topic, days),
         days=days,
         periods=PERIODS,
     )
+
+
+def _measured(visit: Visit, group: str, topic: str) -> tuple[list[Any], list[str]]:
+    """Return the rows of each partition, and what could not be asked."""
+    from shardpost.lag.measure import measure
+    from shardpost.lag.model.report import Selection
+
+    try:
+        found = measure(visit.settings, visit.now, Selection([group], [topic]))
+    except ShardpostError as error:
+        return [], [str(error)]
+    return [*found.rows], [*found.problems]
+
+
+def _last(visit: Visit, group: str, topic: str) -> dict[str, Any]:
+    """Return what the last look of the watch found of the topic as a whole."""
+    last = _looked(visit)
+    if last is None:
+        return {}
+    found = next((row for row in _readers(visit, last) if _is_of(row, group, topic)), None)
+    if found is None:
+        return {"as of": last.at}
+    return {**dict(zip(READERS[2:], found[2:], strict=True)), "as of": last.at}
+
+
+def _is_of(row: tuple[Any, ...], group: str, topic: str) -> bool:
+    return (row[0].text, row[1].text) == (group, topic)
+
+
+def _looked(visit: Visit) -> Any:
+    """Return what the last look that could ask for lag has found; None if none has."""
+    from shardpost.alerts.history import last_looks
+    from shardpost.delta.query import table_errors
+
+    with table_errors():
+        return last_looks(visit.settings, visit.now).get(LAG)
 
 
 def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:

@@ -121,7 +121,7 @@ class RunRow(TypedDict):
 # Letters are decided upon in the same topic, a million of them at a time: who needs an answer soon
 # reads so many records of each partition.
 RECENT_DECISIONS = 5_000
-# What is decided on requests and run keys, as `decisions` has it.
+# What is decided on requests and run keys.
 _OF_RUNS = (Kind.CONFLICT, Kind.REFUSED, Kind.RELEASED)
 
 
@@ -143,10 +143,10 @@ def list_decided(settings: Settings, now: datetime, *, most: int | None = None) 
     `most`: only among so many records at the end of each partition.
     """
     oldest = now - timedelta(days=settings.request_days)
+    chosen = decisions_topic.Chosen(_OF_RUNS, most)
     found = [
         Decided(decision, headers.get("request"))
-        for decision, headers in decisions_topic.list_since(settings, oldest, most=most)
-        if decision.kind in _OF_RUNS
+        for decision, headers in decisions_topic.list_since(settings, oldest, chosen)
     ]
     return sorted(found, key=lambda one: one.decision.when)
 
