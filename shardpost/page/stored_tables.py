@@ -1,5 +1,6 @@
 """The tables: their sizes, the snapshots that can be asked, and rebuilds beside those in use."""
 
+import math
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ from fastapi.responses import Response
 
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import UsageError
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
 from shardpost.page.charts import PERIODS, chart_of, over
 from shardpost.page.rendering import (
@@ -20,6 +22,8 @@ from shardpost.page.rendering import (
     page_of,
     size_text,
 )
+from shardpost.rebuilds.model.rebuild import Source
+from shardpost.shares import parse_share
 
 router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
 Page = Annotated[int, Query(ge=1)]
@@ -94,7 +98,22 @@ def rebuilds(visit: Asked) -> Response:
     empty = "No rebuild yet: `shardpost rebuild start`, or the DAG rebuild_tables, begins one."
     current = found[-1] if found and found[-1]["state"] not in GONE else None
     listing = Listing(columns, rows, empty)
-    return visit.answer("rebuilds.html", found, listing, current=current)
+    run = _run_at_work(visit) if current else None
+    return visit.answer("rebuilds.html", found, listing, current=current, run=run)
+
+
+def _run_at_work(visit: Visit) -> Link | None:
+    """Return the run of the DAG that is not over, if any: another one would wait for its end."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from airflow.utils.state import State
+
+    with create_session() as session:
+        known = session.query(DagRun.run_id).filter(DagRun.dag_id == REBUILDS)
+        found = known.filter(DagRun.state.in_(State.unfinished_dr_states)).first()
+    if found is None:
+        return None
+    return Link(found[0], visit.airflow_url("dags", REBUILDS, "runs", found[0]))
 
 
 GONE = ("dropped", "in use for good")
@@ -113,11 +132,13 @@ DIFFERENCES = ("of", "equal", "changed", "only in the old", "only in the new", "
 def diff(visit: Asked) -> Response:
     """Compare the rebuilt tables with the old ones, key by key."""
     from shardpost.rebuilds.model.difference import TITLES
+    from shardpost.rebuilds.run import list_described
     from shardpost.rebuilds.sides import compared, needs_top_up
 
     with table_errors():
         found = compared(visit.settings)
         is_behind = needs_top_up(visit.settings)
+        current = list_described(visit.settings)[-1]
     rows = [
         (TITLES[name], *vars(one).values(), f"{one.share:.2%}")
         for name, one in found.counts.items()
@@ -130,7 +151,52 @@ def diff(visit: Asked) -> Response:
         not_compared=found.lines_not_compared(),
         samples=[found.sample_line(one) for one in found.samples],
         is_behind=is_behind,
+        current=current,
+        # Rounded up, so that what was looked at may be swapped.
+        most=f"{math.ceil(found.share * 10_000) / 100:g}%",
+        run=_run_at_work(visit),
     )
+
+
+@router.post("/rebuilds/swap", dependencies=acts(REBUILDS))
+def swap(
+    visit: Asked,
+    number: Annotated[int, Form()],
+    max_changed: Annotated[str, Form(max_length=20)],
+    why: Reason,
+) -> Response:
+    """Have the DAG put the rebuilt tables in use, if no more differs then than was looked at."""
+    from shardpost.rebuilds import store
+
+    parse_share(max_changed)
+    with table_errors():
+        rebuild = store.require_current(visit.settings, number)
+    source = None if rebuild.source is Source.HISTORY else str(rebuild.source)
+    built = {"source": source, "country": rebuild.country, "tables": ",".join(rebuild.tables)}
+    return _started(visit, {**built, "max_changed": max_changed, "why": why}, why)
+
+
+@router.post("/rebuilds/rollback", dependencies=acts(REBUILDS))
+def rollback(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Response:
+    """Have the DAG put the tables before the swap in use again."""
+    from shardpost.rebuilds import store
+
+    with table_errors():
+        store.require_current(visit.settings, number)
+    return _started(visit, {"action": "rollback", "why": why}, why)
+
+
+def _started(visit: Visit, params: dict[str, Any], why: str) -> Response:
+    """Start a run of the DAG, unless one is at work; it needs a JVM, which no page starts."""
+    from shardpost.page import dag_runs
+
+    if run := _run_at_work(visit):
+        raise UsageError(
+            f"{run.text}, a run of the DAG {REBUILDS}, has not ended: answer it under Required"
+            " Actions, or wait for its end; nothing was started"
+        )
+    started = dag_runs.start_run(visit, REBUILDS, params, why)
+    return visit.back_to("tables/rebuilds", f"started: {started} of the DAG {REBUILDS}")
 
 
 @router.post("/rebuilds/drop", dependencies=acts(REBUILDS))

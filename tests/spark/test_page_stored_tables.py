@@ -1,9 +1,13 @@
 """The pages of the tables: sizes, snapshots, rebuilds, what differs, and dropping it."""
 
+from typing import Any
+
 import pytest
 
 from shardpost.decisions import Kind
+from shardpost.page import dag_runs, stored_tables
 from shardpost.rebuilds import store
+from shardpost.rebuilds.model.rebuild import NAMES
 from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.command_line import CommandLineHere
@@ -15,6 +19,20 @@ from tests.support.reference import position, produce
 RECORDS = [position(str(n), f"client{n % 3}", ("NASDAQ", "LON")[n % 2]) for n in range(12)]
 
 
+def played_airflow(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Play the Airflow in whose API server the page would be; return the params of its runs."""
+    started: list[dict[str, Any]] = []
+
+    def start_run(_visit: object, dag: str, conf: dict[str, Any], _why: str) -> str:
+        assert dag == "rebuild_tables"
+        started.append(conf)
+        return f"run{len(started)}"
+
+    monkeypatch.setattr(dag_runs, "start_run", start_run)
+    monkeypatch.setattr(stored_tables, "_run_at_work", lambda _visit: None)
+    return started
+
+
 def is_as_printed(page: PageClient, path: str, command: CommandLineHere, *words: str) -> bool:
     return bool(page.json(path) == command.json(*words))
 
@@ -23,6 +41,7 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
     shared: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = CommandLineHere(shared.environ())
+    started = played_airflow(monkeypatch)
     with page_client(shared, monkeypatch, user="anna") as page:
         for path in ("tables", "tables/snapshots"):
             assert "No table yet" in page.get(path)
@@ -41,9 +60,23 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
         assert [line.split(",")[0] for line in page.csv("tables/diff")][:3] == [
             *("of", "open positions", "holders")
         ]
+        form = {"number": "2", "max_changed": "60%", "why": "looked at"}
+        said = page.send("tables/diff", "tables/rebuilds/swap", **form)
+        assert "started: run1 of the DAG rebuild_tables" in said
+        page.send("tables/diff", "tables/rebuilds/swap", 503, **{**form, "number": "7"})
         swap(shared)
         shown = page.get("tables/rebuilds")
         assert "shardpost rebuild rollback" in shown
+        page.send("tables/rebuilds", "tables/rebuilds/rollback", number="2", why="it was wrong")
+        [swapped, rolled_back] = started
+        assert swapped == {
+            "country": "GB",
+            "source": None,
+            "tables": ",".join(NAMES),
+            "max_changed": "60%",
+            "why": "looked at",
+        }
+        assert rolled_back == {"action": "rollback", "why": "it was wrong"}
         page.send("tables/rebuilds", "tables/rebuilds/drop", 400, number="2", why="")
         said = page.send("tables/rebuilds", "tables/rebuilds/drop", number="2", why="done")
         assert "rebuild 2 is dropped" in said
