@@ -15,7 +15,7 @@ from shardpost.commands.console import (
     print_document,
     who,
 )
-from shardpost.commands.email_status import find_week, print_client, print_state, print_week
+from shardpost.commands.email_status import print_client, print_state, print_week
 from shardpost.errors import COULD_NOT, DONE, UsageError, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
@@ -51,6 +51,8 @@ def emails_command(
         raise UsageError(
             "--client and --state: expected one of them, found both; --client shows its state"
         )
+    from shardpost.weekly_email.week_status import find_week
+
     iso_week = IsoWeek.parse(week)
     found = find_week(load(), iso_week, datetime.now(UTC))
     if state is not None:

@@ -132,10 +132,13 @@ class WeekStatus:
         with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
             return list(pool.map(status, range(self.partitions) if chosen is None else chosen))
 
-    def in_state(self, state: str) -> Iterator[ListedClient]:
-        """Yield who is in one of the states that are counted, and why; by shard and client."""
+    def in_state(self, state: str, chosen: Sequence[int] | None = None) -> Iterator[ListedClient]:
+        """Yield who is in one of the states that are counted, and why; by shard and client.
+
+        Of each shard, or of the chosen ones.
+        """
         audience = self._audience()
-        for shard in range(self.partitions):
+        for shard in range(self.partitions) if chosen is None else chosen:
             listed = _listed(self._ledger(shard).entries(), audience(shard), state)
             for client, reason in sorted(listed):
                 yield ListedClient(client, shard, reason)
@@ -174,8 +177,15 @@ def shard_status(
     sending_to_unknown(index)
     states = index.states(audience.clients)
     without = index.states(list(audience.without_contact)).count(None)
-    counts = ShardCounts.of(shard, index.counts(), states.count(None), index.delivery_unknown)
-    return ShardStatus(counts, _causes(reasons), without)
+    return status_of(shard, index, reasons, states.count(None), without)
+
+
+def status_of(
+    shard: int, index: LedgerIndex, reasons: LedgerReasons, open_clients: int, without_contact: int
+) -> ShardStatus:
+    """Return the status of one shard by its ledger, in which nobody is `sending`."""
+    counts = ShardCounts.of(shard, index.counts(), open_clients, index.delivery_unknown)
+    return ShardStatus(counts, _causes(reasons), without_contact)
 
 
 def _causes(reasons: LedgerReasons) -> dict[str, list[Cause]]:

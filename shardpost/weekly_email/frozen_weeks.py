@@ -134,6 +134,15 @@ class FrozenWeeks:
         clients: list[str] = audience.column("client").to_pylist()
         return clients
 
+    def clients_by_shard(self, frozen: FrozenWeek) -> dict[int, list[str]]:
+        """Return the audience of each shard that has one."""
+        found = self._audience(frozen, "shard, client", "true")
+        shards: dict[int, list[str]] = {}
+        columns = (found.column(name).to_pylist() for name in ("shard", "client"))
+        for shard, client in zip(*columns, strict=True):
+            shards.setdefault(shard, []).append(client)
+        return shards
+
     def member(self, frozen: FrozenWeek, client: str) -> dict[str, Any] | None:
         """Return a client's row of the audience, or None if it is not in it."""
         members = self._audience(frozen, "*", f"client = {text_literal(client)}").to_pylist()

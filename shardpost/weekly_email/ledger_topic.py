@@ -79,9 +79,9 @@ class ShardLedger:
         self._topic = settings.topic("weekly-emails")
         self._partition = TopicPartition(self._topic, shard)
 
-    def entries(self, *, wait: bool = False) -> Iterator[LedgerEntry]:
-        """Yield the entries, oldest first."""
-        records = self._read(committed=not wait)
+    def entries(self, *, wait: bool = False, start: int | None = None) -> Iterator[LedgerEntry]:
+        """Yield the entries, oldest first; with `start` those from that offset on."""
+        records = self._read(committed=not wait, start=start)
         return (record for record in records if isinstance(record, LedgerEntry))
 
     def closed(self, *, wait: bool = False) -> ClosedShard | None:
@@ -124,9 +124,13 @@ class ShardLedger:
         """Return the record that deletes those of a key."""
         return Outgoing(self._topic, key, None, [("reason", reason)], self._shard)
 
-    def _read(self, *, committed: bool) -> Iterator[LedgerEntry | ClosedShard]:
+    def _read(
+        self, *, committed: bool, start: int | None = None
+    ) -> Iterator[LedgerEntry | ClosedShard]:
         closed = closed_key(self._week)
-        for message in read_to_end(self._settings, self._partition, committed=committed):
+        for message in read_to_end(
+            self._settings, self._partition, start=start, committed=committed
+        ):
             if message.key() == closed and message.value() is not None:
                 at = instant_of(record_of(message).timestamp)
                 yield ClosedShard(at, closed_counts(message.value()))

@@ -89,11 +89,16 @@ def why_too_late(settings: Settings, frozen: FrozenWeek, late: LateClients) -> s
 
     They got no e-mail, or a wrong one, so what is allowed is what is allowed to fail.
     """
+    return why_late_exceeds(settings, frozen, late.as_json())
+
+
+def why_late_exceeds(settings: Settings, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
+    """Return the same by what `LateClients.as_json` says."""
     allowed, share = settings.mail_failed_allowed, settings.mail_failed_share
-    if late.count <= max(allowed, share * frozen.recipients):
+    if late["missed"] + late["changed"] <= max(allowed, share * frozen.recipients):
         return None
     return (
-        f"{frozen.week}: {late_line(late.as_json())}. That is more than"
+        f"{frozen.week}: {late_line(late)}. That is more than"
         f" SHARDPOST_MAIL_FAILED_ALLOWED and _SHARE allow of {frozen.recipients} clients: find the"
         " producer whose records are late (`shardpost explain CLIENT`)"
     )

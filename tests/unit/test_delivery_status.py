@@ -10,18 +10,13 @@ from typing import Any
 
 import pytest
 
-from shardpost.commands.email_status import (
-    FoundWeek,
-    find_week,
-    print_client,
-    print_state,
-    print_week,
-)
+from shardpost.commands.email_status import print_client, print_state, print_week
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
+from shardpost.weekly_email.week_status import FoundWeek, find_week
 from tests.support.command_line import CommandLine
 from tests.support.written_weeks import begin, freeze, hold, record
 

@@ -1,0 +1,212 @@
+"""Folds of the ledger that are kept in memory: who asks again waits only for what is new.
+
+For the page, whose process goes on. A command, which ends, asks `delivery_status` alone; what both
+say is the same. Of a week with 200,000 clients some 10 MB are kept.
+"""
+
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+from shardpost.instants import instant_of
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import first_offsets_since, watermarks
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import NO_TIMESTAMP
+from shardpost.settings import Settings
+from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus, status_of
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, LedgerReasons, ShardLedger
+from shardpost.weekly_email.model.ledger import DeliveryState, decode
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, Members, sending_to_unknown
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_report import EXPLAINED, ShardStatus
+
+MOST_WEEKS = 6
+Value = TypeVar("Value")
+
+
+class Kept(Generic[Value]):
+    """The values that were asked for last, a few."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable) -> Value | None:
+        """Return what is kept under a key."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: Hashable, value: Value) -> Value:
+        """Keep a value, in place of the one that was not asked for for the longest time."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+        return value
+
+
+@dataclass(frozen=True)
+class ShardFold:
+    """The ledger of one shard of a week, up to an offset; `reasons` of who is not mailed."""
+
+    index: LedgerIndex
+    reasons: LedgerReasons
+    up_to: int
+
+
+@dataclass(frozen=True)
+class ShardMembers:
+    """The audience of one shard; of an early week, also those who cannot be mailed yet."""
+
+    clients: Members
+    without_contact: Members
+
+
+_FOLDS: Kept[dict[int, ShardFold]] = Kept(MOST_WEEKS)
+_MEMBERS: Kept[dict[int, ShardMembers]] = Kept(MOST_WEEKS)
+
+
+def by_shard(status: WeekStatus) -> list[ShardStatus]:
+    """Return what `status.by_shard()` does."""
+    folds = folds_of(status)
+    has_erased = any(fold.index.has_erased for fold in folds.values())
+    members = _members_of(status, with_erased=has_erased)
+    return [_status(shard, fold, members.get(shard)) for shard, fold in sorted(folds.items())]
+
+
+def _status(shard: int, fold: ShardFold, members: ShardMembers | None) -> ShardStatus:
+    index = replace(fold.index, codes=fold.index.codes.copy())
+    sending_to_unknown(index)
+    open_clients = index.count_open(members.clients) if members else 0
+    without = index.count_open(members.without_contact) if members else 0
+    return status_of(shard, index, fold.reasons, open_clients, without)
+
+
+def folds_of(status: WeekStatus) -> dict[int, ShardFold]:
+    """Return the fold of each shard, up to the last stable offset as it is now."""
+    settings, topic = status.settings, status.settings.topic("weekly-emails")
+    key = (settings.bootstrap, topic, str(status.week), status.partitions)
+    known = _FOLDS.get(key) or {}
+    ends = watermarks(settings, {topic: status.partitions}, committed=True)[topic]
+    if any(fold.up_to > ends[shard][1] for shard, fold in known.items()):
+        known = {}  # the topic is another one
+    starts = {} if known else _starts(settings, status.week, status.partitions)
+
+    def fold(shard: int) -> ShardFold:
+        end, before = ends[shard][1], known.get(shard)
+        if before is not None and before.up_to == end:
+            return before
+        return _fold(status, shard, before, starts.get(shard, 0), end)
+
+    with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
+        return _FOLDS.put(key, dict(zip(ends, pool.map(fold, ends), strict=True)))
+
+
+def _fold(
+    status: WeekStatus, shard: int, before: ShardFold | None, start: int, end: int
+) -> ShardFold:
+    """Read on from where `before` ends; what comes behind `end` is read once more next time."""
+    reasons = LedgerReasons(frozenset(EXPLAINED))
+    if before is not None:
+        start, reasons.last = before.up_to, {**before.reasons.last}
+    entries = ShardLedger(status.settings, status.week, shard).entries(start=start)
+    index = LedgerIndex.fold(reasons.watch(entries), before.index if before else None)
+    return ShardFold(index, reasons, end)
+
+
+def _starts(settings: Settings, week: IsoWeek, partitions: int) -> dict[int, int]:
+    """Return the offsets below which nothing of the week is, by its first mark; {} if unknown."""
+    marks = [mark for mark in ledger_guard.list_marks(settings) if mark.week == str(week)]
+    is_one_topic = len({mark.topic_id for mark in marks}) == 1
+    if not is_one_topic or any(len(mark.ends) != partitions for mark in marks):
+        return {}
+    [topic_id] = {mark.topic_id for mark in marks}
+    if ledger_guard.compacted_ledger(settings).topic_id != topic_id:
+        return {}
+    return dict(enumerate(map(min, zip(*(mark.ends for mark in marks), strict=True))))
+
+
+def _members_of(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMembers]:
+    match status.audience:
+        case FrozenWeek(audience_erased_at=None) as frozen:
+            frozen.require_shards(status.partitions)
+            of: tuple[Hashable, ...] = (frozen.week, frozen.audience_version)
+        case EarlyAudience() as early:
+            of = (str(status.week), early.snapshot, early.as_of)
+        case _:
+            return {}
+    key = (status.settings.tables_root, *of, status.partitions, with_erased)
+    if found := _MEMBERS.get(key):
+        return found
+    return _MEMBERS.put(key, _read_members(status, with_erased=with_erased))
+
+
+def _read_members(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMembers]:
+    settings = status.settings
+    if isinstance(status.audience, EarlyAudience):
+        shards = status.audience.by_shard(settings, status.partitions)
+        pairs = {n: (one.clients, [*one.without_contact]) for n, one in shards.items()}
+    else:
+        assert status.audience is not None  # noqa: S101 - its caller has looked
+        of_all = FrozenWeeks(settings).clients_by_shard(status.audience)
+        pairs = {shard: (clients, []) for shard, clients in of_all.items()}
+    return {
+        shard: ShardMembers(*(Members.of(part, with_erased=with_erased) for part in parts))
+        for shard, parts in pairs.items()
+    }
+
+
+PACE_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Mails of a week that were sent in the last `seconds`, and the newest record of it."""
+
+    sent: int
+    seconds: float
+    newest: datetime | None
+
+    @property
+    def per_second(self) -> float:
+        """Mails a second."""
+        return self.sent / self.seconds
+
+    def seconds_left(self, open_clients: int) -> float | None:
+        """Return how long the rest takes at this pace; None where nothing is being sent."""
+        return open_clients / self.per_second if self.sent else None
+
+
+def pace_of(status: WeekStatus, now: datetime) -> Pace:
+    """Return how quickly a week is being mailed, by the timestamps of the ledger's records."""
+    settings, topic = status.settings, status.settings.topic("weekly-emails")
+    since = now - timedelta(seconds=PACE_SECONDS)
+    partitions = [TopicPartition(topic, shard) for shard in range(status.partitions)]
+    starts = first_offsets_since(settings, partitions, int(since.timestamp() * 1000)).offsets
+    counts: dict[int, int] = defaultdict(int)
+    newest = oldest = NO_TIMESTAMP
+    for partition, start in starts.items():
+        if start < 0:
+            continue
+        for message in read_to_end(settings, partition, start=start, committed=True):
+            entry = decode(message.key(), message.value(), status.week)
+            if entry is None:
+                continue
+            at = message.timestamp()[1]
+            newest, oldest = max(newest, at), at if oldest == NO_TIMESTAMP else min(oldest, at)
+            counts[partition.partition] += entry.state is DeliveryState.SENT
+    if newest == NO_TIMESTAMP:
+        return Pace(0, PACE_SECONDS, None)
+    # A run that has just begun is as quick as it was since then.
+    seconds = min(PACE_SECONDS, max(1.0, now.timestamp() - oldest / 1000))
+    return Pace(sum(counts.values()), seconds, instant_of(newest))

@@ -1,0 +1,187 @@
+"""What became of a week's e-mail, as documents: its counts, who is in a state, one client.
+
+The command `emails` prints them, and the page shows them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.settings import Settings
+from shardpost.weekly_email import closed_weeks
+from shardpost.weekly_email.delivery_status import (
+    NOT_MAILED,
+    EarlyAudience,
+    ListedClient,
+    WeekStatus,
+    audience_of,
+)
+from shardpost.weekly_email.late_records import find_late
+from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.ledger_topic import ShardLedger
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_report import (
+    ShardStatus,
+    cause_of,
+    gone_document,
+    status_document,
+)
+from shardpost.weekly_email.model.week_tables import ClosedWeek
+
+
+@dataclass(frozen=True)
+class FoundWeek:
+    """A week, and how it was closed, if it was: then the ledger has nothing of it."""
+
+    status: WeekStatus
+    closed: ClosedWeek | None = None
+
+    @property
+    def week(self) -> IsoWeek:
+        """The week."""
+        return self.status.week
+
+    def why_incomplete(self) -> str | None:
+        """Return why the ledger may lack records of the week; None if it has them all."""
+        try:
+            LedgerGuard(self.status.settings, self.week).require_ledger()
+        except ShardpostError as error:
+            return str(error)
+        return None
+
+
+def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
+    """Return the week as of now."""
+    topic = settings.topic("weekly-emails")
+    partitions = partition_counts(settings, [topic])[topic]
+    closed = closed_weeks.find(settings, week, now)
+    audience = None if closed else audience_of(settings, week, now)
+    return FoundWeek(WeekStatus(settings, week, audience, partitions), closed)
+
+
+def has_run(found: FoundWeek) -> bool:
+    """Tell whether a run began the week: it has an audience, or somebody is in its ledger."""
+    if found.status.audience is not None or found.closed is not None:
+        return True
+    return any(shard.counts.clients for shard in found.status.by_shard())
+
+
+def no_run(week: IsoWeek) -> str:
+    """Return what to say of a week that no run has begun."""
+    return f"{week}: no run of this week: nobody was mailed"
+
+
+def week_document(
+    found: FoundWeek, by_shard: Callable[[WeekStatus], list[ShardStatus]] = WeekStatus.by_shard
+) -> dict[str, Any]:
+    """Return the counts of each shard, why clients got none, and what else is known of the week."""
+    closed, audience = found.closed, found.status.audience
+    shards = [*map(ShardStatus, closed.shards)] if closed else by_shard(found.status)
+    document = status_document(found.week, shards) | gone_document(audience) | _late(found)
+    is_begun = closed is not None or audience is not None
+    document["has_run"] = is_begun or any(one.counts.clients for one in shards)
+    if closed is not None:
+        document["closed"] = closed.explanation
+    return document
+
+
+def _late(found: FoundWeek) -> dict[str, Any]:
+    """Return whom late records concern, null where that is not known; nothing before a freeze."""
+    audience = found.status.audience
+    if not isinstance(audience, FrozenWeek):
+        return {}
+    late = find_late(found.status.settings, audience)
+    return {"late": None if late is None else late.as_json()}
+
+
+def rows_of(found: FoundWeek, client: str) -> list[dict[str, Any]]:
+    """Return the ledger's records of one client, oldest first; none of a closed week."""
+    if found.closed is not None:
+        return []
+    shard = partition_of(client, found.status.partitions)
+    return ShardLedger(found.status.settings, found.week, shard).rows_of(client)
+
+
+def why_of(
+    found: FoundWeek,
+    client: str,
+    rows: list[dict[str, Any]],
+    unknown: Callable[[str], str | None] = lambda _: None,
+) -> str:
+    """Return one sentence: why the client got an e-mail or did not.
+
+    `rows` are those of `rows_of`; `unknown` says of a client that nothing is known of it, if so.
+    """
+    if found.closed is not None:
+        return f"{client}: {found.closed.explanation}"
+    last, week = rows[-1] if rows else {"state": "open"}, found.week
+    match last["state"]:
+        case "sent":
+            return f"{client} got the e-mail of {week}: {last['message_id']}{_reason(last)}"
+        case "sending" | "unknown":
+            return f"{client}: delivery of the e-mail of {week} unknown{_reason(last)}"
+        case "failed" | "suppressed" as state:
+            return f"{client} got no e-mail of {week}: {state}{_reason(last)}"
+    return _why_open(found, client, _reason(last), unknown)
+
+
+def _why_open(
+    found: FoundWeek, client: str, reason: str, unknown: Callable[[str], str | None]
+) -> str:
+    audience, week = found.status.audience, found.week
+    if audience is None:
+        return f"{client} got no e-mail of {week}: no run of that week, so it has no audience yet"
+    if gone := getattr(audience, "why_no_audience", None):
+        return (
+            f"{client}: the ledger has no e-mail of {week}{reason}; whether it was in that week's"
+            f" audience is no longer known: {gone}"
+        )
+    why = found.status.why_open(client)
+    if why is None:
+        return (
+            f"{client} got no e-mail of {week}: it was not in that week's audience"
+            f"{_why_no_member(audience, unknown(client))}"
+        )
+    said = reason if why == NOT_MAILED else f": {why}"
+    return f"{client} has not got the e-mail of {week} yet: it is open{said}"
+
+
+def _why_no_member(audience: FrozenWeek | EarlyAudience, unknown: str | None) -> str:
+    if unknown is not None:
+        return f": {unknown}"
+    return (
+        f", since it held no stock of SHARDPOST_COUNTRY as of {audience.as_of:%Y-%m-%d %H:%M} UTC,"
+        f" by snapshot {audience.snapshot}; `shardpost explain` shows which records added or"
+        " removed its positions"
+    )
+
+
+def _reason(row: dict[str, Any]) -> str:
+    return f" ({row['reason']})" if row.get("reason") else ""
+
+
+def state_document(week: IsoWeek, state: str, listed: Iterable[ListedClient]) -> dict[str, Any]:
+    """Return the clients by cause, the largest group first, each with its own reason.
+
+    The cause, and the reason, of who was mailed is null.
+    """
+    groups: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
+    for one in listed:
+        cause = None if state == DeliveryState.SENT else cause_of(one.reason, one.client)
+        groups[cause].append(vars(one))
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0] or ""))
+    return {
+        "week": str(week),
+        "state": state,
+        "count": sum(map(len, groups.values())),
+        "groups": [
+            {"reason": reason, "count": len(clients), "clients": clients}
+            for reason, clients in ordered
+        ],
+    }

@@ -1,0 +1,133 @@
+"""The counts of all weeks, kept in memory: who asks does not wait until 52 weeks are read.
+
+A thread reads the weeks whose counts are not known, or had records since; the newest first. What is
+known already is given at once.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import watermarks
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.settings import Settings
+from shardpost.weekly_email import closed_weeks, ledger_guard
+from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.kept_folds import Kept, by_shard
+from shardpost.weekly_email.limits import totals
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_report import ShardStatus, counts_document
+from shardpost.weekly_email.model.week_tables import ClosedWeek
+
+# Who asks waits so long for counts that are being read.
+WAIT_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class KnownWeek:
+    """A week that a run has begun: its row if it is frozen, how it was closed if it is."""
+
+    week: IsoWeek
+    frozen: FrozenWeek | None
+    closed: ClosedWeek | None
+
+
+def known_weeks(settings: Settings) -> list[KnownWeek]:
+    """Return the weeks that a run has begun, the newest first; by the tables alone."""
+    frozen = {row.week: row for row in FrozenWeeks(settings).list_all()}
+    closed = closed_weeks.list_all(settings)
+    begun = {mark.week for mark in ledger_guard.list_marks(settings)}
+    names = sorted(frozen.keys() | closed.keys() | begun, reverse=True)
+    return [KnownWeek(IsoWeek.parse(name), frozen.get(name), closed.get(name)) for name in names]
+
+
+class Totals(NamedTuple):
+    """{week: {state: clients}} as far as they are known, and whether some are being read."""
+
+    counts: dict[str, dict[str, int]]
+    is_reading: bool
+
+
+class _Reader:
+    """Reads the counts of the weeks of one ledger, in a thread that ends when all are known."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._known: dict[str, dict[str, int]] = {}
+        self._stale: set[str] = set()
+        self._ends: dict[int, int] | None = None
+
+    def ask(self, settings: Settings, weeks: Sequence[IsoWeek], now: datetime) -> Totals:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                given = (settings, list(weeks), now)
+                self._thread = threading.Thread(target=self._read, args=given, daemon=True)
+                self._thread.start()
+            thread = self._thread
+        thread.join(WAIT_SECONDS)
+        return Totals(dict(self._known), thread.is_alive())
+
+    def _read(self, settings: Settings, weeks: list[IsoWeek], now: datetime) -> None:
+        try:
+            self._look(settings)
+            for week in weeks:
+                if str(week) not in self._known or str(week) in self._stale:
+                    self._stale.discard(str(week))
+                    self._known[str(week)] = _counts(settings, week, now)
+        except ShardpostError:
+            self._ends = None  # next time all are read again
+
+    def _look(self, settings: Settings) -> None:
+        """Find the weeks that have had records since the last time."""
+        topic = settings.topic("weekly-emails")
+        counts = partition_counts(settings, [topic])
+        ends = watermarks(settings, counts, committed=True)[topic]
+        before, self._ends = self._ends, {shard: end for shard, (_, end) in ends.items()}
+        if before is None or before.keys() != self._ends.keys():
+            self._known.clear()
+            return
+        for shard, end in self._ends.items():
+            if end != before[shard]:
+                partition = TopicPartition(topic, shard)
+                start = before[shard] if before[shard] < end else 0
+                for message in read_to_end(settings, partition, start=start, committed=True):
+                    week, _, _ = (message.key() or b"").partition(b"/")
+                    self._stale.add(week.decode(errors="replace"))
+
+
+def _counts(settings: Settings, week: IsoWeek, now: datetime) -> dict[str, int]:
+    topic = settings.topic("weekly-emails")
+    partitions = partition_counts(settings, [topic])[topic]
+    status = WeekStatus(settings, week, audience_of(settings, week, now), partitions)
+    return totals_of(by_shard(status))
+
+
+def totals_of(shards: Sequence[ShardStatus]) -> dict[str, int]:
+    """Return {state: clients} of all shards."""
+    rows: Sequence[Mapping[str, int]] = counts_document(
+        IsoWeek(2000, 1), (shard.counts for shard in shards)
+    )["shards"]
+    return totals(rows)
+
+
+_READERS: Kept[_Reader] = Kept(4)
+
+
+def totals_of_weeks(settings: Settings, weeks: Sequence[KnownWeek], now: datetime) -> Totals:
+    """Return the counts of weeks as far as they are known now; the rest is being read."""
+    key = (settings.bootstrap, settings.topic("weekly-emails"), settings.tables_root)
+    reader = _READERS.get(key) or _READERS.put(key, _Reader())
+    found = reader.ask(settings, [known.week for known in weeks if known.closed is None], now)
+    of_closed = {
+        str(known.week): totals_of([*map(ShardStatus, known.closed.shards)])
+        for known in weeks
+        if known.closed is not None
+    }
+    return Totals({**found.counts, **of_closed}, found.is_reading)
