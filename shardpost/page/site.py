@@ -11,7 +11,18 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Resp
 from starlette.exceptions import HTTPException
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.page import access, alerts, holders, overview, runs, stored_tables, topics
+from shardpost.page import (
+    access,
+    alerts,
+    email_actions,
+    emails,
+    holders,
+    mails,
+    overview,
+    runs,
+    stored_tables,
+    topics,
+)
 from shardpost.page.rendering import FOLDER, HEADERS, refusal
 
 STATIC = FOLDER / "static"
@@ -23,7 +34,17 @@ CACHED = {
 }
 
 router = APIRouter(dependencies=[Depends(get_user)])
-for part in (overview, holders, runs, alerts, topics, stored_tables):
+for part in (
+    overview,
+    holders,
+    emails,
+    email_actions,
+    mails,
+    runs,
+    alerts,
+    topics,
+    stored_tables,
+):
     router.include_router(part.router)
 
 

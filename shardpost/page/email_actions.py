@@ -1,0 +1,151 @@
+"""What a person does about the weekly e-mails: decide unknown deliveries, start, pause, resume."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Form, Query
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.page.access import EMAILS, acts, sees
+from shardpost.page.rendering import Asked, Visit
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.wording import counted
+
+if TYPE_CHECKING:
+    from shardpost.weekly_email.model.email_request import EmailRequest
+
+router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
+
+Why = Annotated[str, Form(min_length=1, max_length=500, pattern=r"\S")]
+Again = Literal["", "FAILED", "SUPPRESSED"]
+OnUnknown = Literal["", "hold", "resend"]
+
+
+@router.post("/resolve", dependencies=acts(EMAILS))
+def resolve(
+    visit: Asked,
+    week: Annotated[str, Form()],
+    outcome: Annotated[Literal["sent", "open"], Form()],
+    why: Why,
+    client: Annotated[list[str] | None, Form()] = None,
+) -> Response:
+    """Record of clients whose delivery is unknown that they got the mail, or did not."""
+    from shardpost.weekly_email import ledger_decisions
+    from shardpost.weekly_email.model.resolution import Outcome, Resolution
+
+    if not client:
+        raise UsageError("client: expected at least one that is ticked, found none")
+    clients = tuple(dict.fromkeys(map(_client, client)))
+    decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), visit.name, why, visit.now)
+    shards = ledger_decisions.resolve(visit.settings, decided)
+    said = f"{week}: {counted(len(shards), 'client')} resolved as {outcome}"
+    return visit.back_to("emails/clients", said, week=week, state="unknown")
+
+
+def _client(value: str) -> str:
+    """Return a client of a form, where it is JSON: a browser changes the ends of lines."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, str):
+        raise UsageError(f"client: expected a text as JSON, found {value!r}")
+    return found
+
+
+class SendOrder(BaseModel):
+    """What the form of a send asks for, as the DAG weekly_email takes it."""
+
+    week: Annotated[str, Field(min_length=1)]
+    shards: str = ""
+    again: Again = ""
+    on_unknown: OnUnknown = ""
+    early: bool = False
+    dry_run: bool = False
+    accept_drop: bool = False
+    country_changed: bool = False
+
+    def conf(self) -> dict[str, Any]:
+        """Return the params of the run: those that are not as by default."""
+        given = self.model_dump(include=set(SendOrder.model_fields))
+        return {name: value for name, value in given.items() if value not in ("", False)}
+
+    def request(self, visit: Visit) -> "EmailRequest":
+        """Return what such a run would be asked for; UsageError for what no run can be."""
+        from shardpost.weekly_email.model.email_request import (
+            EmailRequest,
+            Mode,
+            require_shard_form,
+        )
+
+        week = IsoWeek.parse(self.week)
+        require_shard_form(self.shards or None)
+        return EmailRequest(
+            week,
+            visit.now,
+            Mode.DRY_RUN if self.dry_run else Mode.SEND,
+            shards=self.shards or None,
+            early=self.early,
+            again=self.again or None,
+            on_unknown=self.on_unknown or None,
+            country_changed=self.country_changed,
+            accept_drop=self.accept_drop,
+        )
+
+
+class SentOrder(SendOrder):
+    """The same with the reason."""
+
+    why: Annotated[str, Field(min_length=1, max_length=500, pattern=r"\S")]
+
+
+@router.get("/start")
+def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
+    """Show what a run of a week would find now, and the form that starts it."""
+    from shardpost.weekly_email import kept_folds
+    from shardpost.weekly_email.checks import check
+    from shardpost.weekly_email.limits import totals
+    from shardpost.weekly_email.week_status import find_week, week_document
+
+    request = order.request(visit)
+    refused = None
+    try:
+        check(request, visit.settings)
+    except ShardpostError as error:
+        refused = str(error)
+    found = find_week(visit.settings, request.week, visit.now)
+    document = week_document(found, kept_folds.by_shard)
+    counts = totals(document["shards"])
+    planned = {"week": order.week, "params": order.conf(), "refused": refused, "counts": counts}
+    return visit.answer(
+        "emails_start.html",
+        planned,
+        week=order.week,
+        order=order,
+        counts=counts,
+        has_run=document["has_run"],
+        refused=refused,
+        would_mail=_would_mail(visit, order, counts),
+    )
+
+
+def _would_mail(visit: Visit, order: SendOrder, counts: dict[str, int]) -> int:
+    """Return how many clients of the week a run would try to mail at most."""
+    on_unknown = order.on_unknown or visit.settings.on_unknown
+    more = counts[order.again.lower()] if order.again else 0
+    return counts["open"] + more + (counts["unknown"] if on_unknown == "resend" else 0)
+
+
+@router.post("/start", dependencies=acts(EMAILS))
+def start(visit: Asked, order: Annotated[SentOrder, Form()]) -> Response:
+    """Start a run of the DAG weekly_email."""
+    from shardpost.page.dag_runs import start_run
+
+    order.request(visit)
+    run_id = start_run(visit, EMAILS, order.conf(), order.why)
+    what = "dry run" if order.dry_run else "run"
+    return visit.back_to(
+        "emails/week", f"{order.week}: {what} {run_id} of {EMAILS} was started", week=order.week
+    )

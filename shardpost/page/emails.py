@@ -1,0 +1,264 @@
+"""The weekly e-mails: all weeks, one week by shard and state, and who is in a state."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from shardpost.page.access import EMAILS, sees
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import COLUMNS, STATES, cause_of
+
+if TYPE_CHECKING:
+    from shardpost.weekly_email.delivery_status import ListedClient
+    from shardpost.weekly_email.kept_folds import Pace
+    from shardpost.weekly_email.week_status import FoundWeek
+    from shardpost.weekly_email.week_totals import KnownWeek
+
+router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
+
+NO_WEEK = (
+    "No week was mailed yet. The DAG weekly_email mails each week on Monday; below, one can be"
+    " started now."
+)
+WEEK_COLUMNS = ("week", *STATES, "recipients", "as of", "frozen", "country", "snapshot", "note")
+# A page of what is going on is loaded again after so many seconds.
+REFRESH_SECONDS = 5
+# A week whose ledger has had no record for so long is not being mailed.
+QUIET_SECONDS = 60
+Week = Annotated[str, Query(min_length=1)]
+Number = Annotated[int, Query(ge=1)]
+
+
+@router.get("")
+def weeks(visit: Asked, page: Number = 1) -> Response:
+    """Show the weeks that were begun, the newest first."""
+    from shardpost.weekly_email.week_totals import known_weeks, totals_of_weeks
+
+    known = known_weeks(visit.settings)
+    first = (page - 1) * ROWS_OF_A_PAGE
+    shown = known[first : first + ROWS_OF_A_PAGE]
+    found = totals_of_weeks(visit.settings, shown, visit.now) if shown else None
+    counts: Mapping[str, Mapping[str, int]] = found.counts if found else {}
+    rows = [_week_row(visit, one, counts.get(str(one.week), {})) for one in shown]
+    listing = Listing(WEEK_COLUMNS, rows, NO_WEEK, total=len(known), number=page)
+    document = [
+        {name: getattr(cell, "text", cell) for name, cell in zip(WEEK_COLUMNS, row, strict=True)}
+        for row in rows
+    ]
+    figure = _weeks_figure([one for one in shown if counts.get(str(one.week))], counts)
+    return visit.answer(
+        "emails.html",
+        [{**one, "as of": _iso(one["as of"]), "frozen": _iso(one["frozen"])} for one in document],
+        listing,
+        figure=figure,
+        refresh=REFRESH_SECONDS if found and found.is_reading else None,
+        week_to_send=str(IsoWeek.last_ended(visit.now)),
+    )
+
+
+def _iso(at: Any) -> str | None:
+    return at.isoformat() if at is not None else None
+
+
+def _week_row(visit: Visit, known: "KnownWeek", counts: Mapping[str, int]) -> Sequence[Any]:
+    frozen, week = known.frozen, str(known.week)
+    note = None
+    if known.closed is not None:
+        note = f"closed {known.closed.closed_at:%Y-%m-%d}"
+    elif frozen is None:
+        note = "begun early, not frozen"
+    elif frozen.audience_erased_at is not None:
+        note = f"audience erased {frozen.audience_erased_at:%Y-%m-%d}"
+    of_row = (
+        (frozen.recipients, frozen.as_of, frozen.frozen_at, frozen.country, frozen.snapshot)
+        if frozen
+        else (None,) * 5
+    )
+    states = [counts.get(state) for state in STATES]
+    return (Link(week, visit.url("emails/week", week=week)), *states, *of_row, note)
+
+
+def _weeks_figure(
+    shown: Sequence["KnownWeek"], counts: Mapping[str, Mapping[str, int]]
+) -> dict[str, Any]:
+    names = [str(one.week) for one in reversed(shown)]
+    return _bars(names, {state: [counts[name][state] for name in names] for state in STATES})
+
+
+def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    data = [
+        {"type": "bar", "name": state, "x": list(names), "y": list(values)}
+        for state, values in states.items()
+    ]
+    return {"data": data, "layout": {"barmode": "stack", "xaxis": {"type": "category"}}}
+
+
+@router.get("/week")
+def week(visit: Asked, week: Week) -> Response:
+    """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
+    from shardpost.weekly_email import kept_folds
+    from shardpost.weekly_email.limits import totals
+    from shardpost.weekly_email.week_status import find_week, week_document
+
+    found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    document = week_document(found, kept_folds.by_shard)
+    counts = totals(document["shards"])
+    pace = None if found.closed else kept_folds.pace_of(found.status, visit.now)
+    rows = [[shard[name] for name in COLUMNS] for shard in document["shards"]]
+    listing = Listing(COLUMNS, rows, "No shards.")
+    figure = _bars(
+        [shard["shard"] for shard in document["shards"]],
+        {state: [shard[state] for shard in document["shards"]] for state in STATES},
+    )
+    return visit.answer(
+        "emails_week.html",
+        document,
+        listing,
+        week=week,
+        found=found,
+        counts={
+            state: Link(f"{count:,}", _clients_url(visit, week, state))
+            for state, count in counts.items()
+        },
+        causes={state: _causes(visit, week, state, document) for state in document["causes"]},
+        late=_late(visit, week, document.get("late")),
+        exceeded=_exceeded(visit, found, document),
+        incomplete=None if found.closed else found.why_incomplete(),
+        figure=figure,
+        left=_left(pace, counts["open"], visit),
+        refresh=REFRESH_SECONDS if _is_running(pace, visit) else None,
+    )
+
+
+def _clients_url(visit: Visit, week: str, state: str, **more: object) -> str:
+    return visit.url("emails/clients", week=week, state=state, **more)
+
+
+def _causes(visit: Visit, week: str, state: str, document: Mapping[str, Any]) -> Listing:
+    rows = [
+        (
+            Link(cause["reason"], _clients_url(visit, week, state, reason=cause["reason"])),
+            cause["count"],
+            ", ".join(cause["clients"]),
+        )
+        for cause in document["causes"][state]
+    ]
+    return Listing(("reason", "clients", "such as"), rows, f"Nobody is {state}.")
+
+
+def _late(visit: Visit, week: str, late: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return whom late records concern, as the page shows it; None if nobody."""
+    from shardpost.weekly_email.model.week_report import late_line
+
+    if not late or not late["clients"]:
+        return None
+    rows = [(Link(one, visit.url("holders/client", client=one)),) for one in late["clients"]]
+    return {"line": late_line(late), "listing": Listing(("client",), rows)}
+
+
+def _exceeded(visit: Visit, found: "FoundWeek", document: Mapping[str, Any]) -> list[str]:
+    """Return which limits the week exceeds, and what to do."""
+    from shardpost.weekly_email.limits import too_many, why_late_exceeds
+    from shardpost.weekly_email.model.week import FrozenWeek
+
+    if found.closed is not None:
+        return []
+    reasons = too_many(visit.settings, found.week, [document])
+    late, audience = document.get("late"), found.status.audience
+    if late and isinstance(audience, FrozenWeek):
+        reasons += filter(None, [why_late_exceeds(visit.settings, audience, late)])
+    return reasons
+
+
+def _is_running(pace: "Pace | None", visit: Visit) -> bool:
+    if pace is None or pace.newest is None:
+        return False
+    return (visit.now - pace.newest).total_seconds() < QUIET_SECONDS
+
+
+def _left(pace: "Pace | None", open_clients: int, visit: Visit) -> dict[str, Any] | None:
+    """Return the pace of a send that is running, as facts; None where none is."""
+    from shardpost.wording import duration_text
+
+    if pace is None or not _is_running(pace, visit):
+        return None
+    left = pace.seconds_left(open_clients)
+    return {
+        f"sent in the last {duration_text(pace.seconds)}": pace.sent,
+        "mails a second": f"{pace.per_second:.1f}",
+        "open": open_clients,
+        "time left": None if left is None else duration_text(left),
+        "last record": pace.newest,
+    }
+
+
+@router.get("/clients")
+def clients(
+    visit: Asked, week: Week, state: str = "open", reason: str = "", page: Number = 1
+) -> Response:
+    """Show who is in a state; of the unknown, with what a person can decide."""
+    from shardpost.errors import UsageError
+    from shardpost.weekly_email.week_status import find_week, state_document
+
+    if state not in STATES:
+        raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
+    found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    document = None
+    if visit.request.query_params.get("format") == "json":
+        listed = () if found.closed else found.status.in_state(state)
+        document = state_document(found.week, state, listed)
+    listing = _listed(visit, found, state, reason, page)
+    return visit.answer(
+        "emails_clients.html",
+        document,
+        listing,
+        week=week,
+        state=state,
+        reason=reason,
+        states=STATES,
+        found=found,
+    )
+
+
+def _listed(visit: Visit, found: "FoundWeek", state: str, reason: str, page: int) -> Listing:
+    """Return one page of who is in a state; only the shards that are on it are read."""
+    columns = ("client", "shard", "reason")
+    empty = f"Nobody is {state}{' for that reason' if reason else ''}."
+    if found.closed is not None:
+        return Listing(columns, (), found.closed.explanation)
+    if reason:
+        those = [
+            one
+            for one in found.status.in_state(state)
+            if cause_of(one.reason, one.client) == reason
+        ]
+        return page_of([_client_row(visit, found, one) for one in those], columns, page, empty)
+    total, shards, skipped = _shards_of_page(found, state, page)
+    those = [*found.status.in_state(state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
+    rows = [_client_row(visit, found, one) for one in those]
+    return Listing(columns, rows, empty, total=total, number=page)
+
+
+def _shards_of_page(found: "FoundWeek", state: str, page: int) -> tuple[int, list[int], int]:
+    """Return how many there are, the shards that a page is of, and how many come before it."""
+    from shardpost.weekly_email import kept_folds
+
+    first = (page - 1) * ROWS_OF_A_PAGE
+    chosen: list[int] = []
+    before = skipped = 0
+    for shard in kept_folds.by_shard(found.status):
+        count = getattr(shard.counts, state)
+        if before + count > first and before < first + ROWS_OF_A_PAGE:
+            if not chosen:
+                skipped = first - before
+            chosen.append(shard.counts.shard)
+        before += count
+    return before, chosen, max(0, skipped)
+
+
+def _client_row(visit: Visit, found: "FoundWeek", one: "ListedClient") -> Sequence[Any]:
+    url = visit.url("emails/mail", week=found.week, client=one.client)
+    return (Link(one.client, url), one.shard, one.reason)
