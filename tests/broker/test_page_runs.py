@@ -63,7 +63,9 @@ def test_the_outcome_of_a_request_is_on_its_page(
         refused = page.get("runs/request", key=HOSTILE, offset=1, **where)
         assert "may not be requested" in refused
         assert "data-refresh" not in refused
-        assert HOSTILE not in page.raw("runs") + page.raw("runs/key", key=HOSTILE)
+        assert (
+            HOSTILE not in page.response("runs").text + page.response("runs/key", key=HOSTILE).text
+        )
         assert any(HOSTILE in line for line in page.csv("runs/key", key=HOSTILE))
 
 

@@ -48,7 +48,7 @@ def test_alerts_are_shown_silenced_and_told_again_on_record(
         assert listed == CommandLineHere(ready.environ()).json("alerts", "list")[::-1]
         assert [one["severity"] for one in listed] == ["loss", "risk"]
         shown = page.get("alerts")
-        assert "<script>alert" not in page.raw("alerts")
+        assert "<script>alert" not in page.response("alerts").text
         assert "positions was found" in shown
         one = page.get("alerts/one", key=key)
         assert "docs/runbook.md#letters-parked" in one

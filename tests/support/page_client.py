@@ -30,9 +30,9 @@ class PageClient:
         assert found.status_code == status, unescape(found.text)
         return unescape(found.text)
 
-    def raw(self, path: str, **query: object) -> str:
-        """Return a page as it is sent."""
-        return self._asked(path, query).text
+    def response(self, path: str, **query: object) -> Response:
+        """Return the answer as it is, with its headers, and what is escaped in it."""
+        return self._asked(path, query).raise_for_status()
 
     def json(self, path: str, **query: object) -> Any:
         """Return the same page's document."""
@@ -42,7 +42,7 @@ class PageClient:
         """Return the same page's listing, line by line."""
         return self._asked(path, {**query, "format": "csv"}).raise_for_status().text.splitlines()
 
-    def send(self, on: str, action: str, status: int = 200, **fields: str) -> str:
+    def send(self, on: str, action: str, status: int = 200, **fields: str | list[str]) -> str:
         """Send the form of an action as it stands on a page; return the page that one sees then."""
         tokens = {unescape(url): token for url, token in TOKEN.findall(self._asked(on, {}).text)}
         token = tokens.get(f"/shardpost/{action}")
