@@ -196,6 +196,8 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
         log.warning("%s: %s", frozen["week"], failed)
     unknown = [client for group in groups for client in group.get("unknown", ())]
     wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
+    if paused := next((group["paused"] for group in groups if group.get("paused")), None):
+        wrong.insert(0, paused_line(frozen["week"], paused))
     wrong += too_many(task_settings(), frozen["week"], groups)
     if wrong:
         raise AirflowFailException(" ".join(wrong))
@@ -205,6 +207,14 @@ def totals(shards: list[dict[str, int]]) -> str:
     """Return how many clients of these shards are in which state."""
     states = ("sent", "failed", "unknown", "suppressed", "open")
     return ", ".join(f"{sum(shard[state] for shard in shards)} {state}" for state in states)
+
+
+def paused_line(week: str, paused: dict[str, str]) -> str:
+    """Return one line that says that the week was paused while it was mailed, and what to do."""
+    return (
+        f"{week} was paused by {one_line(paused['who'])} ({one_line(paused['why'])}): the rest is"
+        f" not mailed yet. `shardpost emails resume --week {week} --why …`, then run it again."
+    )
 
 
 def what_to_do(week: str, unknown: list[str]) -> str:

@@ -56,6 +56,11 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
         yield late_line(late)
     if closed := document.get("closed"):
         yield closed
+    if paused := document.get("paused"):
+        yield (
+            f"paused since {paused['at'][:16].replace('T', ' ')} UTC by {one_line(paused['who'])}"
+            f" ({one_line(paused['why'])}): `shardpost emails resume --week {week} --why …`"
+        )
     if erased := document.get("audience_erased"):
         yield (
             f"the audience of {week}, {counted(erased['clients'], 'client')}, was erased on"

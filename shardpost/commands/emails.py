@@ -137,6 +137,41 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     return DONE
 
 
+@emails_command.command("pause")
+@WEEK
+@NEEDED_WHY
+@BY
+def pause_command(week: str, why: str, by: str | None) -> int:
+    """Stop mailing a week: runs that mail it end within seconds, and others refuse it.
+
+    Mails that are on their way are finished; who is not mailed yet stays open. `emails resume` and
+    a run go on; nobody is mailed twice.
+    """
+    from shardpost.weekly_email.paused_weeks import pause
+
+    paused = pause(load(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
+    click.echo(one_line(f"{paused.week}: paused: runs of it end now, and others refuse it"))
+    return DONE
+
+
+@emails_command.command("resume")
+@WEEK
+@NEEDED_WHY
+@BY
+def resume_command(week: str, why: str, by: str | None) -> int:
+    """Allow runs of a week that was paused. It starts none: `shardpost email` does."""
+    from shardpost.weekly_email.paused_weeks import resume
+
+    resumed = resume(load(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
+    click.echo(
+        one_line(
+            f"{resumed.week}: resumed: `shardpost email --week {resumed.week}`, or the DAG"
+            " weekly_email, mails who is not mailed yet"
+        )
+    )
+    return DONE
+
+
 @click.group()
 def unsubscribe_token_command() -> None:
     """Check the tokens of links to unsubscribe, for the page that they lead to."""

@@ -26,6 +26,8 @@ class Kind(StrEnum):
     EDITED = "edited"
     DISCARDED = "discarded"
     RESOLVED = "resolved"
+    PAUSED = "paused"
+    RESUMED = "resumed"
     ERASED = "erased"
     SWAPPED = "swapped"
     IMPORTED = "imported"

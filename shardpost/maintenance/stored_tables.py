@@ -30,13 +30,14 @@ from shardpost.weekly_email.model.week_tables import (
     CLOSED_WEEKS,
     FROZEN_WEEKS,
     LEDGER_MARKS,
+    PAUSED_WEEKS,
 )
 from shardpost.wording import counted
 
 # Tables with commit points of their own.
 OTHERS = (
     *(SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, CLOSED_WEEKS, LEDGER_MARKS, DEAD_LETTERS),
-    *(REBUILDS, MEASUREMENTS, ALERTS),
+    *(PAUSED_WEEKS, REBUILDS, MEASUREMENTS, ALERTS),
 )
 TABLES = (*VIEW, *OTHERS)
 

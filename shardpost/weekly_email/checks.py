@@ -12,7 +12,7 @@ from shardpost.errors import ShardpostError
 from shardpost.rebuilds import store
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic
-from shardpost.weekly_email import closed_weeks
+from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model import email_request
@@ -28,12 +28,15 @@ def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, Stor
     another country than the newest snapshot's;
     ShardpostError for a week that has not ended, that the newest snapshot does not cover, or that
     is not frozen and whose history was pruned, and for a ledger that may have lost records
-    of the week; WeekClosedError for a week that is closed.
+    of the week; WeekClosedError for a week that is closed; WeekPausedError for one that is paused,
+    unless the run only looks.
     """
     email_request.require_shard_form(request.shards)
     sender = sender_of(settings)
     latest = request.week.as_of(request.now, early=request.early)
     closed_weeks.require_open(settings, request.week, request.now)
+    if request.is_real:
+        paused_weeks.require_not_paused(settings, request.week)
     ledger = LedgerGuard(settings, request.week).require_ledger()
     chosen = email_request.parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(settings)

@@ -16,7 +16,7 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, o
 from shardpost.schedules import WeeklyTime
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
-from shardpost.weekly_email import closed_weeks
+from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -101,6 +101,11 @@ def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
         shards = _counted(settings, week, reports)
     errors = {report.shard: report.error for report in reports if report.error}
     document = status_document(week.iso_week, shards) | {"snapshot": week.snapshot_number}
+    if paused := paused_weeks.find(settings, week.iso_week):
+        document["paused"] = paused.as_json()
+        if set(errors.values()) == {paused.explanation}:
+            sys.stderr.write(f"shardpost: {paused.explanation}\n")
+            return NEEDS_ATTENTION, document
     return exit_code_of(settings, document, errors), document
 
 

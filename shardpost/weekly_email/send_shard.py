@@ -30,6 +30,7 @@ from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress
+from shardpost.weekly_email.paused_weeks import PauseWatch
 from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import ShardSender
 from shardpost.weekly_email.smtp_server import refusal_limits_of
@@ -158,8 +159,11 @@ def _send(
     week, size = options.context.week, shard.audience_size
     progress = Progress.of(week, shard.number, size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
-    with stop_reason_by_signal() as stop_reason:
-        sender = ShardSender(options.settings, ledger, progress, rate_limit, stop_reason)
+    paused = PauseWatch(options.settings, week, time.monotonic)
+    with stop_reason_by_signal() as signalled:
+        sender = ShardSender(
+            options.settings, ledger, progress, rate_limit, lambda: signalled() or paused()
+        )
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()

@@ -13,7 +13,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
-from shardpost.weekly_email import closed_weeks
+from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
     EarlyAudience,
@@ -88,6 +88,8 @@ def week_document(
     document["has_run"] = is_begun or any(one.counts.clients for one in shards)
     if closed is not None:
         document["closed"] = closed.explanation
+    elif paused := paused_weeks.find(found.status.settings, found.week):
+        document["paused"] = paused.as_json()
     return document
 
 

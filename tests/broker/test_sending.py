@@ -17,6 +17,7 @@ from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import WEEKLY_EMAILS
+from shardpost.weekly_email import paused_weeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -403,6 +404,29 @@ def test_a_run_that_was_killed_leaves_its_sending_unknown(on_broker: Settings) -
         assert run(on_broker, server, resend=RESEND) == ALL_SENT
         assert server.taken[to("client4")] == 1
     assert history(on_broker, "client4") == ["sending", "unknown", "sending", "sent"]
+
+
+def test_a_week_that_is_paused_stops_between_two_mails_and_goes_on_when_it_is_resumed(
+    ready: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paused_weeks, "WATCH_SECONDS", 0)
+    one_at_a_time = ready.model_copy(update={"mail_connections": 1})
+
+    def pause_at_the_third(stage: str, _recipient: str) -> None:
+        if stage == "end" and sum(server.taken.values()) == 2:
+            paused_weeks.pause(one_at_a_time, WEEK, "bob", "a wrong price", NOW)
+
+    with mail_server(pause_at_the_third) as server:
+        report = run(one_at_a_time, server)
+        assert (report.sent, report.open, report.unknown) == (3, 7, 0)
+        assert "paused" in str(report.error)
+        assert "the remaining clients are not mailed yet" in str(report.error)
+        assert sorted(states(ready).values()) == ["sent"] * 3
+        assert run(one_at_a_time, server).sent == 3  # at once, by the first look
+        paused_weeks.resume(one_at_a_time, WEEK, "bob", "the price is right", NOW)
+        assert run(one_at_a_time, server) == ALL_SENT
+    assert set(server.taken.values()) == {1}
+    assert len(server.taken) == 10
 
 
 def test_a_zombie_is_fenced_and_leaves_no_trace(on_broker: Settings) -> None:

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from shardpost.delta.table import Array, Table, columns
 from shardpost.delta.typed_rows import columns_of
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.weekly_email.model.ledger import CLOSED_STATES
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
@@ -63,6 +64,40 @@ class ClosedWeek:
 # Weeks that can never be mailed again: a row when a week is closed, and another when its records
 # were removed from the ledger.
 CLOSED_WEEKS = Table("closed_weeks", columns_of(ClosedWeek))
+
+
+class WeekPausedError(ShardpostError):
+    """The week is paused; trying again does not help until a person resumes it."""
+
+    exit_code = NEEDS_ATTENTION
+
+
+@dataclass(frozen=True)
+class PausedWeek:
+    """One row of `paused_weeks`: that a week was paused, or resumed, when, by whom and why."""
+
+    week: str
+    is_paused: bool
+    at: datetime
+    who: str
+    why: str
+
+    @property
+    def explanation(self) -> str:
+        """Why the week is not mailed, and what to do."""
+        return one_line(
+            f"{self.week} was paused on {self.at:%Y-%m-%d %H:%M} UTC by {self.who} ({self.why}):"
+            " the remaining clients are not mailed yet:"
+            f" `shardpost emails resume --week {self.week} --why …`, then run it again"
+        )
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as `emails --json` has it."""
+        return {"at": self.at.isoformat(), "who": self.who, "why": self.why}
+
+
+# Weeks that a person stopped, and let go on: the last row of a week counts.
+PAUSED_WEEKS = Table("paused_weeks", columns_of(PausedWeek))
 
 
 @dataclass(frozen=True)
