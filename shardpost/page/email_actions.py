@@ -149,3 +149,23 @@ def start(visit: Asked, order: Annotated[SentOrder, Form()]) -> Response:
     return visit.back_to(
         "emails/week", f"{order.week}: {what} {run_id} of {EMAILS} was started", week=order.week
     )
+
+
+@router.post("/pause", dependencies=acts(EMAILS))
+def pause(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
+    """Stop runs that mail a week, and have others refuse it."""
+    from shardpost.weekly_email import paused_weeks
+
+    paused_weeks.pause(visit.settings, IsoWeek.parse(week), visit.name, why, visit.now)
+    said = f"{week} is paused: runs that mail it end within seconds"
+    return visit.back_to("emails/week", said, week=week)
+
+
+@router.post("/resume", dependencies=acts(EMAILS))
+def resume(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
+    """Let runs mail a week again that was paused."""
+    from shardpost.weekly_email import paused_weeks
+
+    paused_weeks.resume(visit.settings, IsoWeek.parse(week), visit.name, why, visit.now)
+    said = f"{week} is resumed: a run mails who is not mailed yet"
+    return visit.back_to("emails/start", said, week=week)

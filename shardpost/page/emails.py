@@ -1,11 +1,13 @@
 """The weekly e-mails: all weeks, one week by shard and state, and who is in a state."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
 from shardpost.weekly_email.model.week import IsoWeek
@@ -55,6 +57,7 @@ def weeks(visit: Asked, page: Number = 1) -> Response:
         listing,
         figure=figure,
         refresh=REFRESH_SECONDS if found and found.is_reading else None,
+        problem=found.problem if found else None,
         week_to_send=str(IsoWeek.last_ended(visit.now)),
     )
 
@@ -127,10 +130,16 @@ def week(visit: Asked, week: Week) -> Response:
         late=_late(visit, week, document.get("late")),
         exceeded=_exceeded(visit, found, document),
         incomplete=None if found.closed else found.why_incomplete(),
+        paused_at=_paused_at(document),
         figure=figure,
         left=_left(pace, counts["open"], visit),
         refresh=REFRESH_SECONDS if _is_running(pace, visit) else None,
     )
+
+
+def _paused_at(document: Mapping[str, Any]) -> datetime | None:
+    paused = document.get("paused")
+    return parse_instant(paused["at"]) if paused else None
 
 
 def _clients_url(visit: Visit, week: str, state: str, **more: object) -> str:

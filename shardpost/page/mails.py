@@ -103,7 +103,8 @@ def _rendered(
         part.get_content_type(): part.get_content() for part in message.walk() if _is_text(part)
     }
     return {
-        "headers": {name: str(value) for name, value in message.items()},
+        "subject": str(message["Subject"]),
+        "headers": content.partition(b"\r\n\r\n")[0].decode(errors="replace").replace("\r\n", "\n"),
         "text": bodies.get("text/plain", ""),
         "html": bodies.get("text/html", ""),
         "size": len(content),

@@ -48,10 +48,14 @@ def known_weeks(settings: Settings) -> list[KnownWeek]:
 
 
 class Totals(NamedTuple):
-    """{week: {state: clients}} as far as they are known, and whether some are being read."""
+    """{week: {state: clients}} as far as they are known, whether some are being read.
+
+    `problem` is why some cannot be read.
+    """
 
     counts: dict[str, dict[str, int]]
     is_reading: bool
+    problem: str | None
 
 
 class _Reader:
@@ -63,6 +67,7 @@ class _Reader:
         self._known: dict[str, dict[str, int]] = {}
         self._stale: set[str] = set()
         self._ends: dict[int, int] | None = None
+        self._problem: str | None = None
 
     def ask(self, settings: Settings, weeks: Sequence[IsoWeek], now: datetime) -> Totals:
         with self._lock:
@@ -72,7 +77,7 @@ class _Reader:
                 self._thread.start()
             thread = self._thread
         thread.join(WAIT_SECONDS)
-        return Totals(dict(self._known), thread.is_alive())
+        return Totals(dict(self._known), thread.is_alive(), self._problem)
 
     def _read(self, settings: Settings, weeks: list[IsoWeek], now: datetime) -> None:
         try:
@@ -81,7 +86,9 @@ class _Reader:
                 if str(week) not in self._known or str(week) in self._stale:
                     self._stale.discard(str(week))
                     self._known[str(week)] = _counts(settings, week, now)
-        except ShardpostError:
+            self._problem = None
+        except ShardpostError as error:
+            self._problem = str(error)
             self._ends = None  # next time all are read again
 
     def _look(self, settings: Settings) -> None:
@@ -130,4 +137,4 @@ def totals_of_weeks(settings: Settings, weeks: Sequence[KnownWeek], now: datetim
         for known in weeks
         if known.closed is not None
     }
-    return Totals({**found.counts, **of_closed}, found.is_reading)
+    return found._replace(counts={**found.counts, **of_closed})
