@@ -1,4 +1,4 @@
-"""What all pages have in common: who may see and act, whose forms are taken, what stands in headers."""
+"""What all pages have in common: who may see and act, whose forms are taken, their headers."""
 
 import pytest
 
