@@ -61,8 +61,8 @@ def _is_whole(found: "FoundWeek") -> bool:
 
 
 def _why_unknown(settings: "Settings", client: str) -> str | None:
-    from shardpost.commands.holders import unknown_client
     from shardpost.delta import snapshots
+    from shardpost.holders.absence import unknown_client
     from shardpost.holders.queries import knows_client
 
     newest = snapshots.newest(settings)

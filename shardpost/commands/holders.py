@@ -28,51 +28,20 @@ def holders_command(
     names the client, or if the snapshot does not cover the time.
     """
     from shardpost import tables
+    from shardpost.holders.absence import not_covered, why_no_holder
+    from shardpost.settings import load
 
     snapshot = tables.snapshot(number)
     found = tables.holders(client, shard, as_of, snapshot.number)
-    known = snapshot.as_known(datetime.now(UTC))
-    if as_of is not None and as_of > known.looked_at:
-        click.echo(_not_covered(known), err=True)
-    unknown = None if client is None or found else _why_none(snapshot, client, shard)
+    if said := not_covered(snapshot.as_known(datetime.now(UTC)), as_of):
+        click.echo(said, err=True)
+    unknown = None
+    if client is not None and not found:
+        unknown = why_no_holder(load(), snapshot, client, shard)
     if unknown is not None:
         click.echo(one_line(unknown), err=True)
     print_document(found, lambda: "" if unknown else _holders_text(found, client), as_json=as_json)
     return 0
-
-
-def _not_covered(snapshot: "Snapshot") -> str:
-    from shardpost.delta.snapshot import NEVER
-
-    if snapshot.looked_at == NEVER:
-        return (
-            f"up to when snapshot {snapshot.number} has all records is not known: later ones may"
-            " not be in this answer; `shardpost compact` says why"
-        )
-    return (
-        f"snapshot {snapshot.number} has what the topics held at"
-        f" {snapshot.looked_at:%Y-%m-%d %H:%M:%S} UTC: later records are not in this answer;"
-        " `shardpost compact` reads them"
-    )
-
-
-def _why_none(snapshot: "Snapshot", client: str, shard: int | None) -> str | None:
-    """Return why a client is not in the answer, if it is not that it holds nothing."""
-    from shardpost.holders.queries import knows_client
-    from shardpost.kafka.partitioning import partition_of
-    from shardpost.settings import load
-
-    if not knows_client(load(), snapshot, client):
-        return unknown_client(snapshot, client)
-    if shard is not None and (own := partition_of(client, snapshot.shards)) != shard:
-        return f"{client} is in shard {own}, not in {shard}"
-    return None
-
-
-def unknown_client(snapshot: "Snapshot", client: str) -> str:
-    """Return that no record that a snapshot has names a client."""
-    number = snapshot.number
-    return f"client {client} is unknown to snapshot {number}: no record of it or its positions"
 
 
 def _holders_text(found: dict[str, list[str]], client: str | None) -> str:
@@ -97,34 +66,21 @@ def explain_command(client: str, position: str | None, number: int | None, as_js
     A position of the client that never counted is listed with its latest record, and why.
     """
     from shardpost import tables
+    from shardpost.holders.absence import pruned, why_no_record
+    from shardpost.settings import load
 
     snapshot = tables.snapshot(number)
     found = tables.explain(client, position, snapshot.number)
-    if snapshot.history_from is not None:
-        at = snapshot.history_from
-        said = f"records before {at:%Y-%m-%d %H:%M} UTC that later ones superseded were pruned"
-        click.echo(f"{said} (SHARDPOST_HISTORY_DAYS)", err=True)
+    if said := pruned(snapshot):
+        click.echo(said, err=True)
     if not found:
-        click.echo(one_line(_no_record(snapshot, client, position)), err=True)
+        click.echo(one_line(why_no_record(load(), snapshot, client, position)), err=True)
     print_document(
         found,
         lambda: text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else "",
         as_json=as_json,
     )
     return 0
-
-
-def _no_record(snapshot: Snapshot, client: str, position: str | None) -> str:
-    """Return why there is nothing to explain: what is unknown, or never was the client's."""
-    from shardpost.holders.queries import knows_client, knows_position
-    from shardpost.settings import load
-
-    if not knows_client(load(), snapshot, client):
-        return unknown_client(snapshot, client)
-    if position is not None and not knows_position(load(), snapshot, position):
-        return f"position {position} is unknown to snapshot {snapshot.number}: no record of it"
-    what = "any position" if position is None else f"position {position}"
-    return f"no record that was read gave {client} {what}"
 
 
 def _transition_row(transition: Transition) -> tuple[str, ...]:

@@ -1,0 +1,69 @@
+"""Why something is not in an answer: nobody knows it, it is in another shard, or it came later."""
+
+from datetime import datetime
+
+from shardpost.delta.snapshot import NEVER, Snapshot
+from shardpost.holders.queries import knows_client, knows_position
+from shardpost.kafka.partitioning import partition_of
+from shardpost.settings import Settings
+
+
+def why_no_holder(
+    settings: Settings, snapshot: Snapshot, client: str, shard: int | None = None
+) -> str | None:
+    """Return why a client is not among the holders, if it is not that it holds nothing."""
+    if not knows_client(settings, snapshot, client):
+        return unknown_client(snapshot, client)
+    if shard is not None and (own := partition_of(client, snapshot.shards)) != shard:
+        return f"{client} is in shard {own}, not in {shard}"
+    return None
+
+
+def unknown_client(snapshot: Snapshot, client: str) -> str:
+    """Return that no record that a snapshot has names a client."""
+    number = snapshot.number
+    return f"client {client} is unknown to snapshot {number}: no record of it or its positions"
+
+
+def unknown_position(snapshot: Snapshot, position: str) -> str:
+    """Return that a snapshot has no decodable record of a position."""
+    return f"position {position} is unknown to snapshot {snapshot.number}: no record of it"
+
+
+def why_no_record(
+    settings: Settings, snapshot: Snapshot, client: str, position: str | None = None
+) -> str:
+    """Return why there is nothing to explain: what is unknown, or never was the client's."""
+    if not knows_client(settings, snapshot, client):
+        return unknown_client(snapshot, client)
+    if position is not None and not knows_position(settings, snapshot, position):
+        return unknown_position(snapshot, position)
+    what = "any position" if position is None else f"position {position}"
+    return f"no record that was read gave {client} {what}"
+
+
+def not_covered(snapshot: Snapshot, as_of: datetime | None) -> str | None:
+    """Return that a snapshot may lack records of before a time; None if it has them all.
+
+    The snapshot is `as_known`.
+    """
+    if as_of is None or as_of <= snapshot.looked_at:
+        return None
+    if snapshot.looked_at == NEVER:
+        return (
+            f"up to when snapshot {snapshot.number} has all records is not known: later ones may"
+            " not be in this answer; `shardpost compact` says why"
+        )
+    return (
+        f"snapshot {snapshot.number} has what the topics held at"
+        f" {snapshot.looked_at:%Y-%m-%d %H:%M:%S} UTC: later records are not in this answer;"
+        " `shardpost compact` reads them"
+    )
+
+
+def pruned(snapshot: Snapshot) -> str | None:
+    """Return which records have left the histories; None if none has."""
+    if snapshot.history_from is None:
+        return None
+    at = f"{snapshot.history_from:%Y-%m-%d %H:%M} UTC"
+    return f"records before {at} that later ones superseded were pruned (SHARDPOST_HISTORY_DAYS)"
