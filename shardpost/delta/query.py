@@ -130,6 +130,11 @@ class OpenedTables:
         """Give a query over the tables a name, for those that come after it."""
         self._builder.execute(f"CREATE VIEW {name} AS {select}")
 
+    def keep(self, name: str, select: str) -> None:
+        """Give the rows of a query a name, for queries after it: it is run once, in memory."""
+        with _reporting_missing_files(self._settings, self._versions):
+            self._builder.execute(f"CREATE TABLE {name} AS {select}")
+
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Run one SQL query and return its rows as the function `rows` does."""
         found = self.query(sql)

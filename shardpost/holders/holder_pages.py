@@ -1,0 +1,184 @@
+"""Who holds, page by page, how holders are spread over the shards, and how many there were when.
+
+For who has no room for 200,000 holders: what is asked for is cut in SQL.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shardpost.delta.query import OpenedTables, at_snapshot, rows
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.storage import exists
+from shardpost.delta.table import text_literal
+from shardpost.errors import UsageError
+from shardpost.holders.model import as_of
+from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.kafka.partitioning import partition_of
+from shardpost.settings import Settings
+
+
+@dataclass(frozen=True)
+class HoldersFilter:
+    """Which holders: of one shard, with ids that begin so, as of a time; each None: whatever."""
+
+    shard: int | None = None
+    begins: str | None = None
+    as_of: datetime | None = None
+
+    def require_shard(self, snapshot: Snapshot) -> None:
+        """UsageError for a shard that does not exist."""
+        if self.shard is not None and not 0 <= self.shard < snapshot.shards:
+            raise UsageError(f"shard {self.shard}: expected 0 to {snapshot.shards - 1}")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A client, how many positions it holds, the first of these, and its shard."""
+
+    client: str
+    count: int
+    positions: list[str]
+    shard: int
+
+
+@dataclass(frozen=True)
+class HoldersPage:
+    """Some of the holders, in the order of their ids, and how many there are."""
+
+    holders: Sequence[Holder]
+    total: int
+
+    def as_json(self) -> dict[str, list[str]]:
+        """Return them in the form of `holders --json`; of pages that were read whole."""
+        return {one.client: one.positions for one in self.holders}
+
+
+# The clients of a page first: the lists of all others are then not read.
+_CLIENTS = (
+    "SELECT h.client FROM {held} h WHERE {condition} ORDER BY h.client LIMIT {most} OFFSET {at}"
+)
+_TOTAL = "SELECT count(*) AS total FROM {held} h WHERE {condition}"
+_LISTS = """
+SELECT h.client, cardinality(h.positions) AS count, {positions} AS positions, h.shard
+FROM {held} h WHERE ({condition}) AND h.client BETWEEN {first} AND {last} ORDER BY h.client
+"""
+_HOLDING = "cardinality(h.positions) > 0"
+# Those who held then, with the shard of all that ever held at a snapshot.
+_HELD_THEN = """
+SELECT t.client, t.positions, s.shard
+FROM ({holders}) t LEFT JOIN share_holders s ON s.client = t.client
+"""
+
+
+def holders_page(
+    settings: Settings,
+    snapshot: Snapshot,
+    wanted: HoldersFilter,
+    *,
+    first: int,
+    most: int,
+    longest: int | None = None,
+) -> HoldersPage:
+    """Return `most` holders from the one with that number on, each with its first positions.
+
+    `longest` is how many positions of each; None: all. UsageError for a shard that does not exist,
+    ShardpostError for a time of which the history was pruned.
+    """
+    wanted.require_shard(snapshot)
+    held, opened = SHARE_HOLDERS.name, _opened(settings, snapshot, wanted.as_of)
+    conditions = [_HOLDING]
+    if wanted.as_of is not None:
+        held, conditions = _KEPT, [_of_shard(opened, snapshot, wanted.shard)]
+    elif wanted.shard is not None:
+        conditions.append(f"h.shard = {wanted.shard}")
+    if wanted.begins is not None:
+        conditions.append(f"starts_with(h.client, {text_literal(wanted.begins)})")
+    own = {"held": held, "condition": " AND ".join(conditions)}
+    total = opened.rows(_TOTAL.format(**own))[0]["total"]
+    clients = opened.rows(_CLIENTS.format(**own, most=most, at=first)) if first < total else []
+    if not clients:
+        return HoldersPage([], total)
+    bounds = (text_literal(clients[at]["client"]) for at in (0, -1))
+    # The ids of those who held then are in no order yet.
+    is_cut = longest is not None and wanted.as_of is None
+    positions = f"array_slice(h.positions, 1, {longest})" if is_cut else "h.positions"
+    ends = dict(zip(("first", "last"), bounds, strict=True))
+    found = opened.rows(_LISTS.format(**own, positions=positions, **ends))
+    return HoldersPage([_holder(row, snapshot, wanted.as_of, longest) for row in found], total)
+
+
+_KEPT = "held_then"
+
+
+def _opened(settings: Settings, snapshot: Snapshot, at: datetime | None) -> OpenedTables:
+    if at is None:
+        return OpenedTables(settings, at_snapshot(snapshot, SHARE_HOLDERS))
+    snapshot.require_history(at)
+    opened = OpenedTables(settings, at_snapshot(snapshot, SHARE_HOLDERS, *as_of.RELATIONS))
+    opened.keep(_KEPT, _HELD_THEN.format(holders=as_of.holders(snapshot.country, at)))
+    return opened
+
+
+def _of_shard(opened: OpenedTables, snapshot: Snapshot, shard: int | None) -> str:
+    """Return the condition that who held then is of a shard.
+
+    Who holds at no snapshot, but between two of them, has no shard in the table.
+    """
+    if shard is None:
+        return "true"
+    strays = opened.rows(f"SELECT h.client FROM {_KEPT} h WHERE h.shard IS NULL")  # noqa: S608
+    own = [c for row in strays if partition_of(c := row["client"], snapshot.shards) == shard]
+    literals = ", ".join(map(text_literal, own)) or "NULL"
+    return f"(h.shard = {shard} OR (h.shard IS NULL AND h.client IN ({literals})))"
+
+
+def _holder(
+    row: dict[str, Any], snapshot: Snapshot, at: datetime | None, longest: int | None
+) -> Holder:
+    client, positions, shard = row["client"], row["positions"], row["shard"]
+    if at is not None:
+        positions = sorted(positions, key=position_sort_key)[:longest]
+    own = partition_of(client, snapshot.shards) if shard is None else shard
+    return Holder(client, row["count"], positions, own)
+
+
+@dataclass(frozen=True)
+class ShardHolders:
+    """How many clients of a shard hold how many positions, and the most that one of them holds."""
+
+    shard: int
+    clients: int
+    positions: int
+    most: int
+
+    def as_json(self) -> dict[str, int]:
+        """Return the same by name."""
+        return vars(self).copy()
+
+
+_SHARDS = f"""
+SELECT h.shard, count(*) AS clients, CAST(sum(cardinality(h.positions)) AS BIGINT) AS positions,
+  CAST(max(cardinality(h.positions)) AS BIGINT) AS most
+FROM share_holders h WHERE {_HOLDING} GROUP BY h.shard
+"""  # noqa: S608 - constants
+
+
+def by_shard(settings: Settings, snapshot: Snapshot) -> list[ShardHolders]:
+    """Return how the holders are spread over the shards, also over those that have none."""
+    found = rows(settings, _SHARDS, at_snapshot(snapshot, SHARE_HOLDERS))
+    known = {row["shard"]: ShardHolders(**row) for row in found}
+    return [known.get(n, ShardHolders(n, 0, 0, 0)) for n in range(snapshot.shards)]
+
+
+_COUNTS = """
+SELECT snapshot, committed_at, positions, holders, held, rejected FROM snapshots ORDER BY snapshot
+"""
+
+
+def counts_over_time(settings: Settings) -> list[dict[str, Any]]:
+    """Return {snapshot, committed_at, positions, holders, held, rejected} of all, oldest first."""
+    return rows(settings, _COUNTS, {SNAPSHOTS: None}) if exists(settings, SNAPSHOTS) else []
