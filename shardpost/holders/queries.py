@@ -121,7 +121,7 @@ def _by_client(table: pa.Table) -> Holders:
 
 
 _COLUMNS = ("key", "seq", "snapshot", "kind", '"partition"', "offset", "timestamp", *RETRY_NAMES)
-_RECORD = ", ".join(f"h.{name}" for name in _COLUMNS)
+RECORD = ", ".join(f"h.{name}" for name in _COLUMNS)
 _DECODABLE = f"h.kind <> {text_literal(RecordKind.REJECTED)}"
 # More keys than that are asked for by a subquery: at tens of thousands of literals DataFusion's
 # parser overflows its stack.
@@ -132,11 +132,11 @@ _KEYS = """
 SELECT DISTINCT c.key FROM position_events c WHERE {condition}
 """
 _POSITIONS = f"""
-SELECT {_RECORD}, h.client, h.exchange FROM position_events h
+SELECT {RECORD}, h.client, h.exchange FROM position_events h
 WHERE {_DECODABLE} AND ({{of_keys}})
 """  # noqa: S608 - constants
 _EXCHANGES = f"""
-SELECT {_RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
+SELECT {RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
 """  # noqa: S608 - constants
 
 
@@ -144,25 +144,8 @@ def explanation(
     settings: Settings, snapshot: Snapshot, client: str, position: str | None
 ) -> list[Transition]:
     """Return what put or took each position of the client, or that one; [] if it never had any."""
-    positions = _positions(settings, snapshot, client, position)
-    if not positions:
-        return []
-    exchanges = _exchanges(settings, snapshot, {record.exchange for record in positions})
-    return explain(client, positions, exchanges, snapshot.country)
-
-
-def _positions(
-    settings: Settings, snapshot: Snapshot, client: str, position: str | None
-) -> list[PositionRecord]:
-    """Return all decodable records of the positions that were ever the client's."""
-    condition = f"c.client = {text_literal(client)}"
-    if position is not None:
-        condition += f" AND c.key = {text_literal(position)}"
-    topic = settings.topic("positions")
-    return [
-        PositionRecord(**_record(row, topic), client=row["client"], exchange=row["exchange"])
-        for row in _rows_of_positions(settings, snapshot, condition)
-    ]
+    found = _rows_of_positions(settings, snapshot, _condition(client, position))
+    return _replayed(settings, snapshot, client, found)
 
 
 def _rows_of_positions(
@@ -174,23 +157,64 @@ def _rows_of_positions(
     """
     history = OpenedTables(settings, at_snapshot(snapshot, POSITION_EVENTS))
     select = _KEYS.format(condition=condition)
-    keys = sorted(row["key"] for row in history.rows(select))
+    keys = [row["key"] for row in history.rows(select)]
     if not keys:
         return []
-    of_keys = f"h.key IN ({select})" if len(keys) > KEYS_LISTED else _in_lists(keys)
+    of_keys = f"h.key IN ({select})" if len(keys) > KEYS_LISTED else in_lists(keys)
     return history.rows(_POSITIONS.format(of_keys=of_keys))
 
 
-def _in_lists(keys: list[str]) -> str:
-    literals = [text_literal(key) for key in keys]
+def positions_ever(settings: Settings, snapshot: Snapshot, client: str) -> list[str]:
+    """Return the ids of all positions that any record gave the client, in the order of a list."""
+    select = _KEYS.format(condition=_condition(client, None))
+    found = query(settings, select, at_snapshot(snapshot, POSITION_EVENTS))
+    return sorted(found["key"].to_pylist(), key=position_sort_key)
+
+
+def explanation_of(
+    settings: Settings, snapshot: Snapshot, client: str, positions: list[str]
+) -> list[Transition]:
+    """Return the same of those of the client's positions alone, KEYS_LISTED at most."""
+    if not positions:
+        return []
+    sql = _POSITIONS.format(of_keys=in_lists(positions))
+    found = rows(settings, sql, at_snapshot(snapshot, POSITION_EVENTS))
+    return _replayed(settings, snapshot, client, found)
+
+
+def _condition(client: str, position: str | None) -> str:
+    """Return the condition that a record, c, gave the client a position, or that one."""
+    condition = f"c.client = {text_literal(client)}"
+    return condition if position is None else f"{condition} AND c.key = {text_literal(position)}"
+
+
+def _replayed(
+    settings: Settings, snapshot: Snapshot, client: str, found: list[dict[str, Any]]
+) -> list[Transition]:
+    if not found:
+        return []
+    positions = [position_record(row, settings.topic("positions")) for row in found]
+    exchanges = exchange_records(settings, snapshot, {record.exchange for record in positions})
+    return explain(client, positions, exchanges, snapshot.country)
+
+
+def position_record(row: dict[str, Any], topic: str) -> PositionRecord:
+    """Return the record of a row of position_events with the columns of RECORD."""
+    return PositionRecord(**_record(row, topic), client=row["client"], exchange=row["exchange"])
+
+
+def in_lists(keys: list[str]) -> str:
+    """Return the condition that a record, h, has one of those keys."""
+    literals = [text_literal(key) for key in sorted(keys)]  # neighbours are in one row group
     starts = range(0, len(keys), KEYS_IN_A_LIST)
     lists = (", ".join(literals[at : at + KEYS_IN_A_LIST]) for at in starts)
     return " OR ".join(f"h.key IN ({one})" for one in lists)
 
 
-def _exchanges(
+def exchange_records(
     settings: Settings, snapshot: Snapshot, codes: set[str | None]
 ) -> list[ExchangeRecord]:
+    """Return all decodable records of these exchanges."""
     topic = settings.topic("exchanges")
     return [
         ExchangeRecord(**_record(row, topic), country=row["country"])

@@ -154,6 +154,26 @@ def explain(
     return result
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Whose a position is by its latest record (None: it is closed), whether it counts, and why."""
+
+    client: str | None
+    counts: bool
+    why: str
+
+
+def standing(
+    position: Sequence[PositionRecord], exchanges: Sequence[ExchangeRecord], country: str
+) -> Standing:
+    """Return how a position stands after these records of its key and of its exchanges."""
+    state = _State(country)
+    for record in (*position, *exchanges):
+        state.apply(record)
+    client = state.latest.client if state.latest else None
+    return Standing(client, state.holder is not None, state.why(client or ""))
+
+
 def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator[Transition]:
     """Yield the corrections in that client's favour that came when a later record was known."""
     state = _State("")
