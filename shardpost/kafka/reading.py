@@ -6,7 +6,7 @@ seen".
 
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -190,7 +190,7 @@ class BulkReading:
         self._counts = dict.fromkeys(ranges, 0)
         self._open = set(ranges)
 
-    def messages(self, until: float) -> Iterator[Message]:
+    def messages(self, until: float) -> Generator[Message, None, None]:
         """Yield records, of each partition in their order, until a time of the monotonic clock."""
         if not self._open:
             return

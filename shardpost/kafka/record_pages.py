@@ -1,0 +1,216 @@
+"""Records of a topic page by page, as a person looks at them: so many, within some seconds.
+
+A page says for each partition where the next one begins, so that nothing is left out or shown twice
+wherever the time was over. Records of several partitions are put in the order of their times as far
+as that of each partition allows.
+"""
+
+import heapq
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
+
+from shardpost.errors import UsageError
+from shardpost.kafka import offsets
+from shardpost.kafka.coordinates import Coordinates, OffsetRange, TopicPartition
+from shardpost.kafka.reading import BulkReading, record_of
+from shardpost.kafka.records import Record
+from shardpost.kafka.topic_metadata import partition_counts, with_leaders
+from shardpost.settings import Settings
+
+# A page ends after so long, and after so many bytes; one record is given however large it is.
+MOST_SECONDS = 2.0
+MOST_BYTES = 16 << 20
+# The offset of each partition.
+Places = Mapping[int, int]
+
+
+class Bounds(NamedTuple):
+    """Of a partition: the first offset kept, the last stable offset, and the high watermark."""
+
+    low: int
+    stable: int
+    high: int
+
+    def end(self, *, committed: bool) -> int:
+        """Return the end of what can be read."""
+        return self.stable if committed else self.high
+
+
+def bounds_of(settings: Settings, topic: str, partition: int | None) -> dict[int, Bounds]:
+    """Return the bounds of a partition of a topic, or of all.
+
+    ShardpostError if there is no such topic, UsageError if it has no such partition.
+    """
+    count = partition_counts(settings, [topic])[topic]
+    if partition is not None and partition >= count:
+        raise UsageError(f"{topic}[{partition}]: expected a partition from 0 to {count - 1}")
+    chosen = range(count) if partition is None else [partition]
+    asked = [TopicPartition(topic, number) for number in chosen]
+
+    def ask() -> dict[int, Bounds]:
+        low = offsets.beginnings(settings, asked).offsets
+        high = offsets.endings(settings, asked, committed=False).offsets
+        stable = offsets.endings(settings, asked, committed=True).offsets
+        return {at.partition: Bounds(low[at], min(stable[at], high[at]), high[at]) for at in asked}
+
+    return with_leaders(settings, ask)
+
+
+def from_offset(bounds: Mapping[int, Bounds], offset: int) -> dict[int, int]:
+    """Return that offset of each partition, or the nearest that it has."""
+    return {number: min(max(offset, own.low), own.high) for number, own in bounds.items()}
+
+
+def from_time(
+    settings: Settings, topic: str, bounds: Mapping[int, Bounds], at: datetime
+) -> dict[int, int]:
+    """Return of each partition the offset of the first record of that time or a later one."""
+    asked = [TopicPartition(topic, number) for number in bounds]
+    at_ms = max(0, int(at.timestamp() * 1000))
+    found = with_leaders(
+        settings, lambda: offsets.first_offsets_since(settings, asked, at_ms).offsets
+    )
+    return {
+        one.partition: bounds[one.partition].high if offset < 0 else offset
+        for one, offset in found.items()
+    }
+
+
+def before(bounds: Mapping[int, Bounds], places: Places, most: int) -> dict[int, int]:
+    """Return so many offsets before some places, spread over the partitions that have any."""
+    own = {number: bounds[number] for number in places}
+    back = max(1, -(-most // max(1, sum(places[n] > one.low for n, one in own.items()))))
+    return {number: max(one.low, places[number] - back) for number, one in own.items()}
+
+
+@dataclass(frozen=True)
+class RecordPage:
+    """Some records, where the next page begins, and whether there is one.
+
+    `is_whole` is false if the time or the bytes were over before the page was full, or all was
+    read.
+    """
+
+    records: Sequence[Record]
+    next: Places
+    has_more: bool
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which records: from some places on, committed ones alone or all, of some keys or all."""
+
+    topic: str
+    places: Places
+    committed: bool = True
+    keys: Collection[bytes] | None = None
+    most: int = 100
+
+
+def read_page(settings: Settings, wanted: Wanted, bounds: Mapping[int, Bounds]) -> RecordPage:
+    """Return a page of records; KafkaUnreachableError if Kafka cannot be read."""
+    ends = {n: bounds[n].end(committed=wanted.committed) for n in wanted.places}
+    ranges = {
+        TopicPartition(wanted.topic, number): OffsetRange(wanted.topic, number, first, ends[number])
+        for number, first in wanted.places.items()
+        if first < ends[number]
+    }
+    most = wanted.most if wanted.keys is None else sys.maxsize
+    reading = BulkReading(settings, ranges, committed=wanted.committed, most=most)
+    found, is_over = _read(reading, wanted)
+    shown = [*islice(heapq.merge(*found.values(), key=_time), wanted.most)]
+    counts = dict.fromkeys(found, 0)
+    for record in shown:
+        counts[record.partition] += 1
+    following = dict(wanted.places)
+    for partition, reached in reading.reached.items():
+        own, count = found.get(partition.partition, []), counts.get(partition.partition, 0)
+        following[partition.partition] = own[count].offset if count < len(own) else reached
+    has_more = any(following[number] < end for number, end in ends.items())
+    is_whole = len(shown) >= wanted.most or not has_more or not is_over
+    return RecordPage(shown, following, has_more, is_whole)
+
+
+def _read(reading: BulkReading, wanted: Wanted) -> tuple[dict[int, list[Record]], bool]:
+    """Return the records of each partition, and whether time or bytes were over first."""
+    found: dict[int, list[Record]] = {}
+    count = size = 0
+    until = time.monotonic() + MOST_SECONDS
+    with closing(reading.messages(until)) as messages:
+        for message in messages:
+            if wanted.keys is not None and message.key() not in wanted.keys:
+                continue
+            record = record_of(message)
+            found.setdefault(record.partition, []).append(record)
+            count, size = count + 1, size + len(record.value or b"") + len(record.key or b"")
+            is_full = wanted.keys is not None and count >= wanted.most
+            if is_full or size >= MOST_BYTES:
+                return found, not is_full
+    return found, time.monotonic() >= until
+
+
+def _time(record: Record) -> int:
+    return record.timestamp
+
+
+class State(NamedTuple):
+    """Whether a record is committed: else it is of an aborted transaction, or of an open one."""
+
+    is_committed: bool
+    is_open: bool
+
+
+def states_of(
+    settings: Settings, records: Sequence[Record], bounds: Mapping[int, Bounds]
+) -> dict[Coordinates, State]:
+    """Return of records of one topic, read whether committed or not, what they are.
+
+    Without those of which that could not be found out in time.
+    """
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    for record in records:
+        own, stable = record.coordinates.topic_partition, bounds[record.partition].stable
+        first = ranges[own].first if own in ranges else record.offset
+        ranges[own] = OffsetRange(*own, first, min(record.offset + 1, stable))
+    ranges = {own: range_ for own, range_ in ranges.items() if range_.size > 0}
+    reading = BulkReading(settings, ranges, committed=True, most=sys.maxsize)
+    until = time.monotonic() + MOST_SECONDS
+    committed = {
+        TopicPartition(m.topic() or "", m.partition() or 0).at(m.offset() or 0)
+        for m in reading.messages(until)
+    }
+    found = {}
+    for record in records:
+        at = record.coordinates
+        is_open = at.offset >= bounds[at.partition].stable
+        is_read = at.offset < reading.reached.get(at.topic_partition, 0)
+        if is_open or is_read:
+            found[at] = State(at in committed, is_open)
+    return found
+
+
+class Found(NamedTuple):
+    """A record and its state; None if Kafka has none at that offset."""
+
+    record: Record | None
+    state: State | None
+
+
+def read_one(settings: Settings, at: Coordinates, bounds: Bounds) -> Found:
+    """Return the record at an offset, committed or not."""
+    own = {at.partition: bounds}
+    wanted = Wanted(at.topic, {at.partition: at.offset}, committed=False, most=1)
+    until = {at.partition: bounds._replace(high=min(bounds.high, at.offset + 1))}
+    if not bounds.low <= at.offset < bounds.high:
+        return Found(None, None)
+    record = next(iter(read_page(settings, wanted, until).records), None)
+    if record is None:
+        return Found(None, None)
+    return Found(record, states_of(settings, [record], own).get(at))
