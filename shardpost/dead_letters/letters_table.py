@@ -32,9 +32,11 @@ from shardpost.delta.query import rows
 from shardpost.delta.storage import exists
 from shardpost.delta.table import MAX_TIME, MIN_TIME, text_literal, time_literal
 from shardpost.delta.table_log import VersionExistsError
+from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.settings import Settings
+from shardpost.wording import counted
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
 RESOLUTION = timedelta(microseconds=1)
@@ -129,6 +131,23 @@ def _chosen(
     by_hand = f"SELECT {_STEP} FROM dead_letters WHERE attempt IS NULL"  # noqa: S608
     # One that is chosen twice is one step twice, and the same letter.
     return [*_query(settings, chosen), *_query(settings, by_hand)]
+
+
+def letters_named(settings: Settings, names: Collection[str]) -> dict[str, Step]:
+    """Return the newest step of each letter that has one of these names.
+
+    ShardpostError where the table has not read so much that this would take long.
+    """
+    progress = current_progress(settings)
+    if total_size(progress.unread) > FEW_OFFSETS:
+        raise ShardpostError(
+            f"{counted(total_size(progress.unread), 'record')} of letters were written since the"
+            " last sweep: what became of these is known after the next one"
+        )
+    named = ", ".join(map(text_literal, sorted(names))) or "''"
+    sql = f"SELECT {_STEP} FROM dead_letters WHERE id IN ({named}) OR attempt IS NULL"  # noqa: S608
+    new = (s for s in _not_in_table(settings, progress) if s.id in names or s.is_by_hand)
+    return newest_steps([*_query(settings, sql), *new], progress.generations)
 
 
 def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
