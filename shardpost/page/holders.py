@@ -1,25 +1,307 @@
 """Who holds, in which positions, and which records put or took them."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost.page.access import POSITIONS, sees
-from shardpost.page.rendering import Asked, Link, page_of
+from shardpost.page.parameters import Instant, Number, PageNumber, Required, Text
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+
+if TYPE_CHECKING:
+    from shardpost.holders.holder_pages import HoldersPage
+    from shardpost.holders.model.explain import Transition
+    from shardpost.holders.position_history import PositionHistory, RecordOfPosition
+    from shardpost.kafka.coordinates import Coordinates
 
 router = APIRouter(prefix="/holders", dependencies=[sees(POSITIONS)])
+
 NOBODY = "Nobody holds any. `shardpost compact`, or the DAG compact_positions, reads new positions."
+NOBODY_SO = "No holder is like that: leave a filter out, or search for another id."
+# Ids of positions that stand in the row of a client.
+LISTED_POSITIONS = 20
+# Of clients that had more positions, the records are replayed of so many positions at a time.
+MOST_REPLAYED = 1_000
+SHOWN_POSITIONS = 200
+CHART_POINTS = 1_000
 
 
 @router.get("")
-def holders(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
-    """Show who holds, client by client."""
+def holders(
+    visit: Asked,
+    search: Text = None,
+    shard: Number = None,
+    as_of: Instant = None,
+    snapshot: Number = None,
+    page: PageNumber = 1,
+) -> Response:
+    """Show who holds, client by client; or whose ids begin with what is searched."""
     from shardpost import tables
+    from shardpost.holders import holder_pages, queries
+    from shardpost.holders.absence import not_covered, why_no_holder
 
-    found = tables.holders(settings=visit.settings)
+    at, settings = tables.snapshot(snapshot, visit.settings), visit.settings
+    is_whole = visit.request.query_params.get("format") == "json"
+    found = holder_pages.holders_page(
+        settings,
+        at,
+        holder_pages.HoldersFilter(shard, search, as_of),
+        first=(page - 1) * ROWS_OF_A_PAGE,
+        most=ROWS_OF_A_PAGE,
+        longest=None if is_whole else LISTED_POSITIONS,
+    )
+    known: dict[str, Any] = {}
+    if search is not None:
+        known = {
+            "client": queries.knows_client(settings, at, search),
+            "position": queries.knows_position(settings, at, search),
+            "why": why_no_holder(settings, at, search, shard),
+        }
+    asked = {"search": search, "shard": shard, "as_of": as_of, "snapshot": snapshot}
+    empty = NOBODY_SO if search is not None or shard is not None or as_of else NOBODY
+    return visit.answer(
+        "holders.html",
+        found if is_whole else None,
+        _holders(visit, found, page, empty, as_of=_iso(as_of), snapshot=snapshot),
+        snapshot=at,
+        asked=asked,
+        known=known,
+        not_covered=not_covered(at.as_known(visit.now), as_of),
+    )
+
+
+def _holders(visit: Visit, found: "HoldersPage", page: int, empty: str, **at: object) -> Listing:
     rows = [
-        (Link(client, visit.url("holders/client", client=client)), ", ".join(ids))
-        for client, ids in found.items()
+        (
+            Link(one.client, visit.url("holders/client", client=one.client, **at)),
+            one.shard,
+            one.count,
+            ", ".join(one.positions) + (", …" if one.count > len(one.positions) else ""),
+        )
+        for one in found.holders
     ]
-    return visit.answer("holders.html", found, page_of(rows, ("client", "positions"), page, NOBODY))
+    columns = ("client", "shard", "positions", "which")
+    return Listing(columns, rows, empty, total=found.total, number=page)
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+@router.get("/shards")
+def shards(visit: Asked, snapshot: Number = None) -> Response:
+    """Show how the holders are spread over the shards."""
+    from shardpost import tables
+    from shardpost.holders.holder_pages import by_shard
+
+    at = tables.snapshot(snapshot, visit.settings)
+    found = by_shard(visit.settings, at)
+    rows = [
+        (
+            Link(str(one.shard), visit.url("holders", shard=str(one.shard), snapshot=snapshot)),
+            one.clients,
+            one.positions,
+            one.most,
+        )
+        for one in found
+    ]
+    columns = ("shard", "clients", "positions", "most of one client")
+    numbers = [one.shard for one in found]
+    bars = [
+        {"type": "bar", "name": name, "x": numbers, "y": [getattr(one, name) for one in found]}
+        for name in ("clients", "positions")
+    ]
+    axis: dict[str, Any] = {"title": {"text": "shard"}, "tickformat": "d"}
+    figure = {"data": bars, "layout": {"xaxis": axis}}
+    return visit.answer(
+        "holders_shards.html", found, Listing(columns, rows, NOBODY), snapshot=at, figure=figure
+    )
+
+
+@router.get("/history")
+def history(visit: Asked, page: PageNumber = 1) -> Response:
+    """Show how many held at each snapshot."""
+    from shardpost.delta.snapshot_retention import kept_snapshots
+    from shardpost.holders.holder_pages import counts_over_time
+
+    found = counts_over_time(visit.settings)
+    committed = [(one["snapshot"], one["committed_at"]) for one in found]
+    kept = kept_snapshots(committed, visit.now, visit.settings.snapshot_days)
+    names = ("positions", "holders", "held", "rejected")
+    rows = [
+        (_snapshot(visit, one["snapshot"], kept), one["committed_at"], *(one[n] for n in names))
+        for one in reversed(found)
+    ]
+    columns = ("snapshot", "committed", "open positions", "holders", "held", "rejected in all")
+    shown = found[:: -(len(found) // CHART_POINTS + 1)]
+    times = [one["committed_at"].isoformat() for one in shown]
+    lines = [
+        {"type": "scatter", "mode": "lines", "name": name, "x": times, "y": [o[key] for o in shown]}
+        for key, name in (("holders", "holders"), ("held", "positions held"))
+    ]
+    document = [{**one, "committed_at": one["committed_at"].isoformat()} for one in found]
+    listing = page_of(rows, columns, page, "No snapshot yet: run `shardpost compact`.")
+    return visit.answer("holders_history.html", document, listing, figure={"data": lines})
+
+
+def _snapshot(visit: Visit, number: int, kept: set[int]) -> Link | int:
+    return Link(str(number), visit.url("holders", snapshot=number)) if number in kept else number
+
+
+@router.get("/client")
+def client(
+    visit: Asked,
+    client: Required,
+    as_of: Instant = None,
+    snapshot: Number = None,
+    page: PageNumber = 1,
+) -> Response:
+    """Show one client's positions, and the timeline of the records that put or took them."""
+    from shardpost import tables
+    from shardpost.holders import absence, queries
+    from shardpost.holders.position_history import rejected_of
+    from shardpost.kafka.partitioning import partition_of
+
+    at, settings = tables.snapshot(snapshot, visit.settings), visit.settings
+    held = queries.query_holders(settings, at, queries.HoldersQuery(client, None, as_of))
+    ever = queries.positions_ever(settings, at, client)
+    is_whole = len(ever) <= MOST_REPLAYED
+    replayed = ever if is_whole else ever[(page - 1) * ROWS_OF_A_PAGE : page * ROWS_OF_A_PAGE]
+    changes = queries.explanation_of(settings, at, client, replayed)
+    rejected = rejected_of(settings, at, replayed)
+    why = None if held else absence.why_no_holder(settings, at, client)
+    timeline = (
+        page_of(_newest_first(visit, changes, snapshot), CHANGES, page, "No record put any.")
+        if is_whole
+        else _last_of_each(visit, changes, snapshot, page, len(ever))
+    )
+    return visit.answer(
+        "holders_client.html",
+        {"holders": held, "explain": [change.as_json() for change in changes]},
+        timeline,
+        client=client,
+        positions=held.get(client, []),
+        shard=partition_of(client, at.shards),
+        ever=len(ever),
+        is_whole=is_whole,
+        why=why,
+        rejected=_rejected(visit, rejected, snapshot),
+        snapshot=at,
+        asked={"client": client, "as_of": as_of, "snapshot": snapshot},
+        most=SHOWN_POSITIONS,
+        notes_of=[absence.not_covered(at.as_known(visit.now), as_of), absence.pruned(at)],
+    )
+
+
+CHANGES = ("time", "change", "position", "why", "record")
+
+
+def _newest_first(
+    visit: Visit, changes: Sequence["Transition"], snapshot: int | None
+) -> list[tuple[object, ...]]:
+    newest = sorted(changes, key=lambda change: change.timestamp)[::-1]
+    return [_change(visit, change, snapshot) for change in newest]
+
+
+def _last_of_each(
+    visit: Visit, changes: Sequence["Transition"], snapshot: int | None, page: int, total: int
+) -> Listing:
+    """Return a page of a client with very many positions: of each what was done to it last."""
+    last = {change.position: change for change in changes}
+    rows = [_change(visit, change, snapshot) for change in last.values()]
+    return Listing(CHANGES, rows, "No record put any.", total=total, number=page)
+
+
+def _change(visit: Visit, change: "Transition", snapshot: int | None) -> tuple[object, ...]:
+    position = _position(visit, change.position, snapshot)
+    record = record_link(visit, change.coordinates)
+    return change.timestamp, str(change.change), position, change.why, record
+
+
+def _position(visit: Visit, position: str, snapshot: int | None) -> Link:
+    return Link(position, visit.url("holders/position", position=position, snapshot=snapshot))
+
+
+def record_link(visit: Visit, at: "Coordinates") -> Link:
+    """Return a link to a record itself, among those of Kafka."""
+    place = {"topic": at.topic, "partition": str(at.partition), "offset": str(at.offset)}
+    return Link(str(at), visit.url("records/record", **place))
+
+
+def _rejected(visit: Visit, records: Sequence["RecordOfPosition"], snapshot: int | None) -> Listing:
+    rows = [
+        (
+            one.timestamp,
+            _position(visit, one.position, snapshot),
+            one.reason,
+            record_link(visit, one.coordinates),
+        )
+        for one in records
+    ]
+    return Listing(("time", "position", "why it was rejected", "record"), rows)
+
+
+@router.get("/position")
+def position(
+    visit: Asked, position: Required, snapshot: Number = None, page: PageNumber = 1
+) -> Response:
+    """Show who has a position, why it counts or not, and all its records."""
+    from shardpost import tables
+    from shardpost.holders.absence import pruned, unknown_position
+    from shardpost.holders.position_history import MOST_RECORDS, position_history
+
+    at = tables.snapshot(snapshot, visit.settings)
+    found = position_history(visit.settings, at, position)
+    notes = [pruned(at)]
+    if not found.is_whole:
+        notes.append(f"It has more records than {MOST_RECORDS:,}: these are the newest")
+    standing = found.standing
+    owner = standing.client if standing else None
+    holder = (
+        Link(owner, visit.url("holders/client", client=owner, snapshot=snapshot)) if owner else None
+    )
+    return visit.answer(
+        "holders_position.html",
+        found,
+        page_of(_records(visit, found), RECORDS, page, unknown_position(at, position)),
+        position=position,
+        standing=standing,
+        why=found.why,
+        holder=holder,
+        snapshot=at,
+        asked={"snapshot": snapshot},
+        notes_of=notes,
+    )
+
+
+RECORDS = ("time", "what it did", "client", "exchange", "ticker", "amount", "snapshot", "record")
+
+
+def _records(visit: Visit, found: "PositionHistory") -> list[tuple[object, ...]]:
+    """Return rows of all records of a position, and of those of exchanges that changed it."""
+    effects: dict[Coordinates, list[str]] = {}
+    for change in found.changes:
+        effects.setdefault(change.coordinates, []).append(f"{change.change}: {change.client}")
+    own = {one.coordinates for one in found.records}
+    timed = [
+        (one.timestamp, _record(visit, one, effects.get(one.coordinates, [])))
+        for one in found.records
+    ]
+    others = {one.coordinates: one for one in found.changes if one.coordinates not in own}
+    for at, change in others.items():
+        said = f"{'; '.join(effects[at])} ({change.why})"
+        row = (change.timestamp, said, None, None, None, None, None, record_link(visit, at))
+        timed.append((change.timestamp, row))
+    return [row for _, row in sorted(timed, key=lambda one: one[0], reverse=True)]
+
+
+def _record(visit: Visit, one: "RecordOfPosition", effects: Sequence[str]) -> tuple[object, ...]:
+    said = "; ".join(effects) or "nothing: it changed nobody's positions"
+    if one.reason is not None:
+        said = f"rejected: {one.reason}"
+    link = record_link(visit, one.coordinates)
+    told = (one.client, one.exchange, one.ticker, one.amount)
+    return (one.timestamp, said, *told, one.snapshot, link)
