@@ -19,6 +19,7 @@ from shardpost.page import (
     holders,
     mails,
     overview,
+    records,
     runs,
     stored_tables,
     topics,
@@ -37,6 +38,7 @@ router = APIRouter(dependencies=[Depends(get_user)])
 for part in (
     overview,
     holders,
+    records,
     emails,
     email_actions,
     mails,

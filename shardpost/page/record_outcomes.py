@@ -1,0 +1,226 @@
+"""What became of records of our topics, each in a few words, with a link to where it is told."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.page import access
+from shardpost.page.rendering import Link, Visit
+from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
+
+if TYPE_CHECKING:
+    from shardpost.holders.record_fates import Fate
+    from shardpost.kafka.coordinates import Coordinates
+    from shardpost.kafka.records import Record
+
+INPUTS: tuple[TopicName, ...] = ("positions", "clients", "exchanges")
+# Who sees a topic's records: who may see the DAG that works on them.
+DAG_OF: Mapping[TopicName, str] = {
+    "positions": access.POSITIONS,
+    "clients": access.EMAILS,
+    "exchanges": access.POSITIONS,
+    "share-holders": access.POSITIONS,
+    "weekly-emails": access.EMAILS,
+    "dead-letters": access.LETTERS,
+    "retries": access.LETTERS,
+    "parking-lot": access.LETTERS,
+    "run-requests": access.RUNS,
+    "run-commands": access.RUNS,
+    "decisions": access.KAFKA,
+}
+
+
+@dataclass(frozen=True)
+class OwnTopic:
+    """One of our topics: its name in Kafka, and in the contract."""
+
+    name: str
+    kind: TopicName
+
+    @property
+    def dag(self) -> str:
+        """The DAG whose users may see its records."""
+        return DAG_OF[self.kind]
+
+
+def own_topics(settings: Settings) -> dict[str, OwnTopic]:
+    """Return our topics by their names in Kafka, also those that retries of some origins go to."""
+    found = {
+        settings.topic(kind): OwnTopic(settings.topic(kind), kind) for kind in get_args(TopicName)
+    }
+    for name in sorted(settings.retry_rules.retry_topics):
+        found.setdefault(name, OwnTopic(name, "retries"))
+    return found
+
+
+def own_topic(visit: Visit, name: str) -> OwnTopic:
+    """Return one of our topics; UsageError for any other."""
+    topics = own_topics(visit.settings)
+    if name not in topics:
+        raise UsageError(f"topic {name}: expected one of {', '.join(topics)}")
+    return topics[name]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a record; `tag` is how it is marked: good, warn, bad or not at all."""
+
+    text: str
+    tag: str = ""
+    link: Link | None = None
+
+
+Outcomes = dict["Coordinates", Outcome]
+
+
+def outcomes_of(
+    visit: Visit, topic: OwnTopic, records: Sequence["Record"]
+) -> tuple[Outcomes, str | None]:
+    """Return what became of records of a topic, and why that is not known if it is not."""
+    tell = _TELLERS.get(topic.kind)
+    if tell is None or not records:
+        return {}, None
+    try:
+        return tell(visit, topic, records), None
+    except ShardpostError as error:
+        return {}, f"what became of these records is not known: {error}"
+
+
+def _of_inputs(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+    return _fates(visit, topic.kind, records)
+
+
+def _fates(visit: Visit, origin: TopicName, records: Sequence["Record"]) -> Outcomes:
+    from shardpost.delta import snapshots
+    from shardpost.holders.record_fates import fates_of
+
+    snapshot = snapshots.current(visit.settings)
+    fates = fates_of(visit.settings, snapshot, origin, [record.coordinates for record in records])
+    by_place = {record.coordinates: record for record in records}
+    return {at: _of_fate(visit, fate, by_place[at]) for at, fate in fates.items()}
+
+
+def _of_fate(visit: Visit, fate: "Fate", record: "Record") -> Outcome:
+    from shardpost.dead_letters.model.letters import letter_id
+    from shardpost.holders.record_fates import FateKind
+
+    match fate.kind:
+        case FateKind.TAKEN:
+            return Outcome(str(fate), "good")
+        case FateKind.REJECTED:
+            letter = letter_id(record.coordinates, record.timestamp)
+            return Outcome(str(fate), "bad", letter_link(visit, letter, "its letter"))
+        case FateKind.SUPERSEDED if fate.by:
+            place = {"partition": str(fate.by.partition), "offset": str(fate.by.offset)}
+            url = visit.url("records/record", topic=fate.by.topic, **place)
+            return Outcome(str(fate), "", Link(str(fate.by), url))
+    return Outcome(str(fate), "" if fate.kind is FateKind.SUPERSEDED else "warn")
+
+
+def letter_link(visit: Visit, letter: str, text: str) -> Link:
+    """Return a link to a letter's own page."""
+    return Link(text, visit.url("letters/letter", id=letter))
+
+
+def _of_letters(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+    from shardpost.dead_letters import letter_topics
+    from shardpost.dead_letters.model.letter_history import step_of
+
+    is_store = topic.kind == "dead-letters"
+    count = letter_topics.partitions(visit.settings)[topic.name] if is_store else None
+    rules = visit.settings.retry_rules
+    steps = {r.coordinates: step_of(r, rules, store_partitions=count) for r in records}
+    return _lives(visit, {at: step.id for at, step in steps.items() if step})
+
+
+def _lives(visit: Visit, names: Mapping["Coordinates", str]) -> Outcomes:
+    from shardpost.dead_letters.letters_table import letters_named
+    from shardpost.dead_letters.model.letter_format import OPEN
+
+    found = letters_named(visit.settings, {*names.values()}) if names else {}
+    outcomes = {}
+    for at, name in names.items():
+        step = found.get(name)
+        text = f"its letter is {step.state} now" if step else "no letter by now"
+        tag = "warn" if step and step.state in OPEN else ""
+        outcomes[at] = Outcome(text, tag, letter_link(visit, name, "the letter") if step else None)
+    return outcomes
+
+
+def _of_retries(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+    """Return what became of retries: by history of those of our inputs, else by their letters."""
+    from shardpost.dead_letters.model.letter_format import (
+        ID,
+        ORIGIN_TOPIC,
+        header_bytes,
+        header_text,
+        name_of,
+    )
+
+    origins = {visit.settings.topic(kind): kind for kind in INPUTS}
+    of_origin: dict[TopicName, list[Record]] = {}
+    names = {}
+    for record in records:
+        headers: dict[str, Any] = dict(record.headers)
+        if origin := origins.get(header_text(headers.get(ORIGIN_TOPIC))):
+            of_origin.setdefault(origin, []).append(record)
+        if letter := header_bytes(headers.get(ID)):
+            names[record.coordinates] = name_of(letter)
+    found = _lives(visit, names)
+    for origin, own in of_origin.items():
+        for at, fate in _fates(visit, origin, own).items():
+            life = found.get(at)
+            link = life.link if life else fate.link
+            found[at] = Outcome(f"{fate.text}; {life.text}" if life else fate.text, fate.tag, link)
+    return found
+
+
+_TAG_OF_STATE = {"sent": "good", "failed": "bad", "unknown": "bad", "sending": "warn"}
+
+
+def _of_ledger(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+    """Return the state that each record of the ledger gives its client."""
+    from shardpost.weekly_email.model.ledger import decode
+    from shardpost.weekly_email.model.week import IsoWeek
+
+    found: Outcomes = {}
+    for record in records:
+        text, is_client, _ = (record.key or b"").decode(errors="replace").partition("/")
+        try:
+            week = IsoWeek.parse(text)
+        except UsageError:
+            continue
+        entry = decode(record.key, record.value, week)
+        if not is_client or entry is None:
+            found[record.coordinates] = Outcome(f"{week} is closed")
+            continue
+        state = str(entry.state or "open")
+        link = Link("the client", visit.url("emails/mail", week=str(week), client=entry.client))
+        said = f"{state}: {entry.reason}" if entry.reason else state
+        found[record.coordinates] = Outcome(said, _TAG_OF_STATE.get(state, ""), link)
+    return found
+
+
+def _of_holders(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+    found: Outcomes = {}
+    for record in records:
+        client = (record.key or b"").decode(errors="replace")
+        link = Link("the client", visit.url("holders/client", client=client))
+        said = "holds none from here on" if record.value is None else "holds these from here on"
+        found[record.coordinates] = Outcome(said, "", link)
+    return found
+
+
+_Teller = Callable[[Visit, OwnTopic, Sequence["Record"]], Outcomes]
+_TELLERS: Mapping[TopicName, _Teller] = {
+    "positions": _of_inputs,
+    "clients": _of_inputs,
+    "exchanges": _of_inputs,
+    "share-holders": _of_holders,
+    "weekly-emails": _of_ledger,
+    "dead-letters": _of_letters,
+    "parking-lot": _of_letters,
+    "retries": _of_retries,
+}
