@@ -3,13 +3,12 @@
 from typing import Any
 
 from shardpost.errors import ShardpostError, UsageError, single_line
-from shardpost.page.rendering import Visit
 
 LONGEST_NOTE = 1000  # of Airflow
 
 
-def start_run(visit: Visit, dag: str, conf: dict[str, Any], why: str) -> str:
-    """Start a run of a DAG in the name of the user, with the reason as its note; return its id.
+def start_run(user: str, dag: str, conf: dict[str, Any], why: str) -> str:
+    """Start a run of a DAG in the name of a user, with the reason as its note; return its id.
 
     UsageError for params that the DAG refuses; ShardpostError if Airflow has no such DAG, or if it
     is paused, so that the run would only wait.
@@ -30,9 +29,9 @@ def start_run(visit: Visit, dag: str, conf: dict[str, Any], why: str) -> str:
         run = trigger_dag(
             dag,
             triggered_by=DagRunTriggeredByType.UI,
-            triggering_user_name=visit.name,
+            triggering_user_name=user,
             conf=conf,
-            note=single_line(f"{visit.name}: {why}", LONGEST_NOTE),
+            note=single_line(f"{user}: {why}", LONGEST_NOTE),
         )
     except DagNotFound as error:
         raise ShardpostError(str(error)) from None
@@ -41,13 +40,3 @@ def start_run(visit: Visit, dag: str, conf: dict[str, Any], why: str) -> str:
     if run is None:
         raise ShardpostError(f"Airflow started no run of the DAG {dag}, and gave no reason")
     return str(run.run_id)
-
-
-def run_url(dag: str, run_id: str) -> str:
-    """Return the address of a run in Airflow's own pages."""
-    from urllib.parse import quote
-
-    from airflow.configuration import conf
-
-    base = str(conf.get("api", "base_url", fallback="/")).rstrip("/")
-    return f"{base}/dags/{quote(dag, safe='')}/runs/{quote(run_id, safe='')}"

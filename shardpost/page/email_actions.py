@@ -144,7 +144,7 @@ def start(visit: Asked, order: Annotated[SentOrder, Form()]) -> Response:
     from shardpost.page.dag_runs import start_run
 
     order.request(visit)
-    run_id = start_run(visit, EMAILS, order.conf(), order.why)
+    run_id = start_run(visit.name, EMAILS, order.conf(), order.why)
     what = "dry run" if order.dry_run else "run"
     return visit.back_to(
         "emails/week", f"{order.week}: {what} {run_id} of {EMAILS} was started", week=order.week

@@ -151,6 +151,17 @@ def test_unknown_deliveries_fail_the_run_with_the_command_that_resolves_them(dag
     assert "`shardpost email --week 2026-W46 --on-unknown resend`" in str(failure.value)
 
 
+def test_a_week_that_was_paused_fails_the_run_with_how_to_go_on(dag: Any) -> None:
+    paused = {"at": AT.isoformat(), "who": "bob", "why": "a wrong price"}
+    sent = [{"shards": [], "unknown": []}, {"shards": [], "unknown": [], "paused": paused}]
+    with pytest.raises(AirflowFailException) as failure:
+        dag.task_dict["report"].python_callable(FROZEN, sent)
+    assert "2026-W46 was paused by bob (a wrong price): the rest is not mailed" in str(
+        failure.value
+    )
+    assert "`shardpost emails resume --week 2026-W46 --why …`" in str(failure.value)
+
+
 def test_too_many_failed_clients_fail_the_run_with_what_to_do(
     dag: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,52 @@
+"""Runs that the page starts: by Airflow's own code, on its own database."""
+
+from typing import Any
+
+import pytest
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.page import dag_runs
+
+
+@pytest.fixture(scope="module")
+def known(bag: Any) -> None:
+    """Let Airflow know our DAGs, as its DAG processor does."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import sync_bag_to_db
+
+    DagBundlesManager().sync_bundles_to_db()
+    sync_bag_to_db(bag, "dags-folder", None)
+
+
+def pause(dag: str, *, is_paused: bool) -> None:
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        session.execute(update(DagModel).where(DagModel.dag_id == dag).values(is_paused=is_paused))
+
+
+@pytest.mark.usefixtures("known")
+def test_a_run_is_started_by_its_user_with_the_reason_and_params_that_the_dag_accepts() -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    conf = {"week": "2026-W46", "dry_run": True}
+    pause("weekly_email", is_paused=True)
+    with pytest.raises(ShardpostError, match="is paused in Airflow"):
+        dag_runs.start_run("eve", "weekly_email", conf, "to look")
+    pause("weekly_email", is_paused=False)
+    run_id = dag_runs.start_run("eve", "weekly_email", conf, "to look\nonce")
+    with create_session() as session:
+        run = session.scalars(select(DagRun).where(DagRun.run_id == run_id)).one()
+        assert (run.conf, run.triggering_user_name, run.state) == (conf, "eve", "queued")
+        assert run.note == "eve: to look once"
+    with pytest.raises(UsageError, match="there is no such week in 2025"):
+        dag_runs.start_run("eve", "weekly_email", {"week": "2025-W53"}, "to look")
+    with pytest.raises(UsageError, match="again"):
+        dag_runs.start_run("eve", "weekly_email", {"again": "EVERYBODY"}, "to look")
+    with pytest.raises(ShardpostError, match="Airflow has no DAG other"):
+        dag_runs.start_run("eve", "other", {}, "to look")
+    assert len(DagRun.find(dag_id="weekly_email")) == 1
