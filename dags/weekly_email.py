@@ -23,8 +23,8 @@ If far fewer clients would get a mail than in the week before, nothing is frozen
 until one with **accept drop** confirms it; so it does if `SHARDPOST_COUNTRY` is another than that
 of the newest snapshot (**country changed**).
 
-To check first: a **dry run** prints into the logs of `send` who would get what. The delivery
-status: `shardpost emails --week 2026-W47`.
+To check first: a **dry run** prints into the logs of `send` who would get what; the page of the
+week has its lists whole. The delivery status: `shardpost emails --week 2026-W47`.
 """
 
 import logging
@@ -161,7 +161,9 @@ def common_options(params: Any) -> dict[str, Any]:
 
 @task(doc_md="Assigns shards to tasks; skips the rest of the run if the week is skipped.")
 @task_errors()
-def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
+def groups(
+    frozen: dict[str, Any], params: Any = None, run_id: str | None = None
+) -> list[dict[str, Any]]:
     """Return request and name of one `send` for each group of shards."""
     if frozen["skipped"]:
         raise AirflowSkipException(frozen["skipped"])
@@ -171,6 +173,7 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
         # All shards of a week that has not ended are as of one instant.
         as_of=parse_instant(frozen["as_of"]) if params["early"] else None,
         groups=min(AT_ONCE, len(frozen["groups"])),
+        kept_as=run_id if params["dry_run"] else None,
         **common_options(params),
     )
     return [

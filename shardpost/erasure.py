@@ -21,7 +21,12 @@ from shardpost.logs import step
 from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.weekly_email import closed_weeks, email_erasure, ledger_guard
+from shardpost.weekly_email import (
+    closed_weeks,
+    email_erasure,
+    kept_dry_runs,
+    ledger_guard,
+)
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
@@ -194,6 +199,8 @@ class _Erasure:
         result.audiences += sorted(unfrozen - {*result.audiences})
         if not result.dry_run:
             self._erase_rows()
+            step("lists of dry runs")
+            kept_dry_runs.forget(settings)
             # A run that finds its week not among these comes to its locks after the tables changed.
             for week in sorted(self._begun_and_not_frozen() - closed):
                 self._erase_week(week, None)

@@ -46,7 +46,7 @@ def run(request: EmailRequest, settings: Settings) -> JobResult:
         options = SendOptions(settings, week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
             log.info("%s: listing what a run would do to each client", request.week)
-            return DONE, dry_run(week, options, request.recipients)
+            return DONE, dry_run(week, options, request.recipients, request.kept_as)
         return send(week, options, request.groups)
 
 

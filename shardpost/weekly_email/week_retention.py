@@ -33,7 +33,7 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.weekly_email import closed_weeks, ledger_guard
+from shardpost.weekly_email import closed_weeks, kept_dry_runs, ledger_guard
 from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.closed_weeks import closed_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -107,6 +107,9 @@ def erase_old_audiences(
     Of a week that is being mailed none is erased. LockedError beside a freeze.
     """
     result = ErasedAudiences(dry_run)
+    if not dry_run:
+        with table_errors():
+            kept_dry_runs.forget_old(settings, now, audience_days(settings))
     if not exists(settings, AUDIENCES):
         return result
     what = "erasing old audiences"

@@ -164,7 +164,8 @@ class EmailRequest:
     `on_unknown` None is the setting's. `groups`: how many jobs share the rate limit.
     `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: what would be
     refused is meant (plausibility.py). `recipients`: the folder (for JSON lines) or file (for text)
-    that a dry run writes its lists to, None for into the result.
+    that a dry run writes its lists to, None for into the result. `kept_as`: the run as whose they
+    are kept for the page, None: they are not.
     """
 
     week: Annotated[IsoWeek, PlainValidator(IsoWeek.parse), PlainSerializer(str)]
@@ -180,6 +181,7 @@ class EmailRequest:
     country_changed: bool = False
     accept_drop: bool = False
     recipients: Path | None = None
+    kept_as: str | None = None
 
     @property
     def is_real(self) -> bool:

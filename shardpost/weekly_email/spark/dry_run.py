@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from shardpost.delta.arrow_schema import schema_of
 from shardpost.delta.table import columns, ddl_of
 from shardpost.spark.kafka_source import partition_column
+from shardpost.weekly_email import kept_dry_runs
 from shardpost.weekly_email.dry_run_lists import (
     DryRunList,
     ListedLine,
@@ -90,18 +91,26 @@ log = logging.getLogger(__name__)
 MOST_LOGGED = 1000
 
 
-def dry_run(week: PreparedWeek, options: SendOptions, recipients: Path | None) -> dict[str, Any]:
+def dry_run(
+    week: PreparedWeek,
+    options: SendOptions,
+    recipients: Path | None,
+    kept_as: str | None = None,
+) -> dict[str, Any]:
     """List what would become of each client.
 
     The lists go into `recipients`: a folder, a file of JSON lines for each; or a file, such as the
     log, as text; None: into the result. However many clients there are, only the last of these
-    needs memory for them.
+    needs memory for them. `kept_as` is the run as whose they are kept as well, if they are.
     """
     with TemporaryDirectory() as temporary:
         is_folder = recipients is not None and recipients.is_dir()
         folder = recipients if recipients and is_folder else Path(temporary)
         result = _write(week, options, folder)
         log.info("%s: %s", week.iso_week, summary(result))
+        if kept_as is not None:
+            made_at = {"made_at": options.clock().isoformat()}
+            kept_dry_runs.keep(options.settings, week, kept_as, folder, result | made_at)
         if recipients is None:
             return result | {str(kind): _read(folder / kind) for kind in DryRunList}
         if not is_folder:
