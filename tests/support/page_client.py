@@ -51,6 +51,10 @@ class PageClient:
         assert sent.status_code == status, unescape(sent.text)
         return unescape(sent.text)
 
+    def raw(self, path: str, **query: object) -> Response:
+        """Return a page as it was answered."""
+        return self._asked(path, query).raise_for_status()
+
     def post(self, action: str, data: dict[str, str], **headers: str) -> Response:
         """Send what no form of ours sends."""
         return self._client.post(action, data=data, headers=headers)
