@@ -1,8 +1,7 @@
 """`shardpost letters list`, `show` and `sweep`; for parked letters see parked_letters.py."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -10,46 +9,14 @@ import click
 
 from shardpost.commands.console import AS_JSON, INSTANT, KEY, grouped, print_document, text_table
 from shardpost.commands.parked_letters import discard_command, redrive_command
-from shardpost.dead_letters.model.letter_format import OPEN, LetterState
+from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line, single_line
 from shardpost.wording import counted
 
-STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
-# Others are listed that were resolved in that time: so long `retries` has what became of them.
-RECENT = timedelta(days=7)
 HEADING = ("state", "origin", "error", "letters", "since", "such as", "its error begins")
 LONGEST_ERROR = 100
 SEE = "docs/dead-letters-operations.md: When something is wrong"
-
-
-@dataclass(frozen=True)
-class ListFilters:
-    """Which letters are listed; None lists all, of those that were resolved the recent ones."""
-
-    state: str | None
-    origin: str | None
-    error: str | None
-    since: datetime | None
-    until: datetime | None
-
-    def closed_since(self, now: datetime) -> datetime | None:
-        """Return since when a letter that is listed was resolved; None: whenever."""
-        if self.state in OPEN:
-            return now
-        if self.since is None and self.until is None:
-            return now - RECENT
-        return self.since
-
-    def matches(self, step: Step) -> bool:
-        """Tell whether a letter with that newest step is listed."""
-        return (
-            self.state in (None, str(step.state))
-            and self.origin in (None, step.origin_topic)
-            and self.error in (None, step.fingerprint)
-            and (self.since is None or step.at >= self.since)
-            and (self.until is None or step.at < self.until)
-        )
 
 
 @click.group()

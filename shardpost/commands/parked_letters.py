@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Concatenate
+from typing import TYPE_CHECKING, Concatenate
 
 import click
 
@@ -20,11 +20,17 @@ from shardpost.commands.console import (
     text_table,
     who,
 )
-from shardpost.dead_letters.model.redrive_request import VALUE_BYTES, RedriveRequest, Selection
+from shardpost.dead_letters.model.redrive_request import (
+    VALUE_BYTES,
+    RedriveRequest,
+    Selection,
+    require_fitting,
+)
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, harmless, one_line
 
 if TYPE_CHECKING:
-    from shardpost.dead_letters.redrive import Redrive, RedrivePlan
+    from shardpost.dead_letters.redrive import Redrive
+    from shardpost.dead_letters.redrive_plan import RedrivePlan
 
 AGAIN_IN_VAIN = "--again changes nothing: no selected letter was parked twice by the same error"
 
@@ -104,26 +110,18 @@ def parked_options(function: Callable[Concatenate[ParkedOptions, ...], int]) -> 
 
 def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     """Print the plan, or carry it out; return the exit code."""
-    from shardpost.dead_letters.letter_topics import routes_of
-    from shardpost.dead_letters.redrive import Redrive, plan_redrive
-    from shardpost.locks import exclusive
+    from shardpost.dead_letters.redrive_plan import plan_redrive, prepared
     from shardpost.settings import load
-    from shardpost.topics.stores import require_stores
 
-    settings = load()
-    require_stores(settings, "dead-letters", "parking-lot")
-    redrive = Redrive(settings, routes_of(settings), request, options.canary, options.rate)
+    redrive = prepared(load(), request, options.canary, options.rate)
     planned = plan_redrive(redrive)
     if request.allow_repeated:
         without = plan_redrive(replace(redrive, request=replace(request, allow_repeated=False)))
         if without.refused_count == planned.refused_count:
             click.echo(AGAIN_IN_VAIN, err=True)
-    done = None
-    if options.is_applied:
-        with exclusive(settings, "parking_lot", "`letters redrive` or `discard`"):
-            done = _carry_out(redrive, planned)
+    done = _carry_out(redrive, planned) if options.is_applied else None
     print_document(
-        _plan_document(planned, request, done),
+        planned.as_json(request.kind, done),
         lambda: _plan_text(planned, request, done),
         as_json=options.as_json,
     )
@@ -132,38 +130,18 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
 
 def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:
     """Return how many letters have moved; what did not is refused in the plan."""
-    from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
+    from shardpost.dead_letters.redrive import RedriveResult
+    from shardpost.dead_letters.redrive_plan import carry_out
 
     result = RedriveResult()
     try:
-        carry_out_redrive(redrive, result)
+        carry_out(redrive, planned, result)
     except KeyboardInterrupt:
         raise ShardpostError(
             f"interrupted: {result.count} {redrive.request.kind}; run the same command again for"
             " the rest"
         ) from None
-    for letter_id, reason in result.refused.items():
-        planned.refuse(letter_id, reason)
     return result.count
-
-
-def _plan_document(
-    planned: "RedrivePlan", request: RedriveRequest, done: int | None
-) -> dict[str, Any]:
-    samples = planned.samples
-    groups = [
-        {"origin": origin, "error": error, "letters": count, "such_as": samples[origin, error]}
-        for (origin, error), count in planned.groups.most_common()
-    ]
-    refused = [{"letter_id": name, "reason": reason} for name, reason in planned.refused.items()]
-    return {
-        "decision": request.kind,
-        "letters": planned.count,
-        "refused": planned.refused_count,
-        "done": done,
-        "groups": groups,
-        "refusals": refused,
-    }
 
 
 def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
@@ -225,9 +203,7 @@ def new_value_of(text: str) -> bytes:
         value = text.encode(errors="surrogateescape")
     else:
         value = _content(text)
-    if len(value) > VALUE_BYTES:
-        size = f"expected at most {VALUE_BYTES} bytes, found more"
-        raise UsageError(f"--value {text}: {size}; a letter cannot be larger")
+    require_fitting(value, f"--value {text}")
     return value
 
 

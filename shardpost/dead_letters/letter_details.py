@@ -1,8 +1,9 @@
 """What `letters show` prints: one letter's headers, value, life, decisions and retries."""
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from shardpost.dead_letters import letter_topics
@@ -10,26 +11,28 @@ from shardpost.dead_letters.letters_table import life
 from shardpost.dead_letters.model.letter_format import (
     BASE64,
     ID,
-    SHA256,
+    LetterState,
     attempt_of,
     header_text,
     keys_of,
     name_of,
-    parse_record,
 )
-from shardpost.dead_letters.model.letter_history import Step, newest_steps
-from shardpost.dead_letters.model.letters import letter_id as letter_id_of
-from shardpost.dead_letters.model.letters import parking_key
+from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
 from shardpost.decisions import Decision, decode
 from shardpost.errors import ShardpostError, one_line
-from shardpost.instants import instant_of
+from shardpost.instants import EARLIEST_MS, instant_of
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts, with_leaders
 from shardpost.settings import Settings
 
+DECIDED = (LetterState.REDRIVEN, LetterState.DISCARDED)
+SENT = (LetterState.RETRIED, LetterState.REDRIVEN)
+# How far the times of what one transaction wrote may be from each other.
+CLOCKS_DIFFER = timedelta(minutes=10)
 # The state of a letter that was waiting or parked in a topic that was deleted and recreated.
 LOST = "lost"
 
@@ -70,10 +73,9 @@ class LetterDetails:
 def describe(settings: Settings, letter_id: str) -> LetterDetails:
     """Return the details of a letter; ShardpostError if it is unknown."""
     steps = life(settings, letter_id)
-    record = newest_record(settings, letter_id)
-    newest = newest_steps(steps, letter_topics.current_progress(settings).generations).get(
-        letter_id
-    )
+    generations = letter_topics.current_progress(settings).generations
+    record = newest_record(settings, steps, generations)
+    newest = newest_steps(steps, generations).get(letter_id)
     is_known = not all(step.is_by_hand for step in steps)
     if not is_known and record is None:
         raise ShardpostError(
@@ -84,38 +86,31 @@ def describe(settings: Settings, letter_id: str) -> LetterDetails:
         str(newest.state) if newest else (LOST if is_known else None),
         record,
         steps,
-        [*_decisions(settings, letter_id)],
+        [*_decisions(settings, letter_id, steps)],
         [*_retries(settings, letter_id, steps)],
     )
 
 
-def newest_record(settings: Settings, letter_id: str) -> Record | None:
-    """Return the last record with a value under a letter's id, parked ones first; None: none."""
-    counts = letter_topics.partitions(settings)
-    lot, store = settings.topic("parking-lot"), settings.topic("dead-letters")
-    of_its_keys = sorted({partition_of(key, counts[lot]) for key in keys_of(letter_id)})
-    partitions = [TopicPartition(lot, number) for number in of_its_keys]
-    partitions += [TopicPartition(store, number) for number in range(counts[store])]
-    for partition in partitions:
-        count = counts[store] if partition.topic == store else None
-        newest = None
-        for record in map(record_of, read_to_end(settings, partition, committed=True)):
-            if record.value is not None and _is_of(record, letter_id, count):
-                newest = record
-        if newest is not None:
-            return newest
+def newest_record(
+    settings: Settings, steps: Sequence[Step], generations: Generations
+) -> Record | None:
+    """Return the last record with a value that the steps of a letter are of, parked ones first.
+
+    None if Kafka has none of them any more. Each is read by its place: topics may be long.
+    """
+    store = settings.topic("dead-letters")
+    there = [
+        step
+        for step in steps
+        if step.is_in_topic and step.generation == generations.get(step.topic, 0)
+    ]
+    for step in sorted(there, key=lambda one: (one.topic == store, -one.offset)):
+        partition = TopicPartition(step.topic, step.partition)
+        messages = read_to_end(settings, partition, start=step.offset, committed=True)
+        record = next(map(record_of, messages), None)
+        if record is not None and record.offset == step.offset and record.value is not None:
+            return record
     return None
-
-
-def _is_of(record: Record, letter_id: str, store_partitions: int | None) -> bool:
-    """Tell whether a record is of a letter, whose name in the store may differ from its key."""
-    key = name_of(record.key)
-    if store_partitions is None:
-        return key == letter_id
-    beginnings = (key, letter_id_of(record.coordinates, 0), SHA256)
-    if not letter_id.startswith(beginnings):
-        return False
-    return name_of(parking_key(parse_record(record), record, store_partitions)) == letter_id
 
 
 def text_or_base64(raw: str | bytes | None) -> str | None:
@@ -128,14 +123,14 @@ def text_or_base64(raw: str | bytes | None) -> str | None:
         return f"{BASE64}{base64.b64encode(raw).decode()}"
 
 
-def _decisions(settings: Settings, letter_id: str) -> Iterator[Decision]:
+def _decisions(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Iterator[Decision]:
     """Yield the decisions about a letter, in order; their key is that of the parking lot."""
+    times = [step.at for step in steps if step.state in DECIDED and not step.is_by_hand]
     topic = settings.topic("decisions")
     count = partition_counts(settings, [topic])[topic]
     for number in sorted({partition_of(key, count) for key in keys_of(letter_id)}):
-        partition = TopicPartition(topic, number)
-        for message in read_to_end(settings, partition, committed=True):
-            decision = decode(message.key(), message.value())
+        for record in _written_about(settings, TopicPartition(topic, number), times):
+            decision = decode(record.key, record.value)
             if decision is not None and name_of(decision.about) == letter_id:
                 yield decision
 
@@ -148,13 +143,49 @@ def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Itera
     origin = next((step for step in steps if step.origin_offset is not None), None)
     if origin is None or origin.origin_topic is None:
         return
+    times = [step.at for step in steps if step.state in SENT]
     topic = settings.retry_rules.retry_topic(origin.origin_topic)
     count = partition_counts(settings, [topic])[topic]
     own_id = origin.key or letter_id
     partition = TopicPartition(topic, partition_of(origin.origin_key or own_id, count))
-    for record in map(record_of, read_to_end(settings, partition, committed=True)):
+    for record in _written_about(settings, partition, times):
         if header_text(dict(record.headers).get(ID)) == own_id:
             yield record
+
+
+def _written_about(
+    settings: Settings, partition: TopicPartition, times: Collection[datetime]
+) -> Iterator[Record]:
+    """Yield the records of a partition that were written about those times, each once.
+
+    What belongs to a step is in one transaction with it, and has its time, but for the clocks of
+    who writes and of the broker.
+    """
+    read_up_to = 0
+    for at in sorted(times):
+        begins, ends = (
+            _first_since(settings, partition, at + by) for by in (-CLOCKS_DIFFER, CLOCKS_DIFFER)
+        )
+        if begins is None:
+            continue
+        start = max(begins, read_up_to)
+        if ends is not None and ends <= start:
+            continue
+        messages = read_to_end(settings, partition, start=start, committed=True)
+        for record in map(record_of, messages):
+            if ends is not None and record.offset >= ends:
+                break
+            read_up_to = record.offset + 1
+            yield record
+
+
+def _first_since(settings: Settings, partition: TopicPartition, at: datetime) -> int | None:
+    """Return the first offset of that time or a later one; None if there is none."""
+    milliseconds = max(EARLIEST_MS, int(at.timestamp() * 1000))
+    found = with_leaders(
+        settings, lambda: first_offsets_since(settings, [partition], milliseconds).offsets
+    )[partition]
+    return None if found < 0 else found
 
 
 def _retry_as_json(retry: Record) -> dict[str, Any]:

@@ -48,16 +48,16 @@ _STEP = (
     " generation, key"
 )
 # Its place in the order of a letter's life, as Step.order has it, but for the offset.
-_STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
+STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
 # Letters that wait or are parked in the topics that are there, and that no later step of theirs in
 # these closes: all that are open, and those that were removed by hand, or lost with one of them.
 _MAY_BE_OPEN = f"""
 SELECT id AS chosen_id FROM (
-  SELECT id, "offset", {_STAGE} AS stage FROM dead_letters
+  SELECT id, "offset", {STAGE} AS stage FROM dead_letters
   WHERE state IN ('waiting', 'parked') AND attempt IS NOT NULL AND NOT ({{is_past}})
 ) AS there
 LEFT ANTI JOIN (
-  SELECT id AS closed_id, "offset" AS closed_offset, {_STAGE} AS closed_stage FROM dead_letters
+  SELECT id AS closed_id, "offset" AS closed_offset, {STAGE} AS closed_stage FROM dead_letters
   WHERE state IN ('retried', 'redriven', 'discarded') AND attempt IS NOT NULL AND NOT ({{is_past}})
 ) AS closed
 ON id = closed_id AND (
@@ -102,7 +102,7 @@ def steps_since(
     Also those of no letter; None: all that there are.
     """
     progress = current_progress(settings)
-    new = [*_not_in_table(settings, progress)]
+    new = [*not_in_table(settings, progress)]
     names = {step.id for step in new}
     if closed_since is None or len(names) > FEW:
         in_table = _query(settings, f"SELECT {_STEP} FROM dead_letters")  # noqa: S608 - constants
@@ -125,12 +125,17 @@ def _chosen(
     WITH chosen AS (
       SELECT id AS chosen_id FROM dead_letters
       WHERE at >= {since} OR id IN ({named}) OR regexp_like(id, '~[0-9]+$')
-      UNION {_MAY_BE_OPEN.format(is_past=_is_past(generations))}
+      UNION {_MAY_BE_OPEN.format(is_past=is_past(generations))}
     )
     SELECT {_STEP} FROM dead_letters LEFT SEMI JOIN chosen ON id = chosen_id"""  # noqa: S608 - literals
-    by_hand = f"SELECT {_STEP} FROM dead_letters WHERE attempt IS NULL"  # noqa: S608
     # One that is chosen twice is one step twice, and the same letter.
-    return [*_query(settings, chosen), *_query(settings, by_hand)]
+    return [*_query(settings, chosen), *steps_where(settings, "attempt IS NULL")]
+
+
+def steps_where(settings: Settings, condition: str, version: int | None = None) -> list[Step]:
+    """Return the steps of the table that meet a condition, in SQL; None: at the newest version."""
+    sql = f"SELECT {_STEP}, origin_key FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
+    return _query(settings, sql, version)
 
 
 def letters_named(settings: Settings, names: Collection[str]) -> dict[str, Step]:
@@ -161,7 +166,7 @@ def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
         )
         table = rows(settings, sql, {DEAD_LETTERS: None})
         places = {(row["origin_partition"], row["origin_offset"]) for row in table}
-    for step in _not_in_table(settings, current_progress(settings)):
+    for step in not_in_table(settings, current_progress(settings)):
         partition, offset = step.origin_partition, step.origin_offset
         if step.origin_topic == topic and partition is not None and offset is not None:
             places.add((partition, offset))
@@ -173,7 +178,7 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
     columns = f"{_STEP}, origin_offset, origin_key"
     new = [
         step
-        for step in _not_in_table(settings, current_progress(settings))
+        for step in not_in_table(settings, current_progress(settings))
         if step.id == letter_id or step.is_by_hand
     ]
 
@@ -256,17 +261,18 @@ def as_rows(steps: Sequence[Step]) -> pa.Table:
     return pa.Table.from_pydict(columns, SCHEMA)
 
 
-def _query(settings: Settings, sql: str) -> list[Step]:
+def _query(settings: Settings, sql: str, version: int | None = None) -> list[Step]:
     if not exists(settings, DEAD_LETTERS):
         return []
-    return [_step(row) for row in rows(settings, sql, {DEAD_LETTERS: None})]
+    return [_step(row) for row in rows(settings, sql, {DEAD_LETTERS: version})]
 
 
 def _step(row: dict[str, Any]) -> Step:
     return Step(**(row | {"state": LetterState(row["state"])}))
 
 
-def _not_in_table(settings: Settings, progress: TableProgress) -> Iterator[Step]:
+def not_in_table(settings: Settings, progress: TableProgress) -> Iterator[Step]:
+    """Yield the steps that the topics have after the table."""
     return _steps_of(settings, progress, progress.unread)
 
 
@@ -287,7 +293,7 @@ def _steps_of(
                 yield replace(step, generation=generation) if generation else step
 
 
-def _is_past(generations: Generations) -> str:
+def is_past(generations: Generations) -> str:
     """Return an SQL condition: the topic of a step was deleted since."""
     return " OR ".join(
         f"(topic = {text_literal(topic)} AND generation < {generation})"

@@ -8,9 +8,8 @@ again after its older record was read. That is checked when the tombstone has it
 committed yet: what comes later lies above it, and stays.
 """
 
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +18,14 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from shardpost.dead_letters.model import transition_records
-from shardpost.dead_letters.model.letter_format import Letter, LetterState, attempt_of, name_of
+from shardpost.dead_letters.model.letter_format import (
+    SHA256,
+    Letter,
+    LetterState,
+    attempt_of,
+    keys_of,
+    name_of,
+)
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, error_of, origin_of
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.record_batches import batches, read_selected, size_of
@@ -28,6 +34,7 @@ from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
+from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
@@ -124,9 +131,13 @@ class Redrive:
 
     @property
     def partitions(self) -> Sequence[TopicPartition]:
-        """The partitions of the parking lot."""
-        topic = self.routes.parking_lot
-        return [TopicPartition(topic, number) for number in range(self.routes.partitions[topic])]
+        """The partitions of the parking lot in which letters can be that are selected."""
+        topic, ids = self.routes.parking_lot, self.request.selection.ids
+        count = self.routes.partitions[topic]
+        numbers: Iterable[int] = range(count)
+        if ids and not any(name.startswith(SHA256) for name in ids):
+            numbers = sorted({partition_of(key, count) for name in ids for key in keys_of(name)})
+        return [TopicPartition(topic, number) for number in numbers]
 
     @property
     def batch_size(self) -> int:
@@ -137,16 +148,20 @@ class Redrive:
 
 @dataclass
 class RedriveResult:
-    """How many letters were redriven or discarded, and which were refused, with the reasons."""
+    """How many letters were redriven or discarded, and which were refused, with the reasons.
+
+    Where `stop` is set, by another thread, no further batch is written.
+    """
 
     count: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
     """Redrive or discard the selected letters; `result` is kept up to date."""
     for partition in redrive.partitions:
-        if result.count == redrive.canary:
+        if result.count == redrive.canary or result.stop.is_set():
             break
         _redrive_partition(redrive, partition, result)
 
@@ -163,8 +178,8 @@ def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: Redr
         records = read_selected(settings, partition, moving, attrgetter("offset"))
         for batch in batches((record for record, _ in records), redrive.batch_size, size_of):
             _move(redrive, writer, newly_parked, batch, result)
-            if redrive.rate is not None:
-                time.sleep(len(batch) / redrive.rate)
+            if result.stop.wait(0 if redrive.rate is None else len(batch) / redrive.rate):
+                break
 
 
 def _writer(settings: Settings, partition: TopicPartition) -> Transactions:
@@ -219,51 +234,3 @@ def _records(redrive: Redrive, record: Record) -> Sequence[Outgoing]:
         letter = letter._replace(is_null=False)
     topic = settings.retry_rules.retry_topic(letter.origin_topic)
     return [transition_records.retry_record(letter, record, topic, redrive.routes), gone, decided]
-
-
-REFUSED_SHOWN = 100
-
-
-@dataclass
-class RedrivePlan:
-    """The selected letters by (origin, fingerprint): how many, and a sample; and the refused ones.
-
-    Of the selected letters at most `canary` are redriven or discarded.
-    """
-
-    canary: int | None = None
-    groups: Counter[tuple[str, str]] = field(default_factory=Counter)
-    samples: dict[tuple[str, str], str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    refused_count: int = 0
-
-    @property
-    def count(self) -> int:
-        """How many letters would be redriven or discarded."""
-        selected = self.groups.total()
-        return selected if self.canary is None else min(selected, self.canary)
-
-    def refuse(self, letter_id: str, reason: str) -> None:
-        """Count a refused letter; the first of them are kept with their reasons."""
-        self.refused_count += 1
-        if len(self.refused) < REFUSED_SHOWN:
-            self.refused[letter_id] = reason
-
-
-def plan_redrive(redrive: Redrive) -> RedrivePlan:
-    """Return what the redrive would do now; an id that is not parked is refused."""
-    plan = RedrivePlan(redrive.canary)
-    missing = set(redrive.request.selection.ids)
-    for partition in redrive.partitions:
-        for letter in selected_letters(redrive.settings, partition, redrive.request):
-            missing.discard(letter.id)
-            if letter.refusal is not None:
-                plan.refuse(letter.id, letter.refusal)
-                continue
-            group = letter.origin, letter.error
-            plan.groups[group] += 1
-            plan.samples.setdefault(group, letter.id)
-    for letter_id in sorted(missing):
-        show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
-        plan.refuse(letter_id, f"expected a parked letter, found none; {show}")
-    return plan

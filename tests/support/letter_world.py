@@ -1,8 +1,10 @@
 """What the tests of dead letters share: failing consumers, sweeps in this process, results."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -11,9 +13,13 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from shardpost.dead_letters import letter_topics
+from shardpost.dead_letters.letter_index import FOLDER, open_index
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.letters_table import catch_up, current_letters
+from shardpost.dead_letters.listed_letters import listed
 from shardpost.dead_letters.model import letter_format, letters
+from shardpost.dead_letters.model.letter_filters import ListFilters
+from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
@@ -164,12 +170,37 @@ def append(settings: Settings) -> int:
 
 
 def states(settings: Settings) -> dict[str, str]:
-    """Return the state of each letter; the same from the topics alone, and from the table."""
-    before = {name: str(step.state) for name, step in current_letters(settings).items()}
+    """Return the state of each letter; the same from the topics alone, and from the table.
+
+    So does the index say it, of each letter all that the list has, also where it is made anew.
+    """
+    before = current_letters(settings)
+    assert in_index(settings) == listed_facts(before)
     append(settings)
     after = {name: str(step.state) for name, step in current_letters(settings).items()}
-    assert after == before, (after, before)
-    return before
+    found = {name: str(step.state) for name, step in before.items()}
+    assert after == found, (after, found)
+    assert in_index(settings) == listed_facts(before)
+    shutil.rmtree(settings.home / FOLDER, ignore_errors=True)
+    assert in_index(settings) == listed_facts(before)
+    return found
+
+
+def in_index(settings: Settings) -> dict[str, Step]:
+    """Return all letters as the index has them, with their errors, by their names."""
+    every = ListFilters(since=datetime(1970, 1, 1, tzinfo=UTC))
+    found = listed(settings, open_index(settings), every, "", START)
+    steps = found.page(0, found.total)
+    assert len({step.id for step in steps}) == len(steps) == sum(g.letters for g in found.groups())
+    return listed_facts({step.id: step for step in steps})
+
+
+def listed_facts(found: dict[str, Step]) -> dict[str, Step]:
+    """Return the steps without what the list does not have, and the table has for some only."""
+    left_out: dict[str, Any] = dict.fromkeys(
+        ("origin_partition", "origin_offset", "origin_key", "size", "failed_at")
+    )
+    return {name: replace(step, **left_out) for name, step in found.items()}
 
 
 def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool = True) -> int:

@@ -26,7 +26,8 @@ from shardpost.dead_letters.model.letter_format import (
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.letters import first_failure, parking_key
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
-from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive, plan_redrive
+from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
+from shardpost.dead_letters.redrive_plan import plan_redrive
 from shardpost.errors import harmless, one_line
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of

@@ -14,6 +14,7 @@ from shardpost.dead_letters.model.letter_format import (
 from shardpost.dead_letters.model.retry_policy import unknown_origin
 from shardpost.dead_letters.model.transition_records import PARKED_ERROR, parked_count, parse_parked
 from shardpost.decisions import Kind
+from shardpost.errors import UsageError
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules
@@ -23,6 +24,14 @@ from shardpost.topics.declared import LETTER_BYTES, STORED_BYTES
 REPEATED = 2
 # The largest value with which a letter and all its headers still fit into the store.
 VALUE_BYTES = STORED_BYTES - LETTER_BYTES - HEADERS_BYTES
+
+
+def require_fitting(value: bytes, name: str) -> None:
+    """Raise UsageError for a value that is larger; `name` is what it was given as."""
+    if len(value) > VALUE_BYTES:
+        raise UsageError(
+            f"{name}: expected at most {VALUE_BYTES} bytes, found more; a letter cannot be larger"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,216 @@
+"""Letters as they are listed: which are chosen, in groups, over time, and a page of them.
+
+By the rows of letter_index.py, column by column: of a million letters only those of one page become
+values of Python.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardpost.dead_letters.letter_index import LetterIndex, Place, error_texts
+from shardpost.dead_letters.model.letter_filters import ListFilters
+from shardpost.dead_letters.model.letter_format import OPEN, LetterState
+from shardpost.dead_letters.model.letter_history import Step
+from shardpost.delta.query import python_values
+from shardpost.settings import Settings
+
+# Counts over time are by days where there are more hours than that.
+MOST_HOURS = 96
+_STEP_COLUMNS = (
+    *("id", "state", "attempt", "at", "topic", "partition", "offset", "due", "generation", "key"),
+    *("origin_topic", "fingerprint", "origin_key"),
+)
+
+
+@dataclass(frozen=True)
+class LetterGroup:
+    """The letters of one state, origin and error; `such_as` is the oldest, `said` its error."""
+
+    state: str
+    origin: str | None
+    error: str | None
+    letters: int
+    oldest: datetime
+    newest: datetime
+    such_as: str
+    said: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        times = {"oldest": self.oldest.isoformat(), "newest": self.newest.isoformat()}
+        names = ("state", "origin", "error", "letters")
+        return {
+            **{name: getattr(self, name) for name in names},
+            **times,
+            "such_as": self.such_as,
+            "said": self.said,
+        }
+
+
+@dataclass(frozen=True)
+class ListedLetters:
+    """The letters that filters choose, newest first; None chooses all of the index."""
+
+    settings: Settings
+    index: LetterIndex
+    chosen: pa.ChunkedArray | None
+
+    @cached_property
+    def total(self) -> int:
+        """How many there are."""
+        count: int | None = pc.sum(self.chosen).as_py() if self.chosen is not None else None
+        return self.index.rows.num_rows if self.chosen is None else count or 0
+
+    def due(self, now: datetime) -> int:
+        """Return how many waiting letters are due."""
+        due = self._column("due")
+        return int(pc.sum(pc.less_equal(due, _instant(now))).as_py() or 0)
+
+    def groups(self) -> list[LetterGroup]:
+        """Return the letters by state, origin and error, the largest groups first."""
+        columns = [self._codes(name) for name in ("state", "origin_topic", "fingerprint")]
+        codes = [codes for codes, _ in columns]
+        table = pa.Table.from_arrays([*codes, self._rows], [*"abc", "row"])
+        found = table.group_by([*"abc"], use_threads=False).aggregate(
+            [("row", "count"), ("row", "min"), ("row", "max")]
+        )
+        ends = {name: self._taken(found[f"row_{name}"]) for name in ("min", "max")}
+        groups = []
+        for number, row in enumerate(zip(*(found[c].to_pylist() for c in "abc"), strict=True)):
+            state, origin, error = (
+                None if code is None else names[code]
+                for code, (_, names) in zip(row, columns, strict=True)
+            )
+            oldest, newest = ends["max"][number], ends["min"][number]
+            count = found["row_count"][number].as_py()
+            groups.append(
+                LetterGroup(
+                    str(state), origin, error, count, oldest.at, newest.at, oldest.id, oldest.error
+                )
+            )
+        return sorted(
+            groups, key=lambda one: (-one.letters, one.state, one.origin or "", one.error or "")
+        )
+
+    def over_time(self) -> tuple[timedelta, dict[datetime, dict[str, int]]]:
+        """Return the length of the parts of time, and {begin of a part: {state: letters}}.
+
+        A letter is counted where its newest step was.
+        """
+        if not self.total:
+            return timedelta(hours=1), {}
+        at = self._column("at")
+        ends = pc.min_max(at.cast(pa.timestamp("us"))).as_py()
+        unit = "hour" if ends["max"] - ends["min"] <= timedelta(hours=MOST_HOURS) else "day"
+        states, names = self._codes("state")
+        parts = pc.floor_temporal(at.cast(pa.timestamp("us")), unit=unit)
+        table = pa.Table.from_arrays([parts, states, states], ["at", "state", "n"])
+        found = table.group_by(["at", "state"], use_threads=False).aggregate([("n", "count")])
+        counts: dict[datetime, dict[str, int]] = defaultdict(dict)
+        for begins, code, count in sorted(
+            zip(*(c.to_pylist() for c in found.columns), strict=True)
+        ):
+            counts[begins.replace(tzinfo=UTC)][names[code]] = count
+        return timedelta(**{f"{unit}s": 1}), dict(counts)
+
+    def page(self, begin: int, count: int) -> list[Step]:
+        """Return the newest steps of so many letters, with their errors."""
+        return self._taken(self._rows.slice(begin, count))
+
+    @cached_property
+    def _rows(self) -> pa.Array:
+        """The numbers of the chosen rows in the index."""
+        if self.chosen is None:
+            return pc.indices_nonzero(pc.is_valid(self.index.rows["at"]))
+        return pc.indices_nonzero(self.chosen)
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        column = self.index.rows[name]
+        return column if self.chosen is None else column.filter(self.chosen)
+
+    def _codes(self, name: str) -> tuple[pa.ChunkedArray, list[str]]:
+        codes, names = coded(self.index.rows[name])
+        return codes if self.chosen is None else codes.filter(self.chosen), names
+
+    def _taken(self, numbers: pa.Array) -> list[Step]:
+        rows = self.index.rows.take(numbers)
+        columns = [python_values(rows[name]) for name in _STEP_COLUMNS]
+        steps = [
+            Step(**dict(zip(_STEP_COLUMNS, one, strict=True))) for one in zip(*columns, strict=True)
+        ]
+        failed = ("failed_topic", "failed_generation", "failed_partition", "failed_offset")
+        places: list[Place] = [*zip(*(rows[name].to_pylist() for name in failed), strict=True)]
+        known = {place for place in places if place[0] is not None}
+        texts = error_texts(self.settings, self.index, known)
+        return [
+            replace(step, state=LetterState(step.state), error=texts.get(place))
+            for step, place in zip(steps, places, strict=True)
+        ]
+
+
+def listed(
+    settings: Settings, index: LetterIndex, filters: ListFilters, text: str, now: datetime
+) -> ListedLetters:
+    """Return the letters that match the filters, and have a text in their id or original key."""
+    rows, masks = index.rows, [] if index.mask is None else [index.mask]
+    for name, value in (
+        ("state", filters.state),
+        ("origin_topic", filters.origin),
+        ("fingerprint", filters.error),
+    ):
+        if value is not None:
+            masks.append(_is(rows[name], value))
+    since, closed_since = filters.since, filters.closed_since(now)
+    if since is not None:
+        masks.append(pc.greater_equal(rows["at"], _instant(since)))
+    if filters.until is not None:
+        masks.append(pc.less(rows["at"], _instant(filters.until)))
+    if closed_since is not None and filters.state not in OPEN and closed_since != since:
+        recent = pc.greater_equal(rows["at"], _instant(closed_since))
+        masks.append(pc.or_(recent, _is_open(rows["state"])))
+    if text:
+        ids = pc.match_substring(rows["id"], text, ignore_case=True)
+        keys = pc.match_substring(rows["origin_key"], text.encode())
+        masks.append(pc.or_(ids, pc.fill_null(keys, False)))
+    chosen = None
+    for mask in masks:
+        chosen = mask if chosen is None else pc.and_(chosen, mask)
+    return ListedLetters(settings, index, None if chosen is None else pc.fill_null(chosen, False))
+
+
+def coded(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:
+    """Return a column of names as numbers, and the names by these."""
+    parts = column.unify_dictionaries().chunks
+    names = parts[0].dictionary.to_pylist() if parts else []
+    return pa.chunked_array([part.indices for part in parts], pa.int32()), names
+
+
+def _is(column: pa.ChunkedArray, value: str) -> pa.ChunkedArray:
+    codes, names = coded(column)
+    return pc.equal(codes, names.index(value) if value in names else -1)
+
+
+def _is_open(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    codes, names = coded(column)
+    numbers = [names.index(state) for state in OPEN if state in names]
+    return pc.is_in(codes, pa.array(numbers, pa.int32()))
+
+
+def _instant(at: datetime) -> pa.Scalar:
+    return pa.scalar(at.astimezone(UTC).replace(tzinfo=None), pa.timestamp("us")).cast(
+        pa.timestamp("us", tz="UTC")
+    )
+
+
+def names_of(index: LetterIndex) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the origins and the fingerprints of errors that letters have."""
+    found = (coded(index.rows[name])[1] for name in ("origin_topic", "fingerprint"))
+    origins, errors = (sorted(name for name in names if name) for names in found)
+    return origins, errors

@@ -1,0 +1,120 @@
+"""What a redrive request would do now, and carrying it out, as commands and the page do.
+
+A plan reads the parking lot and changes nothing. Carried out under a lock of the parking lot, one
+at a time; whoever runs it again has the rest done, since what has moved is not parked any more.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardpost.dead_letters.letter_topics import routes_of
+from shardpost.dead_letters.model.redrive_request import RedriveRequest
+from shardpost.dead_letters.redrive import (
+    Redrive,
+    RedriveResult,
+    carry_out_redrive,
+    selected_letters,
+)
+from shardpost.kafka.offsets import watermarks
+from shardpost.locks import exclusive
+from shardpost.settings import Settings
+from shardpost.topics.stores import require_stores
+
+LOCK = "parking_lot"
+REFUSED_SHOWN = 100
+
+
+def lot_size(redrive: Redrive) -> int:
+    """Return how many offsets of the parking lot have to be read, some of which may be empty."""
+    topic = redrive.routes.parking_lot
+    counts = {topic: redrive.routes.partitions[topic]}
+    marks = watermarks(redrive.settings, counts, committed=False)[topic]
+    wanted = {partition.partition for partition in redrive.partitions}
+    return sum(end - low for number, (low, end) in marks.items() if number in wanted)
+
+
+def prepared(
+    settings: Settings, request: RedriveRequest, canary: int | None, rate: float | None
+) -> Redrive:
+    """Return the redrive of a request; ShardpostError if a store has lost something."""
+    require_stores(settings, "dead-letters", "parking-lot")
+    return Redrive(settings, routes_of(settings), request, canary, rate)
+
+
+@dataclass
+class RedrivePlan:
+    """The selected letters by (origin, fingerprint): how many, and a sample; and the refused ones.
+
+    Of the selected letters at most `canary` are redriven or discarded.
+    """
+
+    canary: int | None = None
+    groups: Counter[tuple[str, str]] = field(default_factory=Counter)
+    samples: dict[tuple[str, str], str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    refused_count: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many letters would be redriven or discarded."""
+        selected = self.groups.total()
+        return selected if self.canary is None else min(selected, self.canary)
+
+    def refuse(self, letter_id: str, reason: str) -> None:
+        """Count a refused letter; the first of them are kept with their reasons."""
+        self.refused_count += 1
+        if len(self.refused) < REFUSED_SHOWN:
+            self.refused[letter_id] = reason
+
+    def as_json(self, kind: str, done: int | None = None) -> dict[str, Any]:
+        """Return the form of `letters redrive --json`; `done` is None of a plan alone."""
+        groups = [
+            {"origin": origin, "error": error, "letters": count, "such_as": sample}
+            for (origin, error), count in self.groups.most_common()
+            for sample in [self.samples[origin, error]]
+        ]
+        return {
+            "decision": kind,
+            "letters": self.count,
+            "refused": self.refused_count,
+            "done": done,
+            "groups": groups,
+            "refusals": self.refusals,
+        }
+
+    @property
+    def refusals(self) -> list[dict[str, str]]:
+        """The first letters that are refused, each with the reason."""
+        return [{"letter_id": name, "reason": why} for name, why in self.refused.items()]
+
+
+def plan_redrive(redrive: Redrive) -> RedrivePlan:
+    """Return what the redrive would do now; an id that is not parked is refused."""
+    plan = RedrivePlan(redrive.canary)
+    missing = set(redrive.request.selection.ids)
+    for partition in redrive.partitions:
+        for letter in selected_letters(redrive.settings, partition, redrive.request):
+            missing.discard(letter.id)
+            if letter.refusal is not None:
+                plan.refuse(letter.id, letter.refusal)
+                continue
+            group = letter.origin, letter.error
+            plan.groups[group] += 1
+            plan.samples.setdefault(group, letter.id)
+    for letter_id in sorted(missing):
+        show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
+        plan.refuse(letter_id, f"expected a parked letter, found none; {show}")
+    return plan
+
+
+def carry_out(redrive: Redrive, plan: RedrivePlan, result: RedriveResult) -> None:
+    """Do what was planned, and add to the plan what was refused meanwhile.
+
+    LockedError beside another redrive or discard. `result` says how far it has come, also where
+    this is interrupted.
+    """
+    with exclusive(redrive.settings, LOCK, "`letters redrive` or `discard`"):
+        carry_out_redrive(redrive, result)
+    for letter_id, reason in result.refused.items():
+        plan.refuse(letter_id, reason)

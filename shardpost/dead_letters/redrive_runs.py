@@ -1,0 +1,202 @@
+"""A redrive or discard that goes on by itself, in a thread of the process that began it.
+
+Its state is in a shared file, which every process reads: how far it is, what was refused, and how
+it ended. It ends with its process; run again, it does the rest. Only one runs at a time, and the
+file is of the last one.
+"""
+
+import json
+import logging
+import threading
+import uuid
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from shardpost.dead_letters.redrive import Redrive, RedriveResult
+from shardpost.dead_letters.redrive_plan import RedrivePlan, carry_out, plan_redrive
+from shardpost.errors import ShardpostError
+from shardpost.locks import exclusive
+from shardpost.settings import Settings
+from shardpost.shared_files import SharedFile
+
+log = logging.getLogger(__name__)
+
+LAST, STOP = "redrives/last.json", "redrives/stop"
+# How often a run says how far it is, and looks whether it is to stop; after so long without a
+# word its process is gone.
+TICK_SECONDS, STORE_TICK_SECONDS = 1.0, 5.0
+SILENT = timedelta(seconds=30)
+
+
+class RunState(StrEnum):
+    """How far a run is, or how it ended."""
+
+    PLANNING = "planning"
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    # Its process ended without a word.
+    GONE = "gone"
+
+
+GOING = (RunState.PLANNING, RunState.RUNNING)
+
+
+@dataclass
+class RedriveRun:
+    """A run: what was asked for, by whom and why, and how far it is."""
+
+    id: str
+    decision: str
+    by: str
+    why: str
+    began: str
+    selection: dict[str, Any]
+    state: str = RunState.PLANNING
+    planned: int | None = None
+    done: int = 0
+    refused: int = 0
+    refusals: list[dict[str, str]] = field(default_factory=list)
+    error: str | None = None
+    seen: str = ""
+
+    @property
+    def is_going(self) -> bool:
+        """Tell whether it goes on."""
+        return self.state in GOING
+
+    @property
+    def began_at(self) -> datetime:
+        """When it was begun."""
+        return datetime.fromisoformat(self.began)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return asdict(self)
+
+
+def last_run(settings: Settings, now: datetime) -> RedriveRun | None:
+    """Return the last run; None if there was none, or its file cannot be read."""
+    try:
+        found = RedriveRun(**json.loads(SharedFile(settings, LAST).read() or ""))
+        is_silent = now - datetime.fromisoformat(found.seen) > SILENT
+    except (ValueError, TypeError):
+        return None
+    if found.is_going and is_silent:
+        found.state = RunState.GONE
+    return found
+
+
+def ask_to_stop(settings: Settings, run_id: str) -> None:
+    """Have a run stop after the batch that it is writing."""
+    SharedFile(settings, STOP).change(lambda _: run_id)
+
+
+def start(redrive: Redrive, wait: float) -> RedriveRun:
+    """Begin a run and wait so many seconds for its end; return it as it is then.
+
+    LockedError while another one goes on.
+    """
+    runner = _Runner(redrive, _new(redrive))
+    thread = threading.Thread(target=runner.work, name=f"redrive {runner.run.id}", daemon=True)
+    thread.start()
+    runner.is_begun.wait()
+    thread.join(wait)
+    if runner.refusal is not None:
+        raise runner.refusal
+    return runner.run
+
+
+def _new(redrive: Redrive) -> RedriveRun:
+    request = redrive.request
+    times = (request.selection.since, request.selection.until)
+    since, until = (at and at.isoformat() for at in times)
+    selection = {
+        "ids": sorted(request.selection.ids),
+        "origin": request.selection.origin,
+        "error": request.selection.error,
+        "since": since,
+        "until": until,
+        "canary": redrive.canary,
+        "rate": redrive.rate,
+        "again": request.allow_repeated,
+    }
+    began = request.now.isoformat()
+    return RedriveRun(
+        uuid.uuid4().hex, str(request.kind), request.who, request.why, began, selection
+    )
+
+
+@dataclass
+class _Runner:
+    """The thread of a run, and the one beside it that writes how far it is.
+
+    `refusal` is what kept it from beginning.
+    """
+
+    redrive: Redrive
+    run: RedriveRun
+    is_begun: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
+    refusal: ShardpostError | None = None
+    result: RedriveResult = field(default_factory=RedriveResult)
+
+    def work(self) -> None:
+        """Plan it, carry it out, and write down how it ended."""
+        try:
+            with exclusive(self.redrive.settings, "redrive_run", "a redrive or discard"):
+                self._write()
+                self.is_begun.set()
+                ticker = threading.Thread(target=self._tick, daemon=True)
+                ticker.start()
+                try:
+                    self._carry_out()
+                finally:
+                    self.is_over.set()
+                    ticker.join()
+                    self._write()
+        except ShardpostError as error:
+            self.refusal = error
+        finally:
+            self.is_begun.set()
+
+    def _carry_out(self) -> None:
+        run = self.run
+        try:
+            plan = plan_redrive(self.redrive)
+            run.planned = plan.count
+            self._refuse(plan)
+            run.state = RunState.RUNNING
+            carry_out(self.redrive, plan, self.result)
+        except ShardpostError as error:
+            run.state, run.error = RunState.FAILED, str(error)
+        except Exception as error:
+            log.exception("the redrive failed")
+            run.state, run.error = RunState.FAILED, f"unexpected {type(error).__name__}: {error}"
+        else:
+            self._refuse(plan)
+            run.state = RunState.STOPPED if self.result.stop.is_set() else RunState.DONE
+
+    def _refuse(self, plan: RedrivePlan) -> None:
+        self.run.refused = plan.refused_count
+        self.run.refusals = plan.refusals
+
+    def _tick(self) -> None:
+        settings = self.redrive.settings
+        stop = SharedFile(settings, STOP)
+        seconds = STORE_TICK_SECONDS if settings.is_on_store else TICK_SECONDS
+        while not self.is_over.wait(seconds):
+            try:
+                if stop.read() == self.run.id:
+                    self.result.stop.set()
+                self._write()
+            except (ShardpostError, OSError):
+                log.warning("how far the redrive is could not be written", exc_info=True)
+
+    def _write(self) -> None:
+        self.run.done, self.run.seen = self.result.count, datetime.now(UTC).isoformat()
+        text = json.dumps(self.run.as_json())
+        SharedFile(self.redrive.settings, LAST).change(lambda _: text)
