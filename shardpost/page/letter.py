@@ -1,0 +1,195 @@
+"""One letter: its value, its headers, its life step by step, and what was decided about it."""
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.errors import ShardpostError, harmless, one_line
+from shardpost.instants import instant_of, parse_instant
+from shardpost.page.access import LETTERS, sees
+from shardpost.page.rendering import HEADERS, Asked, Link, Listing, Visit
+
+if TYPE_CHECKING:
+    from shardpost.dead_letters.letter_details import LetterDetails
+    from shardpost.kafka.records import Record
+
+router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
+# Of a value so much is shown; all of it can be downloaded.
+SHOWN_CHARACTERS, SHOWN_BYTES, EDITED_BYTES = 50_000, 2_048, 100_000
+BYTES_A_LINE = 16
+
+
+@dataclass(frozen=True)
+class ShownValue:
+    """A value as people read it: `kind` is JSON, text, bytes or none; `laid_out` is of JSON."""
+
+    kind: str
+    size: int
+    text: str
+    laid_out: str | None = None
+    is_cut: bool = False
+
+    @property
+    def said(self) -> str:
+        """What it is, in a few words."""
+        return "none" if self.kind == "none" else f"{self.kind}, {self.size:,} bytes"
+
+
+def shown_value(value: bytes | None) -> ShownValue:
+    """Return a value as it is shown: bounded, and harmless."""
+    if value is None:
+        return ShownValue("none", 0, "")
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        is_cut = len(value) > SHOWN_BYTES
+        return ShownValue("bytes", len(value), hex_lines(value[:SHOWN_BYTES]), is_cut=is_cut)
+    is_cut, cut = len(text) > SHOWN_CHARACTERS, harmless(text[:SHOWN_CHARACTERS])
+    laid_out = None if is_cut else _laid_out(text)
+    kind = "text" if laid_out is None else "JSON"
+    return ShownValue(kind, len(value), cut, laid_out, is_cut)
+
+
+def hex_lines(raw: bytes) -> str:
+    """Return bytes as lines of their place, their hexadecimal digits, and what is ASCII of them."""
+    lines = []
+    for begin in range(0, len(raw), BYTES_A_LINE):
+        line = raw[begin : begin + BYTES_A_LINE]
+        printable = "".join(chr(one) if 32 <= one < 127 else "." for one in line)
+        lines.append(f"{begin:08x}  {line.hex(' '):<{3 * BYTES_A_LINE - 1}}  {printable}")
+    return "\n".join(lines)
+
+
+def _laid_out(text: str) -> str | None:
+    """Return a JSON object or array with a line for each value; None for all else."""
+    try:
+        found = json.loads(text)
+        is_one = isinstance(found, dict | list)
+        return harmless(json.dumps(found, indent=2, ensure_ascii=False)) if is_one else None
+    except (ValueError, RecursionError):
+        return None
+
+
+@router.get("/letter")
+def letter(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in the address
+    """Show one letter."""
+    from shardpost.dead_letters.letter_details import describe, text_or_base64
+
+    found = describe(visit.settings, id)
+    record = found.record
+    value = record.value if record else None
+    headers = [(name, text_or_base64(raw)) for name, raw in (record.headers if record else [])]
+    return visit.answer(
+        "letter.html",
+        found.as_json(),
+        _life(visit, found),
+        found=found,
+        value=shown_value(value),
+        facts=_facts(visit, found),
+        headers=Listing(("header", "value"), headers, "Its record is no longer in Kafka."),
+        retries=_retries(visit, found),
+        decisions=_decisions(found),
+        is_parked=found.state == LetterState.PARKED,
+        edited=_edited(value),
+        has_crlf=value is not None and b"\r\n" in value,
+    )
+
+
+@router.get("/value")
+def value(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in the address
+    """Return a letter's value as it is, to be saved."""
+    from shardpost.dead_letters.letter_details import describe
+
+    record = describe(visit.settings, id).record
+    if record is None or record.value is None:
+        raise ShardpostError(f"letter {one_line(id)}: its value is no longer in Kafka")
+    headers = {**HEADERS, "Content-Disposition": 'attachment; filename="value.bin"'}
+    return Response(record.value, media_type="application/octet-stream", headers=headers)
+
+
+def record_link(visit: Visit, topic: str, partition: int, offset: int) -> Link:
+    """Return the link to a record among those of Kafka."""
+    address = visit.url("records", topic=topic, partition=str(partition), offset=str(offset))
+    return Link(f"{topic}[{partition}]@{offset}", address)
+
+
+def _facts(visit: Visit, found: "LetterDetails") -> dict[str, Any]:
+    origin = next((step for step in found.life if step.origin_offset is not None), None)
+    newest = next((step for step in reversed(found.life) if step.fingerprint), None)
+    facts: dict[str, Any] = {"state": found.state or "unknown"}
+    if newest is not None:
+        address = visit.url("letters/list", error=newest.fingerprint)
+        facts["error"] = Link(newest.fingerprint or "", address)
+    if origin is not None and origin.origin_partition is not None:
+        place = (origin.origin_topic or "", origin.origin_partition, origin.origin_offset or 0)
+        facts["original record"] = record_link(visit, *place)
+        facts["its key"] = _text_of(origin.origin_key)
+    if found.record is not None:
+        facts["its value is at"] = record_link(visit, *found.record.coordinates)
+    return facts
+
+
+def _text_of(raw: bytes | None) -> str | None:
+    return None if raw is None else harmless(raw.decode(errors="replace"))
+
+
+def _life(visit: Visit, found: "LetterDetails") -> Listing:
+    rows = [
+        (
+            step.at,
+            str(step.state),
+            step.attempt,
+            step.error,
+            step.due,
+            record_link(visit, step.topic, step.partition, step.offset),
+        )
+        for step in found.life
+    ]
+    return Listing(("at", "state", "attempt", "error", "due", "record"), rows)
+
+
+def _retries(visit: Visit, found: "LetterDetails") -> Listing:
+    from shardpost.dead_letters.model.letter_format import attempt_of
+
+    same = found.record.value if found.record else None
+    rows = [
+        (
+            instant_of(retry.timestamp),
+            attempt_of(retry.headers),
+            record_link(visit, *retry.coordinates),
+            _sent(retry, same),
+        )
+        for retry in found.retries
+    ]
+    empty = "Kafka has no retry of it: it was not retried yet, or long ago."
+    return Listing(("sent", "attempt", "record", "value"), rows, empty)
+
+
+def _sent(retry: "Record", same: bytes | None) -> str:
+    if retry.value == same:
+        return "the same value"
+    shown = shown_value(retry.value)
+    return f"{shown.said}: {shown.text}"
+
+
+def _decisions(found: "LetterDetails") -> Listing:
+    rows = []
+    for one in found.decisions:
+        form = one.as_json()
+        rows.append((parse_instant(form["when"]), form["kind"], form["who"], form["why"]))
+    empty = "Nobody has decided about it."
+    return Listing(("when", "decision", "who", "why"), rows, empty)
+
+
+def _edited(value: bytes | None) -> str | None:
+    """Return the value as a form has it to be edited; None if it is no text, or too long."""
+    if value is None or len(value) > EDITED_BYTES:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

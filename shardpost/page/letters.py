@@ -1,0 +1,196 @@
+"""Dead letters: how many wait, are parked or were dealt with, by what error; and one by one."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import Response
+
+from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
+from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.errors import ShardpostError, UsageError, single_line
+from shardpost.instants import parse_instant
+from shardpost.page.access import LETTERS, sees
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+
+if TYPE_CHECKING:
+    from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters
+
+router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
+NONE_AT_ALL = (
+    "No dead letters: nothing waits, is parked, or was resolved in the last 7 days. What a consumer"
+    " cannot process comes here, and the DAG sweep_dead_letters deals with it every five minutes."
+)
+NO_MATCH = "No letter matches. With a time since when, also those are looked through that were"
+NO_MATCH += " resolved more than 7 days ago."
+LONGEST_ERROR = 160
+# Origins and errors that a form offers.
+MOST_OFFERED = 500
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which letters an address asks for; its parameters are those of the form."""
+
+    filters: ListFilters
+    text: str
+    query: dict[str, str]
+
+
+def wanted(
+    state: str = "",
+    origin: str = "",
+    error: str = "",
+    since: str = "",
+    until: str = "",
+    text: str = "",
+) -> Wanted:
+    """Return what an address means; UsageError for a state or a time that is none."""
+    if state and state not in STATES:
+        raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
+    times = [parse_instant(one) if one else None for one in (since, until)]
+    query = {"state": state, "origin": origin, "error": error, "since": since, "until": until}
+    filters = ListFilters(state or None, origin or None, error or None, *times)
+    return Wanted(filters, text, {**query, "text": text})
+
+
+AskedFor = Annotated[Wanted, Depends(wanted)]
+Page = Annotated[int, Query(ge=1)]
+
+
+@router.get("")
+def letters(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
+    """Show the letters by state, origin and error, and when they came there."""
+    found, given = _found(visit, asked)
+    groups = found.groups()
+    length, counts = found.over_time()
+    rows = [_group_row(visit, asked, group) for group in groups]
+    columns = ("letters", "state", "origin", "error", "oldest", "newest", "its error", "decide")
+    document = {
+        "letters": found.total,
+        "due": found.due(visit.now),
+        "groups": [group.as_json() for group in groups],
+        "over_time": [{"begins": at.isoformat(), **part} for at, part in counts.items()],
+    }
+    empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
+    return visit.answer(
+        "letters.html",
+        document,
+        page_of(rows, columns, page, empty),
+        over_time=_over_time(length, counts),
+        figure=_figure(counts),
+        **given,
+    )
+
+
+@router.get("/list")
+def one_by_one(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
+    """Show the letters one by one, newest first."""
+    found, given = _found(visit, asked)
+    steps = found.page((page - 1) * ROWS_OF_A_PAGE, ROWS_OF_A_PAGE)
+    rows = [
+        (
+            Link(step.id, visit.url("letters/letter", id=step.id)),
+            str(step.state),
+            step.origin_topic,
+            step.fingerprint,
+            step.attempt,
+            step.at,
+            step.due,
+            _begins(step.error),
+        )
+        for step in steps
+    ]
+    columns = ("letter", "state", "origin", "error", "attempt", "since", "due", "its error")
+    empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
+    listing = Listing(columns, rows, empty, total=found.total, number=page)
+    return visit.answer("letter_list.html", [step.as_json() for step in steps], listing, **given)
+
+
+def _found(visit: Visit, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]]:
+    """Return the letters, and what every page of them has."""
+    from shardpost.dead_letters.letter_index import open_index
+    from shardpost.dead_letters.listed_letters import listed, names_of
+    from shardpost.dead_letters.redrive_runs import last_run
+
+    index = open_index(visit.settings)
+    found = listed(visit.settings, index, asked.filters, asked.text, visit.now)
+    origins, errors = names_of(index)
+    return found, {
+        "found": found,
+        "asked": asked,
+        "states": STATES,
+        "origins": origins[:MOST_OFFERED],
+        "errors": errors[:MOST_OFFERED],
+        "warnings": _warnings(visit, index.unread),
+        "run": last_run(visit.settings, visit.now),
+    }
+
+
+def _warnings(visit: Visit, unread: int) -> list[str]:
+    """Return why the letters may not be all."""
+    from shardpost.dead_letters.letter_topics import not_visible
+    from shardpost.topics.stores import inspect_stores
+
+    said = []
+    if unread:
+        said.append(
+            f"{unread:,} records of the topics are not among these yet: the next sweep reads them"
+        )
+    try:
+        inspect_stores(visit.settings, "dead-letters", "parking-lot")
+        hidden = not_visible(visit.settings)
+    except ShardpostError as error:
+        return [*said, str(error)]
+    return said + [f"not visible yet: {offsets}, after an open transaction" for offsets in hidden]
+
+
+def _group_row(visit: Visit, asked: Wanted, group: "LetterGroup") -> tuple[object, ...]:
+    chosen = {"state": group.state, "origin": group.origin, "error": group.error}
+    query = {**asked.query, **{name: value or "" for name, value in chosen.items()}}
+    decide = None
+    if group.state == LetterState.PARKED and group.error:
+        address = visit.url("letters/plan", origin=group.origin, error=group.error)
+        decide = Link("redrive or discard", address)
+    return (
+        Link(f"{group.letters:,}", visit.url("letters/list", **query)),
+        group.state,
+        group.origin,
+        group.error,
+        group.oldest,
+        group.newest,
+        _begins(group.said),
+        decide,
+    )
+
+
+def _begins(error: str | None) -> str | None:
+    """Return the first line of an error that says something."""
+    lines = (line for line in (error or "").splitlines() if line.strip())
+    return single_line(next(lines, ""), LONGEST_ERROR) or None
+
+
+def _over_time(length: timedelta, counts: dict[datetime, dict[str, int]]) -> Listing:
+    states = _states_in(counts)
+    rows = [(at, *(part.get(state, 0) for state in states)) for at, part in counts.items()]
+    unit = "hour" if length < timedelta(days=1) else "day"
+    return Listing((f"{unit} from", *states), rows[-ROWS_OF_A_PAGE:][::-1], NO_MATCH)
+
+
+def _figure(counts: dict[datetime, dict[str, int]]) -> dict[str, Any]:
+    begins = [at.isoformat() for at in counts]
+    bars = [
+        {
+            "type": "bar",
+            "name": state,
+            "x": begins,
+            "y": [part.get(state, 0) for part in counts.values()],
+        }
+        for state in _states_in(counts)
+    ]
+    return {"data": bars, "layout": {"barmode": "stack", "yaxis": {"title": {"text": "letters"}}}}
+
+
+def _states_in(counts: dict[datetime, dict[str, int]]) -> list[str]:
+    return [state for state in STATES if any(state in part for part in counts.values())]

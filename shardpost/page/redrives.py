@@ -1,0 +1,241 @@
+"""Redriving and discarding parked letters: what it would do, doing it, and how far it is."""
+
+import base64
+import binascii
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Form, Query
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from shardpost.dead_letters.model.letter_filters import ListFilters
+from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection, require_fitting
+from shardpost.errors import UsageError, one_line
+from shardpost.instants import parse_instant
+from shardpost.page.access import LETTERS, acts, sees
+from shardpost.page.letter import shown_value
+from shardpost.page.rendering import Asked, Link, Listing, Visit, patient_settings
+from shardpost.wording import counted
+
+if TYPE_CHECKING:
+    from shardpost.dead_letters.redrive import Redrive
+    from shardpost.dead_letters.redrive_runs import RedriveRun
+
+router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
+# A parking lot with more records is read only if one asks for it: the numbers are there sooner.
+READ_AT_ONCE = 20_000
+# So long an answer waits for a decision to be carried out; a longer one goes on by itself.
+ANSWER_SECONDS = 2.0
+SLOWEST = 0.001
+
+
+class Chosen(BaseModel):
+    """Which parked letters, and what is to become of them, as a form or an address says it."""
+
+    do: Literal["redrive", "discard"] = "redrive"
+    ids: str = ""
+    origin: str = ""
+    error: str = ""
+    since: str = ""
+    until: str = ""
+    canary: str = ""
+    rate: str = ""
+    again: bool = False
+
+    def selection(self) -> Selection:
+        """Return which letters; UsageError for a time that is none."""
+        ids = frozenset(line.strip() for line in self.ids.splitlines() if line.strip())
+        times = [parse_instant(one) if one else None for one in (self.since, self.until)]
+        return Selection(ids, self.origin or None, self.error or None, *times)
+
+    def most(self) -> int | None:
+        """Return how many letters at most; None: all."""
+        if not self.canary:
+            return None
+        if not (self.canary.isascii() and self.canary.isdigit() and int(self.canary[:18])):
+            raise UsageError(f"at most: expected a number from 1 on, found {self.canary[:50]!r}")
+        return int(self.canary[:18])
+
+    def per_second(self) -> float | None:
+        """Return how many letters a second at most; None: no bound."""
+        if not self.rate:
+            return None
+        try:
+            rate = float(self.rate)
+        except ValueError:
+            rate = math.nan
+        if not (math.isfinite(rate) and rate >= SLOWEST):
+            raise UsageError(
+                f"letters a second: expected a number from {SLOWEST} on, found {self.rate[:50]!r}"
+            )
+        return rate
+
+    def query(self) -> dict[str, str]:
+        """Return it as the parameters of an address."""
+        return {name: str(value) for name, value in self.model_dump().items() if value}
+
+
+class Applied(Chosen):
+    """What is to be carried out, and why; `value` replaces that of the one letter, in base64."""
+
+    why: str
+    value: str | None = None
+
+
+@router.get("/plan")
+def plan(visit: Asked, chosen: Annotated[Chosen, Query()]) -> Response:
+    """Show what a decision would do, by its own parameters."""
+    return _plan(visit, chosen, None)
+
+
+@router.post("/edit", dependencies=acts(LETTERS))
+def edit(
+    visit: Asked,
+    id: Annotated[str, Form()],  # noqa: A002 - as it stands in the address
+    value: Annotated[str, Form()],
+    written: Annotated[Literal["text", "base64"], Form()] = "text",
+    crlf: Annotated[bool, Form()] = False,
+) -> Response:
+    """Show what redriving one letter with another value would do."""
+    made = _bytes_of(value) if written == "base64" else _typed(value, crlf=crlf)
+    return _plan(visit, Chosen(ids=id), made)
+
+
+@router.post("/apply", dependencies=acts(LETTERS))
+def apply(visit: Asked, applied: Annotated[Applied, Form()]) -> Response:
+    """Carry a decision out, and show how far it has come."""
+    from shardpost.dead_letters.redrive_runs import start
+
+    if not applied.why.strip():
+        raise UsageError("why: expected a reason, found none: it is recorded with your name")
+    value = None if applied.value is None else _bytes_of(applied.value)
+    run = start(_redrive(visit, applied, value, applied.why, is_patient=True), ANSWER_SECONDS)
+    return visit.back_to("letters/run", _said(run))
+
+
+@router.post("/stop", dependencies=acts(LETTERS))
+def stop(visit: Asked, run: Annotated[str, Form()]) -> Response:
+    """Stop what goes on after the letters that it is writing."""
+    from shardpost.dead_letters.redrive_runs import ask_to_stop
+
+    ask_to_stop(visit.settings, run)
+    return visit.back_to("letters/run", "It stops after the letters that it is writing.")
+
+
+@router.get("/run")
+def last(visit: Asked) -> Response:
+    """Show how far the last decision is, or how it ended."""
+    from shardpost.dead_letters.redrive_runs import last_run
+
+    run = last_run(visit.settings, visit.now)
+    refusals = [] if run is None else [(one["letter_id"], one["reason"]) for one in run.refusals]
+    return visit.answer(
+        "redrive_run.html", run, _refused(visit, refusals), run=run, again=_again(visit, run)
+    )
+
+
+def _said(run: "RedriveRun") -> str:
+    if run.is_going:
+        return "It goes on by itself: this page says how far it is."
+    done = f"{counted(run.done, 'letter')} {run.decision}"
+    return f"{done}, {run.refused} refused." if run.refused else f"{done}."
+
+
+def _again(visit: Visit, run: "RedriveRun | None") -> str | None:
+    """Return the address of the plan of what a run has left; None of one with another value."""
+    if run is None or run.decision == "edited":
+        return None
+    do = "discard" if run.decision == LetterState.DISCARDED else "redrive"
+    query = {name: value for name, value in run.selection.items() if name != "ids"}
+    return visit.url("letters/plan", do=do, ids="\n".join(run.selection["ids"]), **query)
+
+
+def _redrive(
+    visit: Visit, chosen: Chosen, value: bytes | None, why: str, *, is_patient: bool = False
+) -> "Redrive":
+    from shardpost.dead_letters.redrive_plan import prepared
+
+    selection = chosen.selection()
+    if value is not None:
+        if len(selection.ids) != 1 or chosen.do == "discard":
+            raise UsageError("value: expected one letter that is redriven, found another choice")
+        require_fitting(value, "value")
+    request = RedriveRequest(
+        selection, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
+    )
+    settings = patient_settings() if is_patient else visit.settings
+    return prepared(settings, request, chosen.most(), chosen.per_second())
+
+
+def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
+    from shardpost.dead_letters.redrive_plan import lot_size, plan_redrive
+    from shardpost.dead_letters.redrive_runs import last_run
+
+    redrive = _redrive(visit, chosen, value, "")
+    is_read = lot_size(redrive) <= READ_AT_ONCE or "whole" in visit.request.query_params
+    if is_read:
+        document = plan_redrive(redrive).as_json(redrive.request.kind)
+    else:
+        document = _counted(visit, redrive)
+    rows = [
+        (
+            one["letters"],
+            one["origin"],
+            one["error"],
+            Link(one["such_as"], visit.url("letters/letter", id=one["such_as"])),
+        )
+        for one in document["groups"]
+    ]
+    columns = ("letters", "origin", "error", "such as")
+    empty = "No parked letter is selected, or each is refused."
+    refusals = [(one["letter_id"], one["reason"]) for one in document["refusals"]]
+    return visit.answer(
+        "redrive.html",
+        document,
+        Listing(columns, rows[:100], empty),
+        chosen=chosen,
+        is_read=is_read,
+        refusals=_refused(visit, refusals),
+        value=None if value is None else base64.b64encode(value).decode(),
+        shown=None if value is None else shown_value(value),
+        run=last_run(visit.settings, visit.now),
+    )
+
+
+def _counted(visit: Visit, redrive: "Redrive") -> dict[str, Any]:
+    """Return the plan by what the list has: how many are parked, not which of them are refused."""
+    from shardpost.dead_letters.letter_index import open_index
+    from shardpost.dead_letters.listed_letters import listed
+
+    chosen = redrive.request.selection
+    filters = ListFilters(
+        LetterState.PARKED, chosen.origin, chosen.error, chosen.since, chosen.until
+    )
+    found = listed(visit.settings, open_index(visit.settings), filters, "", visit.now)
+    groups = [
+        {"origin": one.origin, "error": one.error, "letters": one.letters, "such_as": one.such_as}
+        for one in found.groups()
+    ]
+    count = found.total if redrive.canary is None else min(found.total, redrive.canary)
+    nothing: dict[str, Any] = {"refused": 0, "done": None, "groups": groups, "refusals": []}
+    return {"decision": str(redrive.request.kind), "letters": count, **nothing}
+
+
+def _refused(visit: Visit, refusals: list[tuple[str, str]]) -> Listing:
+    rows = [(Link(one, visit.url("letters/letter", id=one)), why) for one, why in refusals]
+    return Listing(("letter", "why it is refused"), rows, "None is refused.")
+
+
+def _typed(text: str, *, crlf: bool) -> bytes:
+    """Return a text as it was typed: forms send each end of a line as two characters."""
+    text = text.replace("\r\n", "\n")
+    return (text.replace("\n", "\r\n") if crlf else text).encode()
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"value: expected base64, found {one_line(text[:50])}: {error}") from None

@@ -1,0 +1,194 @@
+"""The pages of dead letters: what they show, and each action to its effect in Kafka."""
+
+import base64
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from shardpost.settings import Settings
+from tests.support.command_line import CommandLineHere
+from tests.support.job_process import wait_for
+from tests.support.letter_world import (
+    START,
+    append,
+    decisions,
+    failed,
+    live,
+    original,
+    put,
+    ready_for_letters,
+    retries,
+    sweep,
+    total,
+)
+from tests.support.page_client import PageClient, page_client
+
+HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m"
+
+
+@pytest.fixture
+def ready(settings: Settings) -> Settings:
+    return ready_for_letters(settings, partitions=2, retry_attempts=0)
+
+
+@pytest.fixture
+def page(ready: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageClient]:
+    with page_client(ready, monkeypatch, user="anna") as client:
+        yield client
+
+
+def park(
+    settings: Settings, count: int, value: bytes = b"v", error: str = "ValueError: bad"
+) -> None:
+    put(settings, [failed(settings, original(n, b"k%d" % n, value), error) for n in range(count)])
+    assert total(sweep(settings, START)) == {"parked": count}
+
+
+def test_groups_list_and_one_letter_are_what_the_commands_say(
+    ready: Settings, page: PageClient, shardpost: CommandLineHere
+) -> None:
+    park(ready, 3, b'{"a": [1, 2]}')
+    append(ready)
+    put(ready, [failed(ready, original(7, topic="clients"), f"OSError: {HOSTILE}")])
+    found = page.json("letters")
+    assert [(g["state"], g["origin"], g["letters"]) for g in found["groups"]] == [
+        ("parked", "positions", 3),
+        ("waiting", "clients", 1),
+    ]
+    assert found["letters"] == 4
+    listed = shardpost.json("letters", "list")
+    assert sorted(page.json("letters/list"), key=lambda one: one["letter_id"]) == sorted(
+        listed, key=lambda one: one["letter_id"]
+    )
+    text = page.get("letters")
+    assert "redrive or discard" in text
+    shown = page.json("letters/letter", id="positions-0-1")
+    assert shown == shardpost.json("letters", "show", "positions-0-1")
+    assert "the same" not in page.get("letters/letter", id="positions-0-1")
+
+
+def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved(
+    ready: Settings, page: PageClient
+) -> None:
+    values = [b"\xff\x00", HOSTILE.encode(), b"x" * 60_000, b'{"a":' * 2_000]
+    put(
+        ready,
+        [failed(ready, original(n, HOSTILE.encode(), v), HOSTILE) for n, v in enumerate(values)],
+    )
+    assert total(sweep(ready, START)) == {"parked": 4}
+    for path, query in (
+        ("letters", {}),
+        ("letters/list", {}),
+        ("letters/list", {"text": "<SCRIPT>alert"}),
+        ("letters/plan", {"ids": "<script>alert"}),
+        *(("letters/letter", {"id": f"positions-0-{n}"}) for n in range(4)),
+    ):
+        found = page.raw(path, **query)
+        assert "<script>alert" not in found.text, path
+        shown = re.sub("<textarea.*?</textarea>", "", found.text, flags=re.DOTALL)
+        assert not set("\u202e\x1b") & set(shown), path
+    assert page.raw("letters/value", id="positions-0-0").content == b"\xff\x00"
+    assert "00000000  ff 00" in page.get("letters/letter", id="positions-0-0")
+    assert "Only the beginning is shown" in page.get("letters/letter", id="positions-0-2")
+    assert "no letter nobody" in page.get("letters/letter", 503, id="nobody")
+    assert "state 'x': expected one of waiting" in page.get("letters", 400, state="x")
+
+
+def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
+    ready: Settings, page: PageClient, shardpost: CommandLineHere
+) -> None:
+    park(ready, 3)
+    fields = {"origin": "positions", "canary": "2", "rate": "50"}
+    plan = "letters/plan?origin=positions"
+    found = page.json("letters/plan", **fields)
+    assert found == shardpost.json("letters", "redrive", "--canary", "2")
+    assert (found["letters"], retries(ready)) == (2, [])
+    said = page.send(plan, "letters/apply", 200, why="the schema is mended", **fields)
+    assert "2 letters redriven." in said
+    assert len(retries(ready)) == 2
+    assert {(one["Kind"], one["Who"], one["Why"]) for one in decisions(ready)} == {
+        ("redriven", "anna", "the schema is mended")
+    }
+    [left] = live(ready, ready.topic("parking-lot"))
+    refused = page.send(plan, "letters/apply", 400, why=" ", **fields)
+    assert "expected a reason" in refused
+    ids = f"{(left or b'').decode()}\r\nnobody"
+    one = page.json("letters/plan", do="discard", ids=ids)
+    assert (one["letters"], one["refused"]) == (1, 1)
+    said = page.send("letters/plan?do=discard", "letters/apply", do="discard", ids=ids, why="lost")
+    assert "1 letter discarded, 1 refused." in said
+    assert "expected a parked letter, found none" in said
+    again = page.json("letters/run")
+    assert (again["state"], again["done"], again["refused"]) == ("done", 1, 1)
+    assert live(ready, ready.topic("parking-lot")) == {}
+
+
+def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: PageClient) -> None:
+    park(ready, 2, b'{\n"Amount": "1,5"}')
+    letter = "letters/letter?id=positions-0-1"
+    fields = {"id": "positions-0-1", "written": "text", "value": '{\r\n"Amount": 1.5}'}
+    plan = page.send(letter, "letters/edit", 200, **fields)
+    assert '"Amount": 1.5' in plan
+    assert "<strong>1</strong> letter would be edited" in plan
+    assert retries(ready) == []
+    value = base64.b64encode(b'{\n"Amount": 1.5}').decode()
+    assert f'value="{value}"' in plan
+    fields = {"ids": "positions-0-1", "value": value, "why": "a comma"}
+    page.send("letters/plan?ids=positions-0-1", "letters/apply", 200, **fields)
+    [retry] = retries(ready)
+    assert retry.value == b'{\n"Amount": 1.5}'
+    [decided] = decisions(ready)
+    assert (decided["Kind"], decided["Who"]) == ("edited", "anna")
+    text = page.get(letter)
+    assert "a comma" in text
+    assert "records?topic=" in text
+    many = {"ids": "positions-0-0\r\npositions-0-1", "value": value, "why": "x"}
+    refused = page.send("letters/plan?ids=positions-0-0", "letters/apply", 400, **many)
+    assert "expected one letter" in refused
+
+
+def test_a_long_one_goes_on_by_itself_and_is_stopped(ready: Settings, page: PageClient) -> None:
+    park(ready, 4)
+    plan = "letters/plan"
+    said = page.send(plan, "letters/apply", why="slowly", rate="0.05")
+    assert "It goes on by itself" in said
+    refused = page.send(plan, "letters/apply", 503, why="twice")
+    assert "is already running" in refused
+    run = page.json("letters/run")
+    assert (run["state"], run["planned"]) == ("running", 4)
+    page.send("letters/run", "letters/stop", run=run["id"])
+    wait_for(lambda: page.json("letters/run")["state"] == "stopped", "the run to stop")
+    done = page.json("letters/run")["done"]
+    assert 0 < done < 4
+    assert len(retries(ready)) == done
+    assert "What is left of it" in page.get("letters/run")
+    assert "3 letters redriven" in page.send(plan, "letters/apply", why="the rest")
+    assert len(retries(ready)) == 4
+
+
+def test_a_viewer_sees_no_form_and_may_not_act(
+    ready: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    park(ready, 1)
+    with page_client(ready, monkeypatch, role="viewer") as page:
+        for path in ("letters/plan", "letters/letter?id=positions-0-0"):
+            text = page.get(path)
+            assert 'method="post"' not in text
+            assert "for users who may run the DAG sweep_dead_letters" in text
+        for action in ("letters/apply", "letters/edit", "letters/stop"):
+            fields = dict.fromkeys(("why", "id", "value", "run"), "x")
+            assert page.post(action, fields).status_code == HTTPStatus.FORBIDDEN
+    assert retries(ready) == []
+
+
+def test_without_letters_or_topics_it_says_what_to_do(
+    ready: Settings, settings: Settings, monkeypatch: pytest.MonkeyPatch, page: PageClient
+) -> None:
+    assert "No dead letters" in page.get("letters")
+    assert "None was asked for" in page.get("letters/run")
+    assert "No parked letter is selected" in page.get("letters/plan")
+    nowhere = ready.model_copy(update={"topic_dead_letters": "nowhere"})
+    with page_client(nowhere, monkeypatch) as other:
+        assert "nowhere" in other.get("letters", 503)
