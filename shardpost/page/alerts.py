@@ -1,20 +1,21 @@
 """What is firing: since when, who was told of it, its page of the runbook, and its silence."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import Response
 
-from shardpost.alerts.model.alert import EVENT, Firing, Silence
-from shardpost.errors import UsageError
+from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition, Firing, Silence
+from shardpost.errors import UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.rendering import Asked, Link, Listing, Reason, Visit, page_of
 
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
 COLUMNS = ("alert", "severity", "since", "over since", "told last", "silenced until", "found")
+LONGEST_NAME = 100
 NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
 
 
@@ -49,7 +50,7 @@ def _row(one: Firing, visit: Visit) -> tuple[Any, ...]:
     name, told = one.condition.name, [one.at for one in one.told.values()]
     silenced = one.silenced_until if one.is_silenced(visit.now) else None
     return (
-        Link(name, visit.url("alerts/one", key=name)),
+        Link(single_line(name, LONGEST_NAME), visit.url("alerts/one", key=name)),
         str(one.condition.severity),
         one.since,
         one.ended_at,
@@ -66,6 +67,40 @@ def _channels(visit: Visit) -> list[str]:
     return [one.name for one in channels(visit.settings)]
 
 
+def _reader(subject: str) -> dict[str, str]:
+    group, _, topic = subject.rpartition(" ")
+    return {"group": group, "topic": topic}
+
+
+_EMAILS = ("emails-unknown", "emails-failed", "emails-late", "emails-open", "emails-missing")
+_LETTERS = ("Dead letters", "letters")
+# {rule: title and path of the page that shows what it is about, and its parameters}
+PLACES: dict[str, tuple[str, str, Callable[[str], dict[str, str]]]] = {
+    "letters-parked": (*_LETTERS, lambda origin: {"state": "parked", "origin": origin}),
+    "letters-overdue": (*_LETTERS, lambda _: {"state": "waiting"}),
+    "letters-held": (*_LETTERS, lambda error: {"state": "waiting", "error": error}),
+    **dict.fromkeys(_EMAILS, ("Weekly e-mails", "emails/week", lambda subject: {"week": subject})),
+    **dict.fromkeys(("time-to-loss", "data-lost"), ("Lag", "topics/lag", _reader)),
+    "run-age": ("Run request", "runs/key", lambda subject: {"key": subject}),
+    "snapshot-age": ("Snapshots", "tables/snapshots", lambda _: {}),
+    "compaction-refused": ("Snapshots", "tables/snapshots", lambda _: {}),
+    "disk-full": ("Tables", "tables", lambda _: {}),
+    "lists-too-large": ("Holders", "holders", lambda _: {}),
+}
+
+
+def place_of(condition: Condition, visit: Visit) -> Link:
+    """Return the page that shows what a condition is about."""
+    if condition.rule in PLACES:
+        title, path, query = PLACES[condition.rule]
+        return Link(title, visit.url(path, **query(condition.subject)))
+    if condition.rule == TASK_FAILED:
+        return Link("DAG", visit.airflow_url("dags", condition.subject.partition(" ")[0]))
+    if condition.source == "kafka":
+        return Link("Topics", visit.url("topics"))
+    return Link("Alert", visit.url("alerts/one", key=condition.name))
+
+
 @router.get("/one")
 def alert(visit: Asked, key: str) -> Response:
     """Show one alert, who was told, and what silences it."""
@@ -80,6 +115,7 @@ def alert(visit: Asked, key: str) -> Response:
         one=found,
         is_event=found.condition.source == EVENT,
         is_silenced=found.is_silenced(visit.now),
+        see=place_of(found.condition, visit),
         runbook=Link(runbook, runbook) if runbook.startswith(("http://", "https://")) else runbook,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from shardpost.page.rendering import Visit
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing, Visit
 
 if TYPE_CHECKING:
     from shardpost.alerts.history import Wanted
@@ -39,4 +39,18 @@ def chart_of(lines: Mapping[str, Points], unit: str) -> dict[str, Any]:
         for name, points in lines.items()
     ]
     axis = {"title": {"text": unit}, "rangemode": "tozero"}
-    return {"data": data, "layout": {"yaxis": axis, "xaxis": {"type": "date"}}}
+    above = {"orientation": "h", "y": 1.15}
+    return {"data": data, "layout": {"yaxis": axis, "xaxis": {"type": "date"}, "legend": above}}
+
+
+def numbers_of(lines: Mapping[str, Points]) -> Listing:
+    """Return the same as a table, the newest first: every so manieth value, so that all fit."""
+    times = sorted({at for points in lines.values() for at, _ in points}, reverse=True)
+    values = {name: dict(points) for name, points in lines.items()}
+    shown = times[:: -(-len(times) // ROWS_OF_A_PAGE) or 1]
+    rows = [(at, *(_rounded(one.get(at)) for one in values.values())) for at in shown]
+    return Listing(("when", *values), rows)
+
+
+def _rounded(value: float | None) -> str | int | None:
+    return value if value is None else int(value) if value >= 1000 else f"{value:g}"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from shardpost.alerts.model.alert import TASK_FAILED, Condition, Firing
-from shardpost.errors import ShardpostError
+from shardpost.alerts.model.alert import Firing
+from shardpost.errors import ShardpostError, single_line
 from shardpost.page.access import KAFKA, sees
-from shardpost.page.alerts import firing, needs_a_person
+from shardpost.page.alerts import LONGEST_NAME, firing, needs_a_person, place_of
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, size_text
 from shardpost.page.topics import time_to_loss
 from shardpost.schedules import longest_pause
@@ -52,8 +52,9 @@ class Need:
 
     def row(self, visit: Visit) -> tuple[Any, ...]:
         """Return its row."""
-        alert = self.alert and Link(self.what, visit.url("alerts/one", key=self.alert))
-        return (str(self.severity), alert or self.what, self.text, self.since, self.see)
+        what = single_line(self.what, LONGEST_NAME)
+        alert = self.alert and Link(what, visit.url("alerts/one", key=self.alert))
+        return (str(self.severity), alert or what, self.text, self.since, self.see)
 
 
 @dataclass(frozen=True)
@@ -178,43 +179,6 @@ def _of_watch(visit: Visit, known: Known) -> Iterator[Need]:
         yield Need(Severity.RISK, "watch", text, at, Link(dag, visit.airflow_url("dags", dag)))
 
 
-def _week(subject: str) -> dict[str, str]:
-    return {"week": subject}
-
-
-def _reader(subject: str) -> dict[str, str]:
-    group, _, topic = subject.rpartition(" ")
-    return {"group": group, "topic": topic}
-
-
-_EMAILS = ("emails-unknown", "emails-failed", "emails-late", "emails-open", "emails-missing")
-# {rule: title and path of the page that shows what it is about, and its parameters}
-PLACES: dict[str, tuple[str, str, Callable[[str], dict[str, str]]]] = {
-    "letters-parked": ("Dead letters", "letters", lambda _: {"state": "parked"}),
-    "letters-overdue": ("Dead letters", "letters", lambda _: {"state": "waiting"}),
-    "letters-held": ("Dead letters", "letters", lambda _: {"state": "waiting"}),
-    **dict.fromkeys(_EMAILS, ("Weekly e-mails", "emails", _week)),
-    **dict.fromkeys(("time-to-loss", "data-lost"), ("Lag", "topics/lag", _reader)),
-    "run-age": ("Run request", "runs/key", lambda subject: {"key": subject}),
-    "snapshot-age": ("Snapshots", "tables/snapshots", lambda _: {}),
-    "compaction-refused": ("Snapshots", "tables/snapshots", lambda _: {}),
-    "disk-full": ("Tables", "tables", lambda _: {}),
-    "lists-too-large": ("Holders", "holders", lambda _: {}),
-}
-
-
-def place_of(condition: Condition, visit: Visit) -> Link:
-    """Return the page that shows what a condition is about."""
-    if condition.rule in PLACES:
-        title, path, query = PLACES[condition.rule]
-        return Link(title, visit.url(path, **query(condition.subject)))
-    if condition.rule == TASK_FAILED:
-        return Link("DAG", visit.airflow_url("dags", condition.subject.partition(" ")[0]))
-    if condition.source == "kafka":
-        return Link("Topics", visit.url("topics"))
-    return Link("Alert", visit.url("alerts/one", key=condition.name))
-
-
 def _cards(visit: Visit, known: Known) -> Iterator[Card]:
     yield _snapshot_card(visit, known.snapshot)
     makers = {
@@ -264,7 +228,7 @@ def _emails_card(visit: Visit, last: "LastValues") -> Card:
     others = [f"{count:,} {name}" for name, count in states.items() if count and name != "sent"]
     value = f"{states.get('sent', 0):,} of {sum(states.values()):,} sent"
     more = f"{week}: {', '.join(others) or 'all'}"
-    return Card("Weekly e-mails", value, more, visit.url("emails", week=week), last.at)
+    return Card("Weekly e-mails", value, more, visit.url("emails/week", week=week), last.at)
 
 
 def _letters_card(visit: Visit, last: "LastValues") -> Card:

@@ -11,7 +11,7 @@ from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
-from shardpost.page.charts import PERIODS, chart_of, over
+from shardpost.page.charts import PERIODS, chart_of, numbers_of, over
 from shardpost.page.rendering import (
     ROWS_OF_A_PAGE,
     Asked,
@@ -57,6 +57,7 @@ def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) 
         total=size_text(sum(one.bytes + one.log_bytes for one in found)),
         where=visit.settings.tables_root,
         figure=chart_of(growth, "bytes") if growth else None,
+        numbers=numbers_of(growth),
         days=days,
         periods=PERIODS,
     )

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from shardpost.errors import ShardpostError
 from shardpost.page.access import KAFKA, sees
-from shardpost.page.charts import PERIODS, chart_of, over
+from shardpost.page.charts import PERIODS, chart_of, numbers_of, over
 from shardpost.page.rendering import Asked, Link, Listing, Visit, page_of
 from shardpost.wording import duration_text
 
@@ -182,7 +182,7 @@ def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:
     )
 
 
-def _charts(visit: Visit, group: str, topic: str, days: int) -> list[tuple[str, dict[str, Any]]]:
+def _charts(visit: Visit, group: str, topic: str, days: int) -> list[tuple[str, Any, Listing]]:
     from shardpost.alerts.history import Wanted
 
     of_both = {"group": group, "topic": topic}
@@ -191,5 +191,5 @@ def _charts(visit: Visit, group: str, topic: str, days: int) -> list[tuple[str, 
         lines = over(visit, days, Wanted(metric, of_both, least), "group")
         if lines:
             scaled = {name: [(at, v / unit) for at, v in points] for name, points in lines.items()}
-            made.append((title, chart_of(scaled, title)))
+            made.append((title, chart_of(scaled, title), numbers_of({title: scaled[group]})))
     return made
