@@ -50,11 +50,14 @@ class Need:
         of_need = {"severity": str(self.severity), "what": self.what, "text": self.text}
         return {**of_need, "since": since, "see": self.see.url, "alert": self.alert}
 
-    def row(self, visit: Visit) -> tuple[Any, ...]:
+    @property
+    def name(self) -> str:
+        """What it is, as short as a heading."""
+        return single_line(self.what, LONGEST_NAME)
+
+    def row(self) -> tuple[Any, ...]:
         """Return its row."""
-        what = single_line(self.what, LONGEST_NAME)
-        alert = self.alert and Link(what, visit.url("alerts/one", key=self.alert))
-        return (str(self.severity), alert or what, self.text, self.since, self.see)
+        return (str(self.severity), self.what, self.text, self.since, self.see)
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,12 @@ def overview(visit: Asked) -> Response:
     cards = list(_cards(visit, known))
     silenced = sum(one.is_silenced(visit.now) for one in known.firing)
     document = {"needs": found, "cards": cards, "silenced": silenced}
-    rows = [one.row(visit) for one in found[:ROWS_OF_A_PAGE]]
+    shown = found[:ROWS_OF_A_PAGE]
     return visit.answer(
         "overview.html",
         document,
-        Listing(NEEDS, rows, ALL_WELL, total=len(found)),
+        Listing(NEEDS, [one.row() for one in found], ALL_WELL, total=len(found)),
+        needs=shown,
         cards=cards,
         silenced=silenced,
         is_new=known.snapshot is None and not known.problems,

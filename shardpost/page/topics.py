@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from shardpost.errors import ShardpostError
 from shardpost.page.access import KAFKA, sees
 from shardpost.page.charts import PERIODS, chart_of, numbers_of, over
-from shardpost.page.rendering import Asked, Link, Listing, Visit, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
 from shardpost.wording import duration_text
 
 router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
@@ -37,6 +37,7 @@ def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
         found,
         listing,
         problem=problem,
+        rows_of_a_page=ROWS_OF_A_PAGE,
         topics=Listing(("topic", "partitions"), names, "Kafka has none of the declared topics."),
         readers=page_of(readers, READERS, page, NO_READER),
         looked_at=last.at if last else None,
@@ -61,10 +62,9 @@ def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link, int]]]:
 
 
 def _finding_row(one: Any, visit: Visit) -> tuple[Any, ...]:
-    topic = Link(one.topic, visit.url("records", topic=one.topic)) if one.topic else None
-    found = f"{one.found} ({one.source})"
+    found, more = f"{one.found} ({one.source})", f"{visit.settings.runbook}{one.rule}"
     said = (one.setting, found, one.expected, one.why, one.fix)
-    return (str(one.severity), topic, *said, f"{visit.settings.runbook}{one.rule}")
+    return (str(one.severity), one.topic, *said, more)
 
 
 def _readers(visit: Visit, last: Any) -> Iterator[tuple[Any, ...]]:
