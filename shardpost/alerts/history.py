@@ -79,28 +79,6 @@ def past_values(
     return [(row["at"], row["value"]) for row in rows(settings, sql, {MEASUREMENTS: None})]
 
 
-def last_values(
-    settings: Settings, source: str, name: str, until: datetime
-) -> list[tuple[dict[str, str], float]]:
-    """Return (labels, value) of a metric, as of the last look until then that had its source."""
-    if not exists(settings, MEASUREMENTS):
-        return []
-    up = text_literal(json.dumps({"source": source}))
-    runs = (
-        f"SELECT max(run) AS run FROM measurements WHERE run <= {_latest_run(until)}"  # noqa: S608
-        f" AND name = 'source_up' AND labels = {up} AND value = 1"
-    )
-    [last] = rows(settings, runs, {MEASUREMENTS: None})
-    if last["run"] is None:
-        return []
-    sql = (
-        f"SELECT labels, value FROM measurements WHERE run = {last['run']}"  # noqa: S608
-        f" AND name = {text_literal(name)}"
-    )
-    last_rows = rows(settings, sql, {MEASUREMENTS: None})
-    return [(json.loads(row["labels"]), row["value"]) for row in last_rows]
-
-
 @dataclass(frozen=True)
 class LastValues:
     """What the last look that had a source found there: when, and (name, labels, value)."""

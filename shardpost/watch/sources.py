@@ -75,9 +75,10 @@ READ_UNTIL = "read_until_offset"
 
 def look_at_lag(settings: Settings, now: datetime) -> Found:
     """Measure all readers; what the last look found to be read counts as read."""
+    last = history.last_looks(settings, now).get(LAG)
     clear = {
         (labels["group"], TopicPartition(labels["topic"], int(labels["partition"]))): int(value)
-        for labels, value in history.last_values(settings, LAG, READ_UNTIL, now)
+        for labels, value in (last.of(READ_UNTIL) if last else ())
     }
     lag = measure(settings, now, clear=clear)
     found = Found()

@@ -388,8 +388,8 @@ def test_the_last_values_are_of_the_last_look_that_measured_their_source(
         history.add_measures(settings, [*found, up], T0 + number * QUARTER)
 
     def last() -> list[float]:
-        found = history.last_values(settings, "lag", "read_until_offset", T0 + HOUR)
-        return sorted(value for _, value in found)
+        found = history.last_looks(settings, T0 + HOUR).get("lag")
+        return sorted(value for _, value in found.of("read_until_offset")) if found else []
 
     assert last() == []
     look(0, False)
@@ -415,8 +415,44 @@ def test_a_look_by_a_clock_that_is_a_year_ahead_drops_nothing_and_is_not_the_las
     look(5, now)
     found = history.past_values(settings, "snapshot_age_seconds", T0, now)
     assert [value for _, value in found] == [0, 1, 2, 3, 4, 5]
-    last = history.last_values(settings, "snapshot", "snapshot_age_seconds", now)
-    assert last == [({}, 5)]
+    last = history.last_looks(settings, now)["snapshot"]
+    assert (last.at, last.one("snapshot_age_seconds")) == (now, 5)
+
+
+def test_each_source_has_its_own_last_look(settings: Settings) -> None:
+    for number, up in enumerate(("runs", "letters", "runs")):
+        measures = [
+            Measure("source_up", float(source == up), {"source": source})
+            for source in ("runs", "letters")
+        ]
+        measures.append(Measure("letters", number, {"state": "parked"}))
+        history.add_measures(settings, measures, T0 + number * QUARTER)
+    found = history.last_looks(settings, T0 + HOUR)
+    assert {source: one.at for source, one in found.items()} == {
+        "runs": T0 + 2 * QUARTER,
+        "letters": T0 + QUARTER,
+    }
+    assert found["letters"].by_label("letters", "state") == {"parked": 1}
+    assert history.last_looks(settings, T0 + history.LOOKS_WITHIN + HOUR) == {}
+
+
+def test_values_over_time_are_as_many_as_a_chart_shows_and_the_worst_of_their_spans(
+    settings: Settings,
+) -> None:
+    def value(number: int, state: str) -> Measure:
+        return Measure("letters", number % 10, {"state": state})
+
+    for number in range(12):
+        both = [value(number, "parked"), value(10 - number, "it's")]
+        history.add_measures(settings, both, T0 + number * QUARTER)
+    until = T0 + 3 * HOUR
+    found = history.series(settings, history.Wanted("letters"), T0, until)
+    assert len(found) == 2
+    assert found['{"state": "parked"}'] == [(T0 + n * QUARTER, n % 10) for n in range(12)]
+    one = history.Wanted("letters", {"state": "it's"}, least=True)
+    since = until - history.MOST_POINTS * HOUR  # an hour is one point
+    [points] = history.series(settings, one, since, until).values()
+    assert [number for _, number in points] == [0, 3, 0]
 
 
 def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
