@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardpost.commands import email_look
 from shardpost.commands.console import (
     ACCEPT_DROP,
     AS_JSON,
     COUNTRY_CHANGED,
     TAKE_OVER,
-    WEEK,
     print_document,
     text_table,
 )
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, one_line
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
@@ -76,8 +76,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-@click.command()
-@WEEK
+@click.group(invoke_without_command=True)
+@click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
 @click.option("--shards", metavar="LIST", help="Only these, such as 0-3 or 0,2,5-7.")
 @click.option(
     "--dry-run", is_flag=True, help="Print what would happen to each client; change nothing."
@@ -98,7 +98,16 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
 @ACCEPT_DROP
 @TAKE_OVER
 @AS_JSON
-def email_command(week: str, dry_run: bool, take_over: bool, as_json: bool, **options: Any) -> int:
+@click.pass_context
+def email_command(
+    ctx: click.Context,
+    /,
+    week: str | None,
+    dry_run: bool,
+    take_over: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
 
     `shardpost emails` reports what was delivered. Uses the newest snapshot and does not compact.
@@ -106,6 +115,12 @@ def email_command(week: str, dry_run: bool, take_over: bool, as_json: bool, **op
     clients failed or are not subscribed; or nothing is frozen, since recipients fall by more than
     SHARDPOST_MAX_DROP.
     """
+    if (subcommand := ctx.invoked_subcommand) is not None:
+        if dry_run or take_over or as_json or week or any(options.values()):
+            raise UsageError(f"options of `email {subcommand}` follow its name")
+        return DONE
+    if week is None:
+        raise click.UsageError("Missing option '--week'.")
     from shardpost import ownership
     from shardpost.weekly_email.checks import check
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
@@ -162,3 +177,7 @@ def _dry_run_document(result: dict[str, Any], folder: Path) -> Iterator[str]:
                 yield f"{',' if number else ''}\n{line.rstrip()}"
         yield "]"
     yield "}\n"
+
+
+for _command in email_look.COMMANDS:
+    email_command.add_command(_command)

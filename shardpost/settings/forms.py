@@ -25,6 +25,7 @@ _HEAP = re.compile(r"(\d+)([kmgt])")
 _HEAP_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _WEEK = re.compile(r"(\d{4})-W(\d{2})")
 _LIST_ID = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}")
 _DAG = re.compile(r"[\w.-]+", re.ASCII)
 _FILE = "file://"
 STORE = "s3://"
@@ -83,6 +84,13 @@ def list_id(text: str) -> str:
         raise ValueError(
             f"expected up to {MOST_LIST_ID} of a-z, A-Z, 0-9, '_', '-', and single dots between"
         )
+    return text
+
+
+def language(text: str) -> str:
+    """Check the form of a language's tag; whether there is such a one is known by Babel."""
+    if not _LANGUAGE.fullmatch(text):
+        raise ValueError("expected a language such as de, pt-BR or zh-Hant")
     return text
 
 

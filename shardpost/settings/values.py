@@ -147,6 +147,9 @@ class Settings(BaseModel):
     unsubscribe_url: Annotated[str, AfterValidator(forms.unsubscribe_url)] = (
         "https://shardpost.example/unsubscribe?client={client}"
     )
+    mail_templates: File | None = None
+    mail_language: Annotated[str, AfterValidator(forms.language)] | None = None
+    mail_html_rows: Annotated[int, Field(ge=1, le=100_000)] = 150
     mail_list_id: Annotated[str, AfterValidator(forms.list_id)] = "weekly-holdings"
     mail_snapshot_age: Seconds = 3600
     mail_subscription_interval: Seconds = 60

@@ -51,8 +51,8 @@ class AudienceFiles:
         self._system, self._root = storage.folder(settings, AUDIENCES)
 
     def create(self) -> None:
-        """Create the table unless it is there."""
-        table_log.create(self._settings, AUDIENCES, FOR_GOOD_DAYS)
+        """Create the table unless it is there; add columns that an earlier release did not have."""
+        table_log.opened(self._settings, AUDIENCES, FOR_GOOD_DAYS)
 
     def version(self) -> int:
         """Return the newest version."""

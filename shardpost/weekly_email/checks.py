@@ -18,21 +18,22 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model import email_request
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.own_templates import templates_of
 from shardpost.weekly_email.smtp_server import sender_of
 
 
 def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, StoreTopic]:
     """Return the week that a request is about, with its audience if that is frozen; its ledger.
 
-    UsageError for settings that no mail can be written with, for shards that do not exist, and for
-    another country than the newest snapshot's;
+    UsageError for settings and templates that no mail can be written with, for shards that do not
+    exist, and for another country than the newest snapshot's;
     ShardpostError for a week that has not ended, that the newest snapshot does not cover, or that
     is not frozen and whose history was pruned, and for a ledger that may have lost records
     of the week; WeekClosedError for a week that is closed; WeekPausedError for one that is paused,
     unless the run only looks.
     """
     email_request.require_shard_form(request.shards)
-    sender = sender_of(settings)
+    sender, templates = sender_of(settings), templates_of(settings)
     latest = request.week.as_of(request.now, early=request.early)
     closed_weeks.require_open(settings, request.week, request.now)
     if request.is_real:
@@ -50,7 +51,8 @@ def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, Stor
         _require_covered(snapshot, request)
         _require_history(snapshot, request.week, as_of)
     partitions = ledger.partitions
-    week = PreparedWeek(request.week, as_of, sender, snapshot, partitions, chosen, frozen)
+    audience = (snapshot, partitions, chosen, frozen)
+    week = PreparedWeek(request.week, as_of, sender, *audience, templates)
     if request.is_real:
         ownership.require(settings)
         _require_recent(snapshot, request.now, settings.mail_snapshot_age)

@@ -142,9 +142,10 @@ class SendPlan:
             for i, member in zip(chosen, members, strict=True)
         ]
         mailed = [i for i, to in enumerate(recipients) if isinstance(to, Recipient)]
-        holdings = iter(
-            holdings_of_batch(rows.column("positions").take(pa.array(mailed, pa.int64())))
-        )
+        templates = self.context.templates
+        languages = [templates.language_for(members[i].language) for i in mailed]
+        held_by = rows.column("positions").take(pa.array(mailed, pa.int64()))
+        holdings = iter(holdings_of_batch(held_by, languages, templates.most_rows))
         for i, member, to in zip(chosen, members, recipients, strict=True):
             if isinstance(to, Recipient):
                 held = next(holdings)

@@ -142,16 +142,21 @@ def _is_example(domain: str) -> bool:
 
 def sender_of(settings: Settings) -> Sender:
     """Return who sends the e-mails; UsageError names a setting that they cannot be sent with."""
-    sender = Sender.of(
+    sender = shown_sender_of(settings)
+    if not is_local(settings.mail_server):
+        _require_real_sender(sender, settings.mail_server)
+        _require_private_login(settings)
+    return sender
+
+
+def shown_sender_of(settings: Settings) -> Sender:
+    """Return who sends the e-mails, also one that is an example: for mails that are not sent."""
+    return Sender.of(
         mail_from=settings.mail_from,
         unsubscribe_url=settings.unsubscribe_url,
         list_id=settings.mail_list_id,
         secrets=settings.unsubscribe_secret,
     )
-    if not is_local(settings.mail_server):
-        _require_real_sender(sender, settings.mail_server)
-        _require_private_login(settings)
-    return sender
 
 
 def can_be_forged(settings: Settings) -> bool:

@@ -26,6 +26,7 @@ MEMBERS = pa.schema(
         ("subscribed", pa.bool_()),
         ("name_now", pa.string()),
         ("email_now", pa.string()),
+        ("language", pa.string()),
         ("positions", pa.list_(pa.struct([(name, pa.string()) for name in FIELDS]))),
     ]
 )

@@ -47,6 +47,7 @@ def hold(
     rows = [
         {
             "key": key,
+            "seq": 1,
             "snapshot": 1,
             "is_open": True,
             "subscribed": True,

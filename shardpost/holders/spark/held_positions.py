@@ -4,6 +4,7 @@ This is all that other features may import from the holders. Position ids are in
 model/as_of.py, as Spark columns. Who holds and can be reached is also known without a JVM.
 """
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
@@ -23,14 +24,21 @@ from shardpost.delta.query import (
 )
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal, time_literal
-from shardpost.holders.model.as_of import RELATIONS, changed_since, counted_positions
+from shardpost.holders.model.as_of import (
+    RELATIONS,
+    changed_since,
+    counted_positions,
+    position_sort_key,
+)
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import (
+    CLIENT_EVENTS,
     CLIENTS,
     EXCHANGE_EVENTS,
     POSITION_EVENTS,
     POSITIONS,
 )
+from shardpost.holders.spark.decoding import field_of, parsed
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import MAX_BROADCAST_ROWS, read
 
@@ -51,6 +59,8 @@ def order_of(position: Column) -> list[Column]:
 
 # Fields of each element of `positions`.
 POSITION_FIELDS = ("position", "ticker", "amount", "exchange")
+# The field of a client's record that has its language, such as de or pt-BR.
+LANGUAGE = "Language"
 
 _HOLDING = """
 SELECT h.client AS client, c.email AS email, c.key IS NOT NULL AS has_contact
@@ -88,6 +98,91 @@ def contacts(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> Dat
     return clients.where("is_open").select(
         F.col("key").alias("client"), "name", "email", "subscribed"
     )
+
+
+# A tag of a language has at most 35 characters (RFC 5646, 4.4.1).
+_LONGEST_LANGUAGE = 35
+
+
+def contact_languages(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:
+    """Return (client, language) of the clients whose latest record has a text as `Language`.
+
+    That field has no column: it is read from the record itself, and whatever else it is is nothing.
+    """
+    text = F.col("value").cast("string")
+    language = field_of(parsed(text, f"{LANGUAGE}:STRING"), LANGUAGE)
+    events = (
+        read(spark, settings, snapshot.located(CLIENT_EVENTS), version_at(snapshot, CLIENT_EVENTS))
+        .where((F.col("kind") == RecordKind.UPSERT.value) & F.contains(text, F.lit(LANGUAGE)))
+        .select("key", "seq", "retry_offset", language.alias("language"))
+        .where(F.length("language") <= _LONGEST_LANGUAGE)
+    )
+    clients = read(spark, settings, snapshot.located(CLIENTS), version_at(snapshot, CLIENTS))
+    latest = clients.where("is_open").select(
+        "key", "seq", F.col("retry_offset").alias("latest_retry")
+    )
+    found = latest.join(events, ["key", "seq"]).where(
+        F.col("latest_retry").eqNullSafe(F.col("retry_offset"))
+    )
+    # Of two retries of one record either may be the latest: a client has one row in any case.
+    return found.groupBy(F.col("key").alias("client")).agg(F.max("language").alias("language"))
+
+
+class Holding(NamedTuple):
+    """What a client held, as in `held_positions`, and its contact; None without a record."""
+
+    positions: list[dict[str, str | None]]
+    contact: "Contact | None"
+
+
+class Contact(NamedTuple):
+    """What the latest record of a client says."""
+
+    name: str | None
+    email: str | None
+    subscribed: bool
+    language: str | None
+
+
+def holding_of(settings: Settings, snapshot: Snapshot, as_of: datetime, client: str) -> Holding:
+    """Return what one client held then, and its contact. Without a JVM."""
+    snapshot.require_history(as_of)
+    counted = counted_positions(snapshot.country, as_of)
+    columns = ", ".join(f"u.{name}" for name in POSITION_FIELDS)
+    sql = f"SELECT {columns} FROM ({counted}) u WHERE u.client = {text_literal(client)}"  # noqa: S608
+    found = rows(settings, sql, at_snapshot(snapshot, *RELATIONS))
+    in_order = sorted(found, key=lambda row: position_sort_key(row["position"]))
+    return Holding(in_order, contact_of(settings, snapshot, client))
+
+
+def contact_of(settings: Settings, snapshot: Snapshot, client: str) -> Contact | None:
+    """Return the contact of one client; None if it has no record. Without a JVM."""
+    tables = OpenedTables(settings, at_snapshot(snapshot, CLIENTS, CLIENT_EVENTS))
+    key = text_literal(client)
+    latest = (
+        "SELECT name, email, subscribed, seq, retry_offset FROM clients"  # noqa: S608 - our own
+        f" WHERE key = {key} AND is_open"
+    )
+    row = next(iter(tables.rows(latest)), None)
+    if row is None:
+        return None
+    retry = row["retry_offset"]
+    is_same = "IS NULL" if retry is None else f"= {retry:d}"
+    events = (
+        f"SELECT value FROM client_events WHERE key = {key} AND seq = {row['seq']:d}"  # noqa: S608
+        f" AND kind = {text_literal(RecordKind.UPSERT)} AND retry_offset {is_same}"
+    )
+    found = filter(None, (_language_in(event["value"]) for event in tables.rows(events)))
+    subscribed = bool(row["subscribed"])
+    return Contact(row["name"], row["email"], subscribed, max(found, default=None))
+
+
+def _language_in(value: bytes | None) -> str | None:
+    try:
+        found = json.loads(value or b"{}").get(LANGUAGE)
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found, str) and len(found) <= _LONGEST_LANGUAGE else None
 
 
 def unsubscribed_since(settings: Settings, snapshot: Snapshot, since: int) -> frozenset[str]:

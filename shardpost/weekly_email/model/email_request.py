@@ -8,12 +8,12 @@ pandas and no templates.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parseaddr
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pydantic import PlainSerializer, PlainValidator
 
@@ -21,6 +21,7 @@ from shardpost.addresses import UnusableAddress, check_address
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError, single_line
 from shardpost.unsubscribe import keys_of
+from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.wording import ranges_text
@@ -67,6 +68,7 @@ class EmailContext:
     as_of: datetime
     country: str
     sender: Sender
+    templates: MailTemplates = field(default_factory=MailTemplates)
 
     @property
     def is_early(self) -> bool:
@@ -79,12 +81,10 @@ class EmailContext:
         return self.sender.address.rpartition("@")[2]
 
     @property
-    def as_of_text(self) -> str:
-        """When the positions were held, in words."""
-        if self.as_of == self.week.end:
-            last = self.as_of - timedelta(days=1)
-            return f"At the end of week {self.week} ({last:%A %Y-%m-%d}, 24:00 UTC)"
-        return f"In week {self.week}, as of {self.as_of:%A %Y-%m-%d %H:%M} UTC,"
+    def unsubscribe_site(self) -> str:
+        """Where the URL to unsubscribe leads, without anything that names a client."""
+        parts = urlsplit(self.sender.unsubscribe_url)
+        return f"{parts.scheme}://{parts.netloc}/"
 
     def unsubscribe_url(self, client: str) -> str:
         """Return the client's own URL to unsubscribe, percent-encoded."""
@@ -214,6 +214,7 @@ class PreparedWeek:
     partitions: int
     shards: list[int]
     frozen: FrozenWeek | None = None
+    templates: MailTemplates = field(default_factory=MailTemplates)
 
     def __post_init__(self) -> None:
         if self.frozen is not None:
@@ -229,7 +230,7 @@ class PreparedWeek:
     def context(self) -> EmailContext:
         """What the week's e-mails have in common."""
         country = (self.frozen or self.snapshot).country
-        return EmailContext(self.iso_week, self.as_of, country, self.sender)
+        return EmailContext(self.iso_week, self.as_of, country, self.sender, self.templates)
 
     def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
         """Return the result of a freeze: how many clients (None: not frozen), groups of shards."""

@@ -4,10 +4,11 @@ pandas costs milliseconds a frame, so one frame serves a batch of clients: cells
 totals added up for the whole batch, and what is left for each client is joining its lines.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation, localcontext
-from html import escape
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost.errors import single_line
+from shardpost.weekly_email.model.localized import number_text
+from shardpost.weekly_email.model.mail_rows import HeldRow, StockRow
+from shardpost.weekly_email.model.mail_templates import MOST_ROWS
 
 POSITION_COLUMNS = {
     "position": "Position",
@@ -40,7 +44,7 @@ NOT_ADDED = "not added up"
 
 @dataclass(frozen=True)
 class Holdings:
-    """One client's positions and totals by stock: a text table each, and rows of an HTML table.
+    """One client's positions and totals by stock: a text table each, and its first rows.
 
     With fewer stocks than positions the totals say more than the positions do.
     """
@@ -48,24 +52,27 @@ class Holdings:
     positions: int
     stocks: int
     text_table: str
-    html_rows: str
+    rows: list[HeldRow]
     text_totals: str
-    html_totals: str
+    totals: list[StockRow]
 
 
-def holdings_of_batch(positions: pa.ListArray) -> list[Holdings]:
+def holdings_of_batch(
+    positions: pa.ListArray, languages: Sequence[str | None] = (), most_rows: int = MOST_ROWS
+) -> list[Holdings]:
     """Return the holdings of each client of a batch.
 
     `positions`: per client a list of structs (position, ticker, amount, exchange), all text, in the
-    order in which they are to be shown.
+    order in which they are to be shown. `languages`: that of each client's numbers; None, or
+    without languages: as records have them. Texts have all rows, and lists at most `most_rows`.
     """
     frame = _frame(positions)
     clients = len(positions)
-    shown = _shown(frame, POSITION_COLUMNS)
-    totals = _totals(frame)
+    shown = _localized(_shown(frame, POSITION_COLUMNS), languages)
+    totals = _localized(_totals(frame), languages)
     table, totals_table = (
-        _tables(shown, POSITION_COLUMNS, clients),
-        _tables(totals, TOTAL_COLUMNS, clients),
+        _tables(shown, POSITION_COLUMNS, clients, HeldRow, most_rows),
+        _tables(totals, TOTAL_COLUMNS, clients, StockRow, most_rows),
     )
     counts, stocks = (
         np.bincount(rows["owner"], minlength=clients).tolist() for rows in (frame, totals)
@@ -88,6 +95,22 @@ def _frame(positions: pa.ListArray) -> pd.DataFrame:
 def _shown(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
     return frame.assign(
         **{name: [single_line(cell, LONGEST_CELL) for cell in frame[name]] for name in columns}
+    )
+
+
+def _localized(shown: pd.DataFrame, languages: Sequence[str | None]) -> pd.DataFrame:
+    """Return the rows with their numbers in the language of their owners."""
+    if not any(languages):
+        return shown
+    owners = [languages[owner] for owner in shown["owner"]]
+    return shown.assign(
+        **{
+            name: [
+                number_text(cell, language) if language else cell
+                for cell, language in zip(shown[name], owners, strict=True)
+            ]
+            for name in NUMBERS & {*shown.columns}
+        }
     )
 
 
@@ -134,8 +157,10 @@ def _plain(number: Decimal) -> str:
     return format(number, "f") if abs(number.adjusted()) <= LONGEST_CELL // 2 else str(number)
 
 
-def _tables(frame: pd.DataFrame, columns: dict[str, str], clients: int) -> list[tuple[str, str]]:
-    """Return per client the text table with its heading, and the rows of the HTML table."""
+def _tables(
+    frame: pd.DataFrame, columns: dict[str, str], clients: int, row: Any, most_rows: int
+) -> list[tuple[str, list[Any]]]:
+    """Return per client the text table with its heading, and the first rows."""
     owner = frame["owner"]
     widths = {
         name: pd.Series([len(cell) for cell in frame[name]], dtype=int)
@@ -148,10 +173,13 @@ def _tables(frame: pd.DataFrame, columns: dict[str, str], clients: int) -> list[
     lines = _lines({name: frame[name].tolist() for name in columns}, widths, owner)
     everybody = pd.Series(range(clients), dtype=int)
     heads = _lines({name: [title] * clients for name, title in columns.items()}, widths, everybody)
-    html = _html({name: frame[name].tolist() for name in columns})
+    cells = [frame[name].tolist() for name in columns]
     ends = np.searchsorted(owner.to_numpy(), np.arange(clients + 1)).tolist()
     return [
-        ("\n".join([heads[client], *lines[start:end]]), "\n".join(html[start:end]))
+        (
+            "\n".join([heads[client], *lines[start:end]]),
+            list(map(row, *(column[start : min(end, start + most_rows)] for column in cells))),
+        )
         for client, (start, end) in enumerate(pairwise(ends))
     ]
 
@@ -165,14 +193,3 @@ def _lines(
         pad = str.rjust if name in NUMBERS else str.ljust
         padded.append([pad(cell, size) for cell, size in zip(column, width, strict=True)])
     return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
-
-
-def _html(cells: dict[str, list[str]]) -> list[str]:
-    columns = [
-        [
-            f'<td align="right">{escape(c)}</td>' if name in NUMBERS else f"<td>{escape(c)}</td>"
-            for c in column
-        ]
-        for name, column in cells.items()
-    ]
-    return [f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True)]

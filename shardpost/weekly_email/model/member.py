@@ -13,6 +13,7 @@ class Recipient:
     client: str
     name: str
     address: Address
+    language: str | None = None
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Member:
     """A client that holds: its contact as of the freeze, its subscription as of the sending.
 
     `subscribed` is None if the client's record was deleted. `name_now` and `email_now` are those
-    of the newest snapshot, as `subscribed` is.
+    of the newest snapshot, as `subscribed` is. `language` is what its record had at the freeze.
     """
 
     client: str
@@ -30,6 +31,7 @@ class Member:
     subscribed: bool | None
     name_now: str | None = None
     email_now: str | None = None
+    language: str | None = None
 
     def as_mailed(self, state: DeliveryState | None) -> "Member":
         """Return the member with the contact that its state asks for.
@@ -75,7 +77,7 @@ def recipient_of(
         return NotMailed(
             DeliveryState.SUPPRESSED, "not subscribed: its record in `clients` was deleted"
         )
-    return Recipient(member.client, member.name or "", address)
+    return Recipient(member.client, member.name or "", address, member.language)
 
 
 def _address(email: str | None, *, has_contact: bool) -> Address | UnusableAddress:

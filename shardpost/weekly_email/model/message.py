@@ -7,21 +7,22 @@ injected.
 
 from binascii import b2a_qp
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from email.header import Header
-from email.utils import format_datetime
+from email.utils import format_datetime, getaddresses
 from email.utils import quote as quote_phrase
 from functools import lru_cache
 from hashlib import sha256
-from importlib.resources import files
+from typing import NamedTuple
 
-from jinja2 import Environment, FunctionLoader, Template, select_autoescape
-
+from shardpost.addresses import UnusableAddress, check_address
 from shardpost.errors import ShardpostError, single_line
 from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings
+from shardpost.weekly_email.model.localized import ENGLISH
+from shardpost.weekly_email.model.mail_face import face_of
+from shardpost.weekly_email.model.mail_rows import Values
 from shardpost.weekly_email.model.member import Recipient
-from shardpost.wording import counted
 
 # RFC 5322, 2.1.1: no line may be longer, without its CRLF.
 LONGEST_LINE = 998
@@ -46,43 +47,120 @@ class Mail:
     content: bytes
 
 
-def compose(context: EmailContext, to: Recipient, holdings: Holdings, date: datetime) -> Mail:
-    """Write one e-mail: RFC 5322 headers, List-* with one-click unsubscribing, text and HTML.
+class Mailbox(NamedTuple):
+    """A name, which may be empty, and an address."""
 
-    Auto-Submitted (RFC 3834, 5) tells responders to be silent. That RFC recommends no value of
-    Precedence, and allows it for responders that are older: `bulk` is what those know.
+    name: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.name} <{self.address}>" if self.name else self.address
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One e-mail before it is encoded: headers and bodies as people read them.
+
+    A header is a text, or mailboxes.
     """
-    subject = _subject(context, holdings)
-    name = single_line(to.name, LONGEST_NAME)
-    sender, address = context.sender, to.address
-    identity = message_id(context, to.client)
-    unsubscribe = context.unsubscribe_url(to.client)
-    headers = {
-        "From": _mailbox("From", sender.name, sender.address),
-        "To": _mailbox("To", name, address.text),
-        "Subject": _words("Subject", subject),
+
+    to: Recipient
+    message_id: str
+    sender: str
+    headers: dict[str, str | tuple[Mailbox, ...]]
+    text: str
+    html: str
+
+    def mail(self) -> Mail:
+        """Return it as it goes on the wire; ComposeError if a header does not fit into a line."""
+        headers = {name: _encoded(name, value) for name, value in self.headers.items()}
+        bodies = {"text/plain": self.text, "text/html": self.html}
+        content = _assemble(headers, bodies, self.message_id)
+        address = self.to.address
+        return Mail(
+            *(self.to.client, self.message_id, self.sender),
+            *(address.text, address.needs_utf8, content),
+        )
+
+
+def compose(context: EmailContext, to: Recipient, holdings: Holdings, date: datetime) -> Mail:
+    """Write one e-mail: RFC 5322 headers, List-* with one-click unsubscribing, text and HTML."""
+    return draft(context, to, holdings, date).mail()
+
+
+def draft(
+    context: EmailContext,
+    to: Recipient,
+    holdings: Holdings,
+    date: datetime,
+    *,
+    is_test: bool = False,
+) -> Draft:
+    """Return one e-mail before it is encoded, by the templates of its language.
+
+    A test is marked, has another Message-ID, and is of no list: nobody is unsubscribed by it, since
+    its link leads to the site, and names no client. TemplateError for a template that does not go
+    with the client. Auto-Submitted (RFC 3834, 5) tells responders to be silent. That RFC recommends
+    no value of Precedence, and allows it for responders that are older: `bulk` is what those know.
+    """
+    language = context.templates.language_for(to.language)
+    values = _values(context, to, holdings, language)
+    if is_test:
+        values["unsubscribe"] = context.unsubscribe_site
+    found = face_of(context.templates, language).render(values)
+    sender, identity = context.sender, message_id(context, to.client)
+    answers = _mailboxes(found.reply_to)
+    headers: dict[str, str | tuple[Mailbox, ...]] = {
+        "From": (Mailbox(single_line(found.from_name, LONGEST_NAME), sender.address),),
+        **({"Reply-To": answers} if answers else {}),
+        "To": (Mailbox(values["name"], to.address.text),),
+        "Subject": single_line(found.subject, 2 * LONGEST_NAME),
         "Date": format_datetime(date),
         "Message-ID": identity,
         "List-Id": f"<{sender.list_id}.{context.domain}>",
-        "List-Unsubscribe": f"<{unsubscribe}>",
+        "List-Unsubscribe": f"<{values['unsubscribe']}>",
         "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
         "Auto-Submitted": "auto-generated",
         "Precedence": "bulk",
     }
-    values = {
-        "name": name,
-        "as_of": context.as_of_text,
-        "holdings": holdings,
+    if is_test:
+        identity = _test_id(context, to, date)
+        headers |= {"Subject": f"{TEST_MARK} {headers['Subject']}", "Message-ID": identity}
+        headers = {name: value for name, value in headers.items() if name not in _OF_CLIENT}
+    return Draft(to, identity, sender.address, headers, found.text, found.html)
+
+
+TEST_MARK = "[Test]"
+# What a test has not.
+_OF_CLIENT = ("List-Unsubscribe", "List-Unsubscribe-Post")
+
+
+def _values(
+    context: EmailContext, to: Recipient, holdings: Holdings, language: str | None
+) -> Values:
+    """Return what the templates are given (model/mail_rows.py)."""
+    sender, week = context.sender, context.week
+    return {
+        "client": single_line(to.client, LONGEST_NAME),
+        "name": single_line(to.name, LONGEST_NAME),
+        "language": (language or ENGLISH).replace("_", "-"),
         "country": context.country,
-        "unsubscribe": unsubscribe,
-        "subject": subject,
+        "week": str(week),
+        "last_day": (week.end - timedelta(days=1)).date(),
+        "held_at": context.as_of,
+        "is_final": context.as_of == week.end,
+        "count": holdings.positions,
+        "stocks": holdings.stocks,
+        "positions": holdings.rows,
+        "more_positions": holdings.positions - len(holdings.rows),
+        "totals": holdings.totals,
+        "more_totals": holdings.stocks - len(holdings.totals),
+        "text_table": holdings.text_table,
+        "text_totals": holdings.text_totals,
+        "unsubscribe": context.unsubscribe_url(to.client),
+        "sender_name": sender.name,
+        "sender_address": sender.address,
     }
-    bodies = {
-        "text/plain": _template("weekly_email.txt").render(values),
-        "text/html": _template("weekly_email.html").render(values),
-    }
-    content = _assemble(headers, bodies, identity)
-    return Mail(to.client, identity, sender.address, address.text, address.needs_utf8, content)
 
 
 def message_id(context: EmailContext, client: str) -> str:
@@ -91,15 +169,17 @@ def message_id(context: EmailContext, client: str) -> str:
     Two installations that send from one domain need two list ids: else a receiver may take the
     e-mail of the one for that of the other, and drop it.
     """
-    text = f"{context.sender.list_id}\0{context.week}\0{client}"
+    return _identity(f"{context.sender.list_id}\0{context.week}\0{client}", context.domain)
+
+
+def _test_id(context: EmailContext, to: Recipient, date: datetime) -> str:
+    named = (context.sender.list_id, context.week, to.client, to.address.text, date.isoformat())
+    return _identity("\0".join(["test", *map(str, named)]), context.domain)
+
+
+def _identity(text: str, domain: str) -> str:
     digest = sha256(text.encode(errors="surrogatepass")).hexdigest()
-    return f"<{digest[:40]}@{context.domain}>"
-
-
-def _subject(context: EmailContext, holdings: Holdings) -> str:
-    count = counted(holdings.positions, "position")
-    text = f"Your {context.country} stock in week {context.week}: {count}"
-    return single_line(text, 2 * LONGEST_NAME)
+    return f"<{digest[:40]}@{domain}>"
 
 
 def _assemble(headers: dict[str, str], bodies: dict[str, str], identity: str) -> bytes:
@@ -128,8 +208,32 @@ def _assemble(headers: dict[str, str], bodies: dict[str, str], identity: str) ->
 
 
 def _quoted(body: str) -> bytes:
-    # A body that starts with CRLF would make b2a_qp take that for its line end; ours never does.
-    return b2a_qp(body.replace("\n", "\r\n").encode(errors="replace"), istext=True)
+    if "\r" in body:
+        body = body.replace("\r\n", "\n").replace("\r", "\n")
+    # A body that starts with CRLF would make b2a_qp take that for its line end.
+    text = body.lstrip("\n").replace("\n", "\r\n")
+    return b2a_qp(text.encode(errors="replace"), istext=True)
+
+
+@lru_cache(maxsize=1024)
+def _mailboxes(text: str) -> tuple[Mailbox, ...]:
+    """Return the addresses of a header; ComposeError if one cannot be used."""
+    found = []
+    for name, address in getaddresses([text]) if text else []:
+        checked = check_address(address)
+        if isinstance(checked, UnusableAddress):
+            raise ComposeError(f"Reply-To {text!r}: {checked.reason}")
+        if checked.needs_utf8:
+            raise ComposeError(f"Reply-To {text!r}: expected an ASCII address")
+        found.append(Mailbox(single_line(name, LONGEST_NAME), checked.text))
+    return tuple(found)
+
+
+def _encoded(header: str, value: str | tuple[Mailbox, ...]) -> str:
+    """Return a header's value as it goes on the wire."""
+    if isinstance(value, str):
+        return _words(header, value) if header == "Subject" else value
+    return ", ".join(_mailbox(header, *one) for one in value)
 
 
 def _mailbox(header: str, name: str, address: str) -> str:
@@ -149,21 +253,3 @@ def _words(header: str, text: str) -> str:
 
 def _is_plain(text: str) -> bool:
     return text.isascii() and "=?" not in text
-
-
-@lru_cache
-def _template(name: str) -> Template:
-    return _environment().get_template(name)
-
-
-def _source(name: str) -> str:
-    return files("shardpost.weekly_email").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-@lru_cache
-def _environment() -> Environment:
-    return Environment(
-        loader=FunctionLoader(_source),  # PackageLoader finds nothing in an executor's .zip
-        autoescape=select_autoescape(["html"]),
-        keep_trailing_newline=True,
-    )

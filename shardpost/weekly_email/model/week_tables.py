@@ -18,7 +18,7 @@ AUDIENCES = Table(
     (
         *columns("client STRING, name STRING, email STRING, has_contact BOOLEAN"),
         ("positions", Array(POSITION)),
-        *columns("week STRING, shard INT"),
+        *columns("week STRING, shard INT, language STRING"),
     ),
     "shard",
 )

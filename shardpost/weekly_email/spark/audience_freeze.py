@@ -11,7 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import file_statistics
-from shardpost.holders.spark.held_positions import contacts, held_positions
+from shardpost.holders.spark.held_positions import (
+    contact_languages,
+    contacts,
+    held_positions,
+)
 from shardpost.locks import exclusive
 from shardpost.logs import step
 from shardpost.settings import Settings
@@ -36,8 +40,8 @@ log = logging.getLogger(__name__)
 class WeekFrames:
     """The audience of one week, in a session that has the shards of its run in parallel.
 
-    Each frame has the columns (client, name, email, has_contact, positions, shard); positions are
-    in the order of their ids.
+    Each frame has the columns (client, name, email, has_contact, positions, shard, language);
+    positions are in the order of their ids.
     """
 
     def __init__(self, settings: Settings, week: PreparedWeek) -> None:
@@ -70,12 +74,15 @@ class WeekFrames:
         """Return the audience as of the week's instant; contacts are the snapshot's."""
         week = self._week
         known = self._contacts().select("client", "name", "email", F.lit(True).alias("known"))
+        languages = contact_languages(self.spark, self._settings, week.snapshot)
         holders = held_positions(self.spark, self._settings, week.snapshot, week.as_of)
-        return holders.join(known, "client", "left").select(
+        found = holders.join(known, "client", "left").join(languages, "client", "left")
+        return found.select(
             *("client", "name", "email"),
             F.coalesce("known", F.lit(False)).alias("has_contact"),
             "positions",
             partition_column(self.spark, F.col("client"), week.partitions).alias("shard"),
+            "language",
         )
 
     def frozen(self, frozen: FrozenWeek) -> DataFrame:

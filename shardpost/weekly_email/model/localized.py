@@ -1,0 +1,127 @@
+"""Numbers and dates as a language writes them, by Babel; without one, as records have them.
+
+A language is a tag such as `de`, `pt_BR` or `zh_Hant_TW`, of which Babel has the data.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from babel import Locale
+
+# Where the setting names none, Babel's filters are those of this one.
+ENGLISH = "en"
+_TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,3}")
+_NUMBER = re.compile(r"-?[0-9]{1,60}(?:\.[0-9]{1,60})?", re.ASCII)
+
+
+@lru_cache(maxsize=4096)
+def known_language(text: str) -> str | None:
+    """Return the tag of a language that Babel knows, or of it without its region; None if none."""
+    if not _TAG.fullmatch(text):
+        return None
+    from babel import Locale, UnknownLocaleError
+
+    for tag in (text, base_of(text)):
+        try:
+            return str(Locale.parse(tag.replace("-", "_")))
+        except (UnknownLocaleError, ValueError):
+            continue
+    return None
+
+
+def base_of(language: str) -> str:
+    """Return a language without its region: `de` of `de_AT`."""
+    return re.split("[-_]", language, maxsplit=1)[0].lower()
+
+
+@lru_cache
+def _locale(language: str) -> "Locale":
+    from babel import Locale
+
+    return Locale.parse(language)
+
+
+@lru_cache(maxsize=65_536)
+def number_text(number: str, language: str) -> str:
+    """Return a number in a language, with all of its digits; what is no plain number stays so."""
+    if not _NUMBER.fullmatch(number):
+        return number
+    from babel.numbers import format_decimal
+
+    text: str = format_decimal(
+        Decimal(number), locale=_locale(language), decimal_quantization=False
+    )
+    return text
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The filters of templates in a language, by their names.
+
+    `number`, `day` and `instant` are as the shipped templates have them: without a language as
+    records do, and as ISO 8601. The others are Babel's, under its names.
+    """
+
+    language: str | None
+
+    @property
+    def _locale(self) -> "Locale":
+        return _locale(self.language or ENGLISH)
+
+    def number(self, value: object) -> str:
+        """Return a number, with all of its digits."""
+        return str(value) if self.language is None else number_text(str(value), self.language)
+
+    def day(self, value: date) -> str:
+        """Return a date with the day of the week."""
+        return f"{value:%A %Y-%m-%d}" if self.language is None else self.format_date(value, "full")
+
+    def instant(self, value: datetime) -> str:
+        """Return a date and the time of day."""
+        if self.language is None:
+            return f"{value:%A %Y-%m-%d %H:%M}"
+        return f"{self.format_date(value, 'full')} {self.format_time(value, 'short')}"
+
+    def format_decimal(self, value: Decimal | float | str, format: str | None = None) -> str:  # noqa: A002 - Babel's
+        """Return a number by a pattern of Babel's."""
+        from babel.numbers import format_decimal
+
+        text: str = format_decimal(value, format, self._locale, decimal_quantization=False)
+        return text
+
+    def format_percent(self, value: Decimal | float | str, format: str | None = None) -> str:  # noqa: A002
+        """Return a share by a pattern of Babel's."""
+        from babel.numbers import format_percent
+
+        text: str = format_percent(value, format, self._locale)
+        return text
+
+    def format_date(self, value: date, format: str = "medium") -> str:  # noqa: A002
+        """Return a date by a pattern of Babel's."""
+        from babel.dates import format_date
+
+        return str(format_date(value, format, self._locale))
+
+    def format_time(self, value: datetime, format: str = "medium") -> str:  # noqa: A002
+        """Return a time of day, UTC, by a pattern of Babel's."""
+        from babel.dates import format_time
+
+        return str(format_time(value, format, locale=self._locale))
+
+    def format_datetime(self, value: datetime, format: str = "medium") -> str:  # noqa: A002
+        """Return a time by a pattern of Babel's."""
+        from babel.dates import format_datetime
+
+        return str(format_datetime(value, format, locale=self._locale))
+
+    def as_dict(self) -> dict[str, Callable[..., str]]:
+        """Return the filters as Jinja takes them."""
+        own = (self.number, self.day, self.instant, self.format_decimal, self.format_percent)
+        dates = (self.format_date, self.format_time, self.format_datetime)
+        return {one.__name__: one for one in (*own, *dates)}

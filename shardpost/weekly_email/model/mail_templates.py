@@ -1,0 +1,104 @@
+"""The templates of the mail as values: their names, and those that an installation has of its own.
+
+A part of the mail is a file. `weekly_email.de.html` is `weekly_email.html` in German; what a
+language has not, is that without a language, and what an installation has not, is the shipped one.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib.resources import files
+
+from shardpost.weekly_email.model.localized import base_of, known_language
+
+SUBJECT, FROM_NAME, REPLY_TO = "subject.txt", "from_name.txt", "reply_to.txt"
+TEXT, HTML = "weekly_email.txt", "weekly_email.html"
+FOOTERS = ("footer.txt", "footer.html")
+# What is rendered for each mail; footers are included by the text and the HTML.
+PARTS = (SUBJECT, FROM_NAME, REPLY_TO, TEXT, HTML)
+SHIPPED = (*PARTS, *FOOTERS)
+KINDS = (".txt", ".html")
+# Rows of each table of the HTML: with more, mail programs cut it (Gmail at 102 KB).
+MOST_ROWS = 150
+
+_OF_LANGUAGE = re.compile(r"(?P<stem>[^.]+)\.(?P<language>[^.]+)\.(?P<kind>txt|html)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a template, and the path of its file, as errors name it."""
+
+    text: str
+    path: str
+
+
+@dataclass(frozen=True)
+class MailTemplates:
+    """The files of a folder of templates: (name, text) each; none is the shipped look.
+
+    `language` is that of who has none, and of files without one in their names; None: English, with
+    numbers as records have them. `most_rows` bounds each table of the HTML.
+    """
+
+    files: tuple[tuple[str, str], ...] = ()
+    folder: str = ""
+    language: str | None = None
+    most_rows: int = MOST_ROWS
+    _by_name: dict[str, str] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name.update(self.files)
+
+    @cached_property
+    def languages(self) -> frozenset[str]:
+        """The languages that files are in, by their names, such as `de` or `pt_BR`."""
+        return frozenset(found for name in self._by_name if (found := language_of(name)))
+
+    def language_for(self, wanted: str | None) -> str | None:
+        """Return the language of a client's mail: that of its record, if there are templates in it.
+
+        Of another region, as `de-AT` where there is `de`, only numbers and dates differ.
+        """
+        if wanted is None:
+            return self.language
+        found = known_language(wanted)
+        if found is None:
+            return self.language
+        bases = {base_of(one) for one in (*self.languages, self.language or "en")}
+        return found if base_of(found) in bases else self.language
+
+    def source(self, name: str, language: str | None) -> Source | None:
+        """Return what a name stands for in a language; None if there is no such template."""
+        for own in _names(name, language):
+            if own in self._by_name:
+                return Source(self._by_name[own], f"{self.folder}/{own}")
+        return shipped(name) if name in SHIPPED else None
+
+    def sources(self) -> Iterator[tuple[str, str]]:
+        """Yield the installation's own files: name and text."""
+        yield from self.files
+
+
+@lru_cache
+def shipped(name: str) -> Source:
+    """Return a template as Shardpost ships it."""
+    # Not by its path: in an executor it is in a .zip.
+    found = files("shardpost.weekly_email").joinpath("templates", name)
+    return Source(found.read_text(encoding="utf-8"), f"shardpost/weekly_email/templates/{name}")
+
+
+def language_of(name: str) -> str | None:
+    """Return the language that the name of a file has, `de` of `footer.de.html`; None if none."""
+    match = _OF_LANGUAGE.fullmatch(name)
+    return match["language"].replace("-", "_") if match else None
+
+
+def _names(name: str, language: str | None) -> Iterator[str]:
+    """Yield what a template may be called in a language, the closest first."""
+    stem, _, kind = name.rpartition(".")
+    if language is not None:
+        yield f"{stem}.{language}.{kind}"
+        yield f"{stem}.{language.replace('_', '-')}.{kind}"
+        yield f"{stem}.{base_of(language)}.{kind}"
+    yield name

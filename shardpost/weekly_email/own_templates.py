@@ -1,0 +1,104 @@
+"""The templates that SHARDPOST_MAIL_TEMPLATES names: read once for a run, and tried before it.
+
+They are sent along to where mails are written: all mails of a run are by the same ones, whatever
+becomes of the folder meanwhile.
+"""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.settings import Settings
+from shardpost.weekly_email.model import mail_face
+from shardpost.weekly_email.model.localized import known_language
+from shardpost.weekly_email.model.mail_templates import (
+    KINDS,
+    SHIPPED,
+    MailTemplates,
+    language_of,
+    shipped,
+)
+
+MOST_BYTES = 1 << 20
+NAME = "SHARDPOST_MAIL_TEMPLATES"
+
+
+def templates_of(settings: Settings) -> MailTemplates:
+    """Return the templates that the settings name, tried with samples; shipped ones otherwise.
+
+    UsageError for a folder that is none, and for a template that no mail can be written with: its
+    file, and the line.
+    """
+    language = settings.mail_language and _known(settings.mail_language)
+    folder = settings.mail_templates
+    files = tuple(sorted(_read(folder))) if folder else ()
+    templates = MailTemplates(files, str(folder or ""), language, settings.mail_html_rows)
+    mail_face.check(templates)
+    return templates
+
+
+def write_shipped(folder: Path) -> list[Path]:
+    """Write the shipped templates into a folder, to be changed; return their paths.
+
+    UsageError if one of them is there already: nothing is written then.
+    """
+    paths = {folder / name: shipped(name).text for name in SHIPPED}
+    for path in paths:
+        if path.exists():
+            raise UsageError(f"{path}: expected no template yet, found one: it is not overwritten")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in paths.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ShardpostError(f"{folder}: cannot be written: {error.strerror}") from None
+    return list(paths)
+
+
+def _known(language: str) -> str:
+    found = known_language(language)
+    if found is None:
+        raise UsageError(
+            f"setting SHARDPOST_MAIL_LANGUAGE={language!r}: expected a language that Babel has the"
+            " numbers and dates of, such as de or pt-BR"
+        )
+    return found
+
+
+def _read(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of the templates of a folder."""
+    if not folder.is_dir():
+        raise UsageError(
+            f"setting {NAME}={str(folder)!r}: expected a folder, found none; `shardpost email"
+            f" templates init {folder}` makes one"
+        )
+    for path in sorted(folder.iterdir()):
+        if path.suffix in KINDS and path.is_file():
+            _require_known_name(path)
+            yield path.name, _text(path)
+
+
+def _require_known_name(path: Path) -> None:
+    """Refuse a name that is nearly one of ours, and a language that there is not."""
+    language = language_of(path.name)
+    if language is not None and known_language(language) is None:
+        raise UsageError(
+            f"{path}: expected a language such as de or pt-BR between the dots, found {language}"
+        )
+    name = path.name if language is None else f"{path.stem.partition('.')[0]}{path.suffix}"
+    if name not in SHIPPED and (nearest := get_close_matches(name, SHIPPED, n=1, cutoff=0.9)):
+        raise UsageError(f"{path}: no such template: did you mean {nearest[0]}?")
+
+
+def _text(path: Path) -> str:
+    try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise UsageError(f"{path}: expected at most {MOST_BYTES} bytes, found {size}")
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: expected text in UTF-8, found other bytes at byte {error.start}"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
