@@ -8,9 +8,10 @@ pandas and no templates.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parseaddr
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlsplit
@@ -74,6 +75,19 @@ class EmailContext:
     def is_early(self) -> bool:
         """Whether the audience is not that of the week's end: its contacts are not final."""
         return self.as_of < self.week.end
+
+    @cached_property
+    def shared_values(self) -> dict[str, Any]:
+        """What templates are given (mail_rows.py) that is the same for all clients."""
+        return {
+            "country": self.country,
+            "week": str(self.week),
+            "last_day": (self.week.end - timedelta(days=1)).date(),
+            "held_at": self.as_of,
+            "is_final": self.as_of == self.week.end,
+            "sender_name": self.sender.name,
+            "sender_address": self.sender.address,
+        }
 
     @property
     def domain(self) -> str:

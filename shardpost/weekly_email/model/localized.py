@@ -60,6 +60,11 @@ def number_text(number: str, language: str) -> str:
     return text
 
 
+@lru_cache
+def _iso_day(value: date) -> str:
+    return f"{value:%A %Y-%m-%d}"
+
+
 @dataclass(frozen=True)
 class Filters:
     """The filters of templates in a language, by their names.
@@ -80,12 +85,12 @@ class Filters:
 
     def day(self, value: date) -> str:
         """Return a date with the day of the week."""
-        return f"{value:%A %Y-%m-%d}" if self.language is None else self.format_date(value, "full")
+        return _iso_day(value) if self.language is None else self.format_date(value, "full")
 
     def instant(self, value: datetime) -> str:
         """Return a date and the time of day."""
         if self.language is None:
-            return f"{value:%A %Y-%m-%d %H:%M}"
+            return f"{_iso_day(value.date())} {value:%H:%M}"
         return f"{self.format_date(value, 'full')} {self.format_time(value, 'short')}"
 
     def format_decimal(self, value: Decimal | float | str, format: str | None = None) -> str:  # noqa: A002 - Babel's

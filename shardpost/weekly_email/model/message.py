@@ -7,7 +7,7 @@ injected.
 
 from binascii import b2a_qp
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from email.header import Header
 from email.utils import format_datetime, getaddresses
 from email.utils import quote as quote_phrase
@@ -139,16 +139,11 @@ def _values(
     context: EmailContext, to: Recipient, holdings: Holdings, language: str | None
 ) -> Values:
     """Return what the templates are given (model/mail_rows.py)."""
-    sender, week = context.sender, context.week
     return {
+        **context.shared_values,
         "client": single_line(to.client, LONGEST_NAME),
         "name": single_line(to.name, LONGEST_NAME),
         "language": (language or ENGLISH).replace("_", "-"),
-        "country": context.country,
-        "week": str(week),
-        "last_day": (week.end - timedelta(days=1)).date(),
-        "held_at": context.as_of,
-        "is_final": context.as_of == week.end,
         "count": holdings.positions,
         "stocks": holdings.stocks,
         "positions": holdings.rows,
@@ -158,8 +153,6 @@ def _values(
         "text_table": holdings.text_table,
         "text_totals": holdings.text_totals,
         "unsubscribe": context.unsubscribe_url(to.client),
-        "sender_name": sender.name,
-        "sender_address": sender.address,
     }
 
 

@@ -40,7 +40,7 @@ def inlined(source: str, environment: Environment, path: str) -> str:
         hidden.append(mark if place.end else f"<!--{mark}-->")
         codes.append(text)
     inliner = css_inline.CSSInliner(
-        keep_at_rules=True, keep_style_tags=False, load_remote_stylesheets=False
+        keep_at_rules=True, minify_css=True, load_remote_stylesheets=False
     )
     marks = re.compile(rf'<!--{prefix}(\d+)x-->|{prefix}(\d+)x(?:="")?')
     styled = inliner.inline("".join(hidden))
