@@ -14,7 +14,7 @@ from tempfile import NamedTemporaryFile
 import click
 from click.shell_completion import CompletionItem
 
-from shardpost import __version__, logs
+from shardpost import __version__, logs, progress
 from shardpost.errors import BAD_USAGE, COULD_NOT, NoSnapshotError, ShardpostError, harmless
 
 # {what keeps a file from being written: what to do}
@@ -54,6 +54,8 @@ COMMANDS = {
     "jars": "installed",
     "airflow": "stack",
 }
+# Another program takes the place of this process.
+WITHOUT_PROGRESS = {"airflow"}
 
 
 class Commands(click.Group):
@@ -114,7 +116,13 @@ def main() -> None:
     SIGTERM ends a command as Ctrl-C does: what it started, such as Spark, ends with it.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(run(sys.argv[1:]))
+    argv = sys.argv[1:]
+    command = argv[0] if argv else ""
+    if command not in COMMANDS or command in WITHOUT_PROGRESS:
+        sys.exit(run(argv))
+    with progress.shown(command):
+        code = run(argv)
+    sys.exit(code)
 
 
 def run(argv: list[str]) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
+from shardpost import progress
 from shardpost.errors import ShardpostError, UsageError, harmless, one_line
 from shardpost.instants import parse_duration, parse_instant
 
@@ -106,7 +107,9 @@ def confirm(question: str, plan: Callable[[], Iterable[str]] = tuple) -> None:
         return
     for line in plan():
         click.echo(harmless(line), err=True)
-    if not click.confirm(question, err=True):
+    is_confirmed = click.confirm(question, err=True)
+    progress.resume()
+    if not is_confirmed:
         raise ShardpostError("not confirmed: nothing was changed")
 
 
@@ -127,6 +130,7 @@ def _why(*, is_needed: bool) -> Callable[[Any], Any]:
         if reason is None and can_ask():
             default = None if is_needed else ""
             reason = click.prompt("Why", default, type=KEY, show_default=False, err=True)
+            progress.resume()
         if reason is None and is_needed:
             raise click.MissingParameter(ctx=ctx, param=param)
         if is_needed and not (reason or "").strip():

@@ -21,6 +21,8 @@ from typing import IO
 
 import psutil
 
+from shardpost import progress
+
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -134,8 +136,9 @@ def pass_on(output: IO[bytes], to: int) -> None:
 def _write(to: int, line: bytes) -> bool:
     """Write all of a line; False where the reader has gone."""
     try:
-        while line:
-            line = line[os.write(to, line) :]
+        with progress.interrupted(line):
+            while line:
+                line = line[os.write(to, line) :]
     except OSError:
         return False
     return True
