@@ -151,7 +151,7 @@ def letters_named(settings: Settings, names: Collection[str]) -> dict[str, Step]
         )
     named = ", ".join(map(text_literal, sorted(names))) or "''"
     sql = f"SELECT {_STEP} FROM dead_letters WHERE id IN ({named}) OR attempt IS NULL"  # noqa: S608
-    new = (s for s in _not_in_table(settings, progress) if s.id in names or s.is_by_hand)
+    new = (s for s in not_in_table(settings, progress) if s.id in names or s.is_by_hand)
     return newest_steps([*_query(settings, sql), *new], progress.generations)
 
 
