@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from fastapi import HTTPException
 
 from shardpost.page import access
 from shardpost.page.rendering import SECTIONS
@@ -56,7 +57,7 @@ def test_a_browser_that_says_no_site_is_held_to_its_origin() -> None:
         request: Any = Request(**headers)
         try:
             access._require_same_origin(request)
-        except access.HTTPException as error:
+        except HTTPException as error:
             return error.status_code == 403
         return False
 
