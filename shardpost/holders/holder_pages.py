@@ -67,8 +67,9 @@ SELECT h.client, cardinality(h.positions) AS count, {positions} AS positions, h.
 FROM {held} h WHERE ({condition}) AND h.client BETWEEN {first} AND {last} ORDER BY h.client
 """
 _HOLDING = "cardinality(h.positions) > 0"
-# Those who held then, with the shard of all that ever held at a snapshot.
-_HELD_THEN = """
+# Those who held then; where it matters, with the shard of all that ever held at a snapshot.
+_HELD_THEN = "SELECT t.client, t.positions, CAST(NULL AS INT) AS shard FROM ({holders}) t"
+_HELD_THEN_BY_SHARD = """
 SELECT t.client, t.positions, s.shard
 FROM ({holders}) t LEFT JOIN share_holders s ON s.client = t.client
 """
@@ -89,7 +90,7 @@ def holders_page(
     ShardpostError for a time of which the history was pruned.
     """
     wanted.require_shard(snapshot)
-    held, opened = SHARE_HOLDERS.name, _opened(settings, snapshot, wanted.as_of)
+    held, opened = SHARE_HOLDERS.name, _opened(settings, snapshot, wanted)
     conditions = [_HOLDING]
     if wanted.as_of is not None:
         held, conditions = _KEPT, [_of_shard(opened, snapshot, wanted.shard)]
@@ -114,12 +115,15 @@ def holders_page(
 _KEPT = "held_then"
 
 
-def _opened(settings: Settings, snapshot: Snapshot, at: datetime | None) -> OpenedTables:
+def _opened(settings: Settings, snapshot: Snapshot, wanted: HoldersFilter) -> OpenedTables:
+    at = wanted.as_of
     if at is None:
         return OpenedTables(settings, at_snapshot(snapshot, SHARE_HOLDERS))
     snapshot.require_history(at)
-    opened = OpenedTables(settings, at_snapshot(snapshot, SHARE_HOLDERS, *as_of.RELATIONS))
-    opened.keep(_KEPT, _HELD_THEN.format(holders=as_of.holders(snapshot.country, at)))
+    more = () if wanted.shard is None else (SHARE_HOLDERS,)
+    opened = OpenedTables(settings, at_snapshot(snapshot, *as_of.RELATIONS, *more))
+    select = _HELD_THEN if wanted.shard is None else _HELD_THEN_BY_SHARD
+    opened.keep(_KEPT, select.format(holders=as_of.holders(snapshot.country, at)))
     return opened
 
 

@@ -106,7 +106,8 @@ def _latest(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Hol
 def _as_of(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
     snapshot.require_history(at)
     condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
-    sql = _AS_OF.format(holders=as_of.holders(snapshot.country, at), condition=condition)
+    select = as_of.holders(snapshot.country, at, wanted.client)
+    sql = _AS_OF.format(holders=select, condition=condition)
     holders = _by_client(query(settings, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
     return {client: sorted(ids, key=position_sort_key) for client, ids in holders.items()}
 

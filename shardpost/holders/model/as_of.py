@@ -48,7 +48,7 @@ WITH refolded AS (
     ROW_NUMBER() OVER (PARTITION BY h.key ORDER BY {newest_position}) AS nth
   FROM position_events h
   WHERE h.timestamp < {t} AND h.kind <> {rejected}
-    AND h.key IN (SELECT {small} c.key FROM positions c WHERE {changed})
+    AND h.key IN (SELECT {small} c.key FROM positions c WHERE {changed}{of_client})
 ), positions_then AS (
   SELECT p.key, p.client, p.ticker, p.amount, p.exchange
   FROM positions p WHERE p.timestamp < {t} AND p.is_open
@@ -84,12 +84,22 @@ def changed_since(as_of: datetime) -> str:
     return f"c.timestamp >= {time_literal(as_of)}"
 
 
-def counted_positions(country: str, as_of: datetime | None, *, few_changed: bool = False) -> str:
+# A position is a client's as of a time only if a record before it gave it to the client.
+_OF_CLIENT = " AND c.key IN (SELECT e.key FROM position_events e WHERE e.client = {client})"
+
+
+def counted_positions(
+    country: str,
+    as_of: datetime | None,
+    *,
+    few_changed: bool = False,
+    client: str | None = None,
+) -> str:
     """Return a SELECT of the positions that count: (client, position, ticker, amount, exchange).
 
     `country` is whose stock counts; `as_of` is aware, or None for the snapshot's latest state.
     With `few_changed`, those that are `changed_since` fit into the memory of each of Spark's tasks,
-    and the history is not shuffled.
+    and the history is not shuffled. With `client`, those of others need not be among them.
     Reads RELATIONS. UsageError for a time that the engines cannot represent.
     """
     if as_of is None:
@@ -98,6 +108,7 @@ def counted_positions(country: str, as_of: datetime | None, *, few_changed: bool
         country=text_literal(country),
         t=time_literal(as_of),
         changed=changed_since(as_of),
+        of_client="" if client is None else _OF_CLIENT.format(client=text_literal(client)),
         small="/*+ BROADCAST(c) */" if few_changed else "",
         rejected=text_literal(RecordKind.REJECTED),
         upsert=text_literal(RecordKind.UPSERT),
@@ -106,6 +117,10 @@ def counted_positions(country: str, as_of: datetime | None, *, few_changed: bool
     ).strip()
 
 
-def holders(country: str, as_of: datetime | None) -> str:
-    """Return a SELECT of who holds: (client, positions), one row per client, ids in no order."""
-    return _HOLDERS.format(positions=counted_positions(country, as_of)).strip()
+def holders(country: str, as_of: datetime | None, client: str | None = None) -> str:
+    """Return a SELECT of who holds: (client, positions), one row per client, ids in no order.
+
+    With `client`, the rows of others may lack positions, or be missing.
+    """
+    positions = counted_positions(country, as_of, client=client)
+    return _HOLDERS.format(positions=positions).strip()
