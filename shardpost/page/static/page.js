@@ -60,6 +60,17 @@ function drawCharts() {
   }
 }
 
+// Airflow shows us in a frame that may neither lead it elsewhere nor open windows. So links to its own
+// pages are followed by Airflow itself, around the frame, as if its back button had led there.
+addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href]");
+  const isOurs = !link || link.origin !== location.origin || link.pathname.startsWith(document.body.dataset.root);
+  if (isOurs || parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  parent.history.pushState(null, "", link.href);
+  parent.dispatchEvent(new PopStateEvent("popstate"));
+});
+
 document.addEventListener("DOMContentLoaded", () => {
   localTimes();
   drawCharts();
