@@ -82,9 +82,38 @@ def _snapshot_row(one: Snapshot, leaves: bool, visit: Visit) -> tuple[Any, ...]:
     read, counts = sum(sum(ends.values()) for ends in one.end_offsets.values()), one.counts
     holders = Link(f"{counts.holders:,}", visit.url("holders", snapshot=one.number))
     return (
-        *(one.number, one.committed_at, one.looked_at, one.country),
+        Link(str(one.number), visit.url("tables/snapshot", number=one.number)),
+        *(one.committed_at, one.looked_at, one.country),
         *(counts.positions, holders, counts.rejected, read, leaves),
     )
+
+
+@router.get("/snapshot")
+def snapshot(visit: Asked, number: Annotated[int, Query(ge=1)]) -> Response:
+    """Show the versions of the tables at a snapshot, and up to which offsets it has read."""
+    from shardpost import tables
+
+    with table_errors():
+        found = tables.snapshot(number, visit.settings)
+    versions = [
+        (name, found.folders.get(name, name), version) for name, version in found.tables.items()
+    ]
+    offsets = [
+        (Link(f"{topic}[{partition}]", _records_url(visit, topic, partition, end)), end)
+        for topic, ends in found.end_offsets.items()
+        for partition, end in sorted(ends.items())
+    ]
+    return visit.answer(
+        "snapshot.html",
+        found,
+        Listing(("table", "folder", "version"), versions),
+        snapshot=found,
+        offsets=Listing(("read", "up to offset"), offsets[:ROWS_OF_A_PAGE]),
+    )
+
+
+def _records_url(visit: Visit, topic: str, partition: int, end: int) -> str:
+    return visit.url("records", topic=topic, partition=str(partition), offset=str(end))
 
 
 @router.get("/rebuilds")
