@@ -230,9 +230,9 @@ def _emails_card(visit: Visit, last: "LastValues") -> Card:
     week = max(weeks)
     states = weeks[week]
     others = [f"{count:,} {name}" for name, count in states.items() if count and name != "sent"]
-    value = f"{states.get('sent', 0):,} of {sum(states.values()):,} sent"
+    sent = f"{states.get('sent', 0):,} of {sum(states.values()):,} sent"
     more = f"{week}: {', '.join(others) or 'all'}"
-    return Card("Weekly e-mails", value, more, visit.url("emails/week", week=week), last.at)
+    return Card("Weekly e-mails", sent, more, visit.url("emails/week", week=week), last.at)
 
 
 def _letters_card(visit: Visit, last: "LastValues") -> Card:

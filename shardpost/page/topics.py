@@ -24,7 +24,7 @@ LAG = "lag"
 @router.get("")
 def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """Show what the audit finds now, and the readers as they were at the last look."""
-    problem, found, names = None, [], list[tuple[Link, int]]()
+    problem, found, names = None, list[Any](), list[tuple[Link, int]]()
     try:
         found, names = _audited(visit)
     except ShardpostError as error:

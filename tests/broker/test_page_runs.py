@@ -1,6 +1,7 @@
 """The page of run requests on a real broker; the Airflow is the test's own."""
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -23,7 +24,7 @@ def test_a_run_is_asked_for_seen_in_conflict_and_released(
     with page_client(askable, monkeypatch, user="anna") as page:
         assert "No run is waiting or running" in page.get("runs")
         page.send("runs", "runs/request", 400, key=KEY, dag="weekly_email", conf="[1]")
-        asked = {"key": KEY, "dag": "weekly_email", "conf": '{"week": "2026-W47"}'}
+        asked: dict[str, Any] = {"key": KEY, "dag": "weekly_email", "conf": '{"week": "2026-W47"}'}
         assert "Not processed yet" in page.send("runs", "runs/request", **asked)
         run(askable)
         [started] = airflow.started

@@ -64,7 +64,7 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
         assert [line.split(",")[0] for line in page.csv("tables/diff")][:3] == [
             *("of", "open positions", "holders")
         ]
-        form = {"number": "2", "max_changed": "60%", "why": "looked at"}
+        form: dict[str, Any] = {"number": "2", "max_changed": "60%", "why": "looked at"}
         said = page.send("tables/diff", "tables/rebuilds/swap", **form)
         assert "started: run1 of the DAG rebuild_tables" in said
         page.send("tables/diff", "tables/rebuilds/swap", 503, **{**form, "number": "7"})
