@@ -40,3 +40,16 @@ def start_run(user: str, dag: str, conf: dict[str, Any], why: str) -> str:
     if run is None:
         raise ShardpostError(f"Airflow started no run of the DAG {dag}, and gave no reason")
     return str(run.run_id)
+
+
+def unfinished_run(dag: str) -> str | None:
+    """Return the id of the oldest run of a DAG that has not ended; None if there is none."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from airflow.utils.state import State
+    from sqlalchemy import select
+
+    of_dag = select(DagRun.run_id).where(DagRun.dag_id == dag)
+    unfinished = of_dag.where(DagRun.state.in_(State.unfinished_dr_states))
+    with create_session() as session:
+        return session.scalars(unfinished.order_by(DagRun.run_after).limit(1)).first()

@@ -134,16 +134,10 @@ def rebuilds(visit: Asked) -> Response:
 
 def _run_at_work(visit: Visit) -> Link | None:
     """Return the run of the DAG that is not over, if any: another one would wait for its end."""
-    from airflow.models.dagrun import DagRun
-    from airflow.utils.session import create_session
-    from airflow.utils.state import State
+    from shardpost.page import dag_runs
 
-    with create_session() as session:
-        known = session.query(DagRun.run_id).filter(DagRun.dag_id == REBUILDS)
-        found = known.filter(DagRun.state.in_(State.unfinished_dr_states)).first()
-    if found is None:
-        return None
-    return Link(found[0], visit.airflow_url("dags", REBUILDS, "runs", found[0]))
+    run = dag_runs.unfinished_run(REBUILDS)
+    return None if run is None else Link(run, visit.airflow_url("dags", REBUILDS, "runs", run))
 
 
 GONE = ("dropped", "in use for good")
@@ -225,7 +219,7 @@ def _started(visit: Visit, params: dict[str, Any], why: str) -> Response:
             f"{run.text}, a run of the DAG {REBUILDS}, has not ended: answer it under Required"
             " Actions, or wait for its end; nothing was started"
         )
-    started = dag_runs.start_run(visit, REBUILDS, params, why)
+    started = dag_runs.start_run(visit.name, REBUILDS, params, why)
     return visit.back_to("tables/rebuilds", f"started: {started} of the DAG {REBUILDS}")
 
 

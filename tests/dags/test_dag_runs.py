@@ -50,3 +50,5 @@ def test_a_run_is_started_by_its_user_with_the_reason_and_params_that_the_dag_ac
     with pytest.raises(ShardpostError, match="Airflow has no DAG other"):
         dag_runs.start_run("eve", "other", {}, "to look")
     assert len(DagRun.find(dag_id="weekly_email")) == 1
+    assert dag_runs.unfinished_run("weekly_email") == run_id
+    assert dag_runs.unfinished_run("rebuild_tables") is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shardpost.decisions import Kind
-from shardpost.page import dag_runs, stored_tables
+from shardpost.page import dag_runs
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import NAMES
 from shardpost.settings import Settings
@@ -19,18 +19,19 @@ from tests.support.reference import position, produce
 RECORDS = [position(str(n), f"client{n % 3}", ("NASDAQ", "LON")[n % 2]) for n in range(12)]
 
 
-def played_airflow(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Play the Airflow in whose API server the page would be; return the params of its runs."""
-    started: list[dict[str, Any]] = []
+class PlayedAirflow:
+    """The Airflow in whose API server the page would be: the params of the runs that it started."""
 
-    def start_run(_visit: object, dag: str, conf: dict[str, Any], _why: str) -> str:
-        assert dag == "rebuild_tables"
-        started.append(conf)
-        return f"run{len(started)}"
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started: list[dict[str, Any]] = []
+        self.unfinished: str | None = None
+        monkeypatch.setattr(dag_runs, "start_run", self._start_run)
+        monkeypatch.setattr(dag_runs, "unfinished_run", lambda _dag: self.unfinished)
 
-    monkeypatch.setattr(dag_runs, "start_run", start_run)
-    monkeypatch.setattr(stored_tables, "_run_at_work", lambda _visit: None)
-    return started
+    def _start_run(self, user: str, dag: str, conf: dict[str, Any], why: str) -> str:
+        assert (user, dag, why) == ("anna", "rebuild_tables", conf["why"])
+        self.started.append(conf)
+        return f"run{len(self.started)}"
 
 
 def is_as_printed(page: PageClient, path: str, command: CommandLineHere, *words: str) -> bool:
@@ -41,7 +42,7 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
     shared: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = CommandLineHere(shared.environ())
-    started = played_airflow(monkeypatch)
+    airflow = PlayedAirflow(monkeypatch)
     with page_client(shared, monkeypatch, user="anna") as page:
         for path in ("tables", "tables/snapshots"):
             assert "No table yet" in page.get(path)
@@ -68,11 +69,16 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
         said = page.send("tables/diff", "tables/rebuilds/swap", **form)
         assert "started: run1 of the DAG rebuild_tables" in said
         page.send("tables/diff", "tables/rebuilds/swap", 503, **{**form, "number": "7"})
+        airflow.unfinished = "run7"
+        shown = page.get("tables/diff")
+        assert "/dags/rebuild_tables/runs/run7" in shown
+        assert 'action="' not in shown
+        airflow.unfinished = None
         swap(shared)
         shown = page.get("tables/rebuilds")
         assert "shardpost rebuild rollback" in shown
         page.send("tables/rebuilds", "tables/rebuilds/rollback", number="2", why="it was wrong")
-        [swapped, rolled_back] = started
+        [swapped, rolled_back] = airflow.started
         assert swapped == {
             "country": "GB",
             "source": None,
