@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardpost.commands.console import AS_JSON, INSTANT, KEY, grouped, print_document, text_table
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
-from shardpost.dead_letters.model.letter_history import Step
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line, single_line
 from shardpost.wording import counted
+
+if TYPE_CHECKING:
+    from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters
 
 HEADING = ("state", "origin", "error", "letters", "since", "such as", "its error begins")
 LONGEST_ERROR = 100
@@ -50,57 +51,64 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     partitions or a wrong cleanup.policy (docs/stores.md).
     """
     from shardpost import tables
+    from shardpost.dead_letters.letter_index import open_index
     from shardpost.dead_letters.letter_topics import not_visible
+    from shardpost.dead_letters.listed_letters import listed, listed_since
     from shardpost.settings import load
     from shardpost.topics.stores import inspect_stores
 
     settings = load()
     inspect_stores(settings, "dead-letters", "parking-lot")
     now = datetime.now(UTC)
-    every = tables.letters(settings, closed_since=filters.closed_since(now))
-    found = [step for step in every if filters.matches(step)]
-    print_document(
-        found,
-        lambda: list_text(found, now) if found else _none_of(every, filters.error),
-        as_json=as_json,
-    )
+    if as_json:
+        steps = tables.letters(settings, closed_since=filters.closed_since(now))
+        print_document([step for step in steps if filters.matches(step)], str, as_json=True)
+    else:
+        index = open_index(settings)
+        found = listed(settings, index, filters, "", now)
+        text = list_text(found.groups(), found.due(now)) if found.total else None
+        every = listed_since(settings, index, filters.closed_since(now))
+        click.echo(text or _none_of(every, filters.error))
     for offsets in not_visible(settings):
         click.echo(f"not visible yet: {offsets}, after an open transaction ({SEE})", err=True)
     return DONE
 
 
-def _none_of(every: Sequence[Step], error: str | None) -> str:
+def _none_of(every: "ListedLetters", error: str | None) -> str:
     """Return why no letter is listed: there is none, none with that error, or none that matches."""
-    if not every:
+    if not every.total:
         return "no letters"
-    if error is not None and all(step.fingerprint != error for step in every):
+    if error is not None and all(group.error != error for group in every.groups()):
         return one_line(f"no letter has the error {error}; `shardpost letters list` has all")
-    return f"none of {counted(len(every), 'letter')} matches; `shardpost letters list` has all"
+    return f"none of {counted(every.total, 'letter')} matches; `shardpost letters list` has all"
 
 
-def list_text(found: Sequence[Step], now: datetime) -> str:
+def list_text(groups: Sequence["LetterGroup"], due: int) -> str:
     """Return a line for each state, origin and error; then how many letters are due."""
-    rows = []
-    for key, members in groupby(sorted(found, key=_group_of), _group_of):
-        letters = list(members)
-        oldest = min(letters, key=lambda step: step.at)
-        since, error = f"{oldest.at:%Y-%m-%d %H:%M:%S} UTC", _first_line(oldest.error)
-        rows.append((*key, str(len(letters)), since, oldest.id, error))
+    rows = [
+        (
+            *_key_of(one),
+            str(one.letters),
+            f"{one.oldest:%Y-%m-%d %H:%M:%S} UTC",
+            one.such_as,
+            _first_line(one.said),
+        )
+        for one in sorted(groups, key=_key_of)
+    ]
     text = text_table(HEADING, rows)
-    due = sum(step.due is not None and step.due <= now for step in found)
     if not due:
         return text
     return f"{text}\n{counted(due, 'waiting letter is', 'waiting letters are')} due"
+
+
+def _key_of(group: "LetterGroup") -> tuple[str, str, str]:
+    return group.state, group.origin or "", group.error or ""
 
 
 def _first_line(error: str | None) -> str:
     """Return the first line of a letter's error that says something."""
     lines = (line for line in (error or "").splitlines() if line.strip())
     return single_line(next(lines, ""), LONGEST_ERROR)
-
-
-def _group_of(step: Step) -> tuple[str, str, str]:
-    return str(step.state), step.origin_topic or "", step.fingerprint or ""
 
 
 @letters_command.command("show")

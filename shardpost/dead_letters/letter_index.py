@@ -11,61 +11,43 @@ their places.
 """
 
 import json
+import logging
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from shardpost.dead_letters import letters_table
+from shardpost.dead_letters.letter_rows import SCHEMA, Place, letters_of, place_of, with_changes
 from shardpost.dead_letters.letter_topics import TableProgress, partitions, read_progress
-from shardpost.dead_letters.letters_table import FEW, FEW_OFFSETS
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
-from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
-from shardpost.delta.query import OpenedTables, open_table, python_values, rows
+from shardpost.dead_letters.letters_table import FEW
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_history import Step
+from shardpost.delta.query import open_table, rows
 from shardpost.delta.storage import exists
 from shardpost.delta.table import text_literal
+from shardpost.errors import ShardpostError, harmless
 from shardpost.kafka.coordinates import total_size
-from shardpost.settings import Settings
+from shardpost.locks import exclusive_here
+from shardpost.settings import Settings, load
+
+log = logging.getLogger(__name__)
 
 FOLDER = "letter-index"
-_NAME = pa.dictionary(pa.int32(), pa.string())
-_TIME = pa.timestamp("us", tz="UTC")
-# A letter's newest step, with the facts of its newest failure, and where the record of that is.
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("state", _NAME),
-        ("attempt", pa.int32()),
-        ("at", _TIME),
-        ("topic", _NAME),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("due", _TIME),
-        ("generation", pa.int32()),
-        ("key", pa.string()),
-        ("origin_topic", _NAME),
-        ("fingerprint", _NAME),
-        ("origin_key", pa.binary()),
-        ("failed_state", _NAME),
-        ("failed_attempt", pa.int32()),
-        ("failed_topic", _NAME),
-        ("failed_partition", pa.int32()),
-        ("failed_offset", pa.int64()),
-        ("failed_generation", pa.int32()),
-    ]
-)
-_FIELDS = {one.name: one for one in SCHEMA}
-FACTS = ("origin_topic", "fingerprint", "origin_key")
 _META = b"shardpost"
-# Where the record of an error is: topic, generation, partition, offset.
-Place = tuple[str, int, int, int]
-_building = threading.Lock()
+# With so many changes since, the file is made anew beside the questions.
+MANY_CHANGES = 2_000
+# Of more rows it is made by a process of its own, which gives its memory back.
+MANY_ROWS = 200_000
+# How long one waits for another that makes it: a million letters take some seconds.
+WAIT_SECONDS = 300.0
+_making = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -82,47 +64,97 @@ class LetterIndex:
     unread: int = 0
 
 
-def open_index(settings: Settings) -> LetterIndex:
-    """Return all letters as they are now, by the table and what the topics have after it."""
-    table = open_table(settings, DEAD_LETTERS) if exists(settings, DEAD_LETTERS) else None
-    progress = read_progress(settings, table, partitions(settings))
+def open_index(settings: Settings, *, most_unread: int | None = None) -> LetterIndex:
+    """Return all letters as they are now, by the table and what the topics have after it.
+
+    Without the latter where that is more than `most_unread` records.
+    """
+    table, progress = _table_now(settings)
+    found = _changes(settings, table, progress)
+    if table is not None and found is None:
+        with _making:
+            if _changes(settings, table, progress) is None:  # no other thread has made it
+                _make(settings, table, progress)
+        table, progress = _table_now(settings)
+        found = _changes(settings, table, progress)
+    if found is None:
+        raise ShardpostError("the table of letters was changed while it was read: ask again")
+    base, newer = found
+    if len(newer) > MANY_CHANGES and _making.acquire(blocking=False):
+        threading.Thread(target=_made_beside, args=[settings], daemon=True).start()
     unread = total_size(progress.unread)
     new: list[Step] = []
-    if unread <= FEW_OFFSETS:
+    if most_unread is None or unread <= most_unread:
         new, unread = [*letters_table.not_in_table(settings, progress)], 0
-    base: pa.Table = SCHEMA.empty_table()
-    newer: Sequence[Step] = ()
-    if table is not None:
-        base, newer = _base(settings, table, progress)
-    errors = {_place(step): step.error for step in new if step.error}
+    errors = {place_of(step): step.error for step in new if step.error}
     changed = [*newer, *new]
     if not changed:
         return LetterIndex(base, unread=unread)
-    rows, mask = _with_changes(base, changed, progress.generations)
+    rows, mask = with_changes(base, changed, progress.generations)
     return LetterIndex(rows, mask, errors, unread)
 
 
-def _base(
-    settings: Settings, table: DeltaTable, progress: TableProgress
-) -> tuple[pa.Table, Sequence[Step]]:
-    """Return the file's rows, and the table's steps since; the file is made anew if need be."""
-    path = settings.folder(FOLDER) / f"{table.metadata().id}.arrow"
-    found = _changes(settings, table, progress, path)
-    if found is None:
-        with _building:
-            found = _changes(settings, table, progress, path)  # another thread may have made it
-            if found is None:
-                _write(path, _made(settings, table, progress))
-                found = _mapped(path), []
-    return found
+def _table_now(settings: Settings) -> tuple[DeltaTable | None, TableProgress]:
+    table = open_table(settings, DEAD_LETTERS) if exists(settings, DEAD_LETTERS) else None
+    return table, read_progress(settings, table, partitions(settings))
+
+
+def _made_beside(settings: Settings) -> None:
+    try:
+        _make_in_process(settings)
+    except ShardpostError:
+        log.warning("the index of letters was not made anew", exc_info=True)
+    finally:
+        _making.release()
+
+
+def _make(settings: Settings, table: DeltaTable, progress: TableProgress) -> None:
+    if _row_count(table) > MANY_ROWS:
+        return _make_in_process(settings)
+    with exclusive_here(settings, "letter_index", "the index of letters", wait=WAIT_SECONDS):
+        _make_unless_there(settings, table, progress)
+    return None
+
+
+def _make_unless_there(settings: Settings, table: DeltaTable, progress: TableProgress) -> None:
+    found = _changes(settings, table, progress)
+    if found is None or found[1]:
+        _write(_path(settings, table), _made(settings, table, progress))
+
+
+def _make_in_process(settings: Settings) -> None:
+    command = [sys.executable, "-m", __name__]
+    environ = {**os.environ, **settings.environ()}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = harmless(done.stderr.strip().rpartition("\n")[2])
+        raise ShardpostError(f"the index of letters could not be made: {said}")
+
+
+def _path(settings: Settings, table: DeltaTable) -> Path:
+    return settings.folder(FOLDER) / f"{table.metadata().id}.arrow"
+
+
+def _made(settings: Settings, table: DeltaTable, progress: TableProgress) -> pa.Table:
+    """Return the rows of the file, with what they are made of."""
+    made = letters_of(settings, table.version(), progress.generations)
+    known = {
+        "version": table.version(),
+        "rows": _row_count(table),
+        "generations": progress.generations,
+        "next": {str(at): offset for at, offset in progress.next_offsets.items()},
+    }
+    return made.replace_schema_metadata({_META: json.dumps(known)})
 
 
 def _changes(
-    settings: Settings, table: DeltaTable, progress: TableProgress, path: Path
+    settings: Settings, table: DeltaTable | None, progress: TableProgress
 ) -> tuple[pa.Table, Sequence[Step]] | None:
     """Return the file's rows and what came since; None if it is not a beginning of this table."""
+    if table is None:
+        return SCHEMA.empty_table(), []
     try:
-        base = _mapped(path)
+        base = _mapped(_path(settings, table))
         known = json.loads((base.schema.metadata or {})[_META])
     except (OSError, pa.ArrowInvalid, KeyError, ValueError):
         return None
@@ -174,201 +206,12 @@ def _write(path: Path, rows: pa.Table) -> None:
             other.unlink(missing_ok=True)
 
 
-# The order of a letter's steps, as Step.order has it, in one number: no offset reaches 2^48.
-_ORDER = f'CAST({letters_table.STAGE} AS BIGINT) * {1 << 48} + "offset"'
-_PLAIN = f"""
-SELECT id, state, attempt, at, topic, "partition", "offset", due, generation, key, origin_topic,
-  fingerprint, origin_key, {_ORDER} AS place
-FROM dead_letters WHERE attempt IS NOT NULL"""  # noqa: S608 - constants
-# The fingerprint of an error without text, which is none.
-_NO_ERROR = "error-00000000"
-
-
-def _made(settings: Settings, table: DeltaTable, progress: TableProgress) -> pa.Table:
-    """Return the letters of one version of the table.
-
-    Column by column, but for those of deleted topics, of tombstones written by hand, and of names
-    that depend on others: these are few, and folded as `current_letters` folds them all.
-    """
-    opened = OpenedTables(settings, {DEAD_LETTERS: table.version()})
-    odd, of_odd = _odd_names(opened, progress.generations), list[Step]()
-    if odd:
-        names = _literals(odd)
-        condition = f"id IN ({names}) OR coalesce(key, id) IN ({names})"
-        of_odd = letters_table.steps_where(settings, condition, table.version())
-    odd |= {step.id for step in of_odd}
-    and_plain = f" AND id NOT IN ({_literals(odd)})" if odd else ""
-    rows = _plain_letters(opened, f"{_PLAIN}{and_plain}")
-    if odd:
-        folded = _folded(of_odd, progress.generations)
-        rows = _newest_first(pa.concat_tables([rows, folded]).unify_dictionaries())
-    known = {
-        "version": table.version(),
-        "rows": _row_count(table),
-        "generations": progress.generations,
-        "next": {str(at): offset for at, offset in progress.next_offsets.items()},
-    }
-    return rows.combine_chunks().replace_schema_metadata({_META: json.dumps(known)})
-
-
-def _literals(names: Collection[str]) -> str:
-    return ", ".join(map(text_literal, sorted(names)))
-
-
-def _plain_letters(opened: OpenedTables, sql: str) -> pa.Table:
-    """Return the newest step of each letter with its newest failure, newest first."""
-    parts = [_converted(pa.Table.from_batches([part])) for part in opened.batches(sql)]
-    if not parts:
-        return SCHEMA.empty_table()
-    steps = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
-    del parts
-    codes = pa.concat_arrays([part.indices for part in steps["id"].dictionary_encode().chunks])
-    in_order = pc.sort_indices(steps["place"])
-    is_failure = pc.or_(
-        pc.is_valid(steps["origin_topic"]),
-        pc.fill_null(pc.not_equal(steps["fingerprint"].cast(pa.string()), _NO_ERROR), False),
-    )
-    newest = _last_of_each(codes, in_order)
-    failures = _last_of_each(codes, in_order.filter(pc.take(is_failure, in_order)))
-    order = pc.sort_indices(
-        pa.table([steps[name].take(newest["row"]) for name in ("at", "id")], ["at", "id"]),
-        sort_keys=[("at", "descending"), ("id", "ascending")],
-    )
-    newest = newest.take(order)
-    failed = failures["row"].take(pc.index_in(newest["code"], failures["code"]))
-    facts = pc.coalesce(failed, newest["row"])
-    columns = []
-    for name in SCHEMA.names:
-        of = newest["row"]
-        if name.startswith("failed_"):
-            name, of = name.removeprefix("failed_"), failed
-        elif name in FACTS:
-            of = facts
-        columns.append(steps[name].take(of))
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
-
-
-def _last_of_each(codes: pa.Array, order: pa.Array) -> pa.Table:
-    """Return each code and the last row that has it, of rows in that order."""
-    rows = pa.Table.from_arrays([codes.take(order), order], ["code", "row"])
-    found = rows.group_by("code", use_threads=False).aggregate([("row", "last")])
-    return pa.Table.from_arrays([found["code"], found["row_last"]], ["code", "row"])
-
-
-def _odd_names(opened: OpenedTables, generations: Generations) -> set[str]:
-    sql = (
-        "SELECT DISTINCT id FROM dead_letters WHERE attempt IS NULL OR strpos(id, '~') > 0"  # noqa: S608
-        f" OR {letters_table.is_past(generations)}"
-    )
-    found = {str(name) for name in opened.query(sql)["id"].to_pylist()}
-    return found | {name.rpartition("~")[0] for name in found if "~" in name}
-
-
-def _converted(found: pa.Table) -> pa.Table:
-    """Return a part of the steps with names as numbers: many rows have the same few."""
-    columns = []
-    for name in found.column_names:
-        field = _FIELDS.get(name)
-        column = found[name]
-        if field is not None:
-            is_name = field.type == _NAME
-            column = (
-                column.cast(pa.string()).dictionary_encode() if is_name else column.cast(field.type)
-            )
-        columns.append(column)
-    return pa.Table.from_arrays(columns, found.column_names)
-
-
-def _newest_first(rows: pa.Table) -> pa.Table:
-    order = pc.sort_indices(
-        pa.Table.from_arrays([rows["at"], rows["id"]], ["at", "id"]),
-        sort_keys=[("at", "descending"), ("id", "ascending")],
-    )
-    return rows.unify_dictionaries().take(order)
-
-
-def _with_changes(
-    base: pa.Table, changed: Sequence[Step], generations: Generations
-) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return the rows of letters that have changed before those of the file, and which count."""
-    names = {step.id for step in changed}
-    names |= {name.rpartition("~")[0] for name in names if "~" in name}
-    names |= {f"{step.id}~{step.partition}" for step in changed}
-    is_changed = pc.is_in(base["id"], pa.array(sorted(names), pa.string()))
-    if keys := sorted({step.id for step in changed if step.is_by_hand}):
-        of_keys = pc.is_in(base["key"], pa.array(keys, pa.string()))
-        is_changed = pc.or_(is_changed, of_keys)
-    before = steps_of(base.take(pc.indices_nonzero(is_changed)))
-    rows = _folded([*before, *changed], generations)
-    mask = pa.chunked_array(
-        [pa.array([True] * rows.num_rows, pa.bool_()), *pc.invert(is_changed).chunks], pa.bool_()
-    )
-    return pa.concat_tables([rows, base.replace_schema_metadata()]).unify_dictionaries(), mask
-
-
-def _folded(steps: Iterable[Step], generations: Generations) -> pa.Table:
-    """Return the letters of steps as rows, newest first; the place of an error is its text here."""
-    failures: dict[str, Step] = {}
-    marked = []
-    for step in steps:
-        if step.error or step.origin_topic:
-            mark = str(_place(step))
-            failures[mark] = step
-            step = replace(step, error=mark)
-        marked.append(step)
-    newest = newest_steps(marked, generations).values()
-    in_order = sorted(newest, key=lambda step: (-step.at.timestamp(), step.id))
-    rows = [_row(step, failures.get(step.error or "")) for step in in_order]
-    return pa.Table.from_pylist(rows, SCHEMA)
-
-
-def _row(step: Step, failed: Step | None) -> dict[str, Any]:
-    found = {name: getattr(step, name) for name in SCHEMA.names if not name.startswith("failed_")}
-    if failed is not None:
-        found |= {
-            f"failed_{name}": getattr(failed, name)
-            for name in ("state", "attempt", "topic", "partition", "offset", "generation")
-        }
-        found["origin_key"] = failed.origin_key
-    return found
-
-
-def steps_of(rows: pa.Table) -> Iterator[Step]:
-    """Yield the newest step of each letter, and before it its newest failure where that is another.
-
-    The error of a failure is not there: a text that is not empty stands for it.
-    """
-    columns = [python_values(rows[name]) for name in SCHEMA.names]
-    for values in zip(*columns, strict=True):
-        row = dict(zip(SCHEMA.names, values, strict=True))
-        failed = {
-            name.removeprefix("failed_"): row.pop(name)
-            for name in SCHEMA.names
-            if name.startswith("failed_")
-        }
-        row["state"] = LetterState(row["state"])
-        if failed["offset"] is None:
-            yield Step(**row)
-            continue
-        failure = {**row, **failed, "state": LetterState(failed["state"]), "error": "…"}
-        is_newest = all(row[name] == failure[name] for name in ("topic", "partition", "offset"))
-        if not is_newest:
-            yield Step(**failure)
-            yield Step(**{**row, **dict.fromkeys(FACTS)})
-        else:
-            yield Step(**failure)
-
-
-def _place(step: Step) -> Place:
-    return step.topic, step.generation, step.partition, step.offset
-
-
 def error_texts(
     settings: Settings, index: LetterIndex, places: Collection[Place]
 ) -> dict[Place, str]:
     """Return the texts of errors by their places, of those that are there."""
     found = {place: index.errors[place] for place in places if place in index.errors}
-    asked = [place for place in places if place not in found]
+    asked = {place for place in places if place not in found}
     if not asked or not exists(settings, DEAD_LETTERS):
         return found
     columns = ((text_literal(topic), *map(str, numbers)) for topic, *numbers in asked)
@@ -384,3 +227,15 @@ def error_texts(
         if row["error"] is not None and place in asked:
             found[place] = row["error"]
     return found
+
+
+def make(settings: Settings) -> None:
+    """Make the file of the table as it is now, unless another process just has."""
+    with exclusive_here(settings, "letter_index", "the index of letters", wait=WAIT_SECONDS):
+        table, progress = _table_now(settings)
+        if table is not None:
+            _make_unless_there(settings, table, progress)
+
+
+if __name__ == "__main__":
+    make(load())

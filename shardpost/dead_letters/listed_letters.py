@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.dead_letters.letter_index import LetterIndex, Place, error_texts
+from shardpost.dead_letters.letter_index import LetterIndex, error_texts
+from shardpost.dead_letters.letter_rows import Place
 from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
@@ -172,17 +173,36 @@ def listed(
         masks.append(pc.greater_equal(rows["at"], _instant(since)))
     if filters.until is not None:
         masks.append(pc.less(rows["at"], _instant(filters.until)))
-    if closed_since is not None and filters.state not in OPEN and closed_since != since:
-        recent = pc.greater_equal(rows["at"], _instant(closed_since))
-        masks.append(pc.or_(recent, _is_open(rows["state"])))
+    if closed_since not in (None, since):
+        masks.append(_recent(index, closed_since))
     if text:
         ids = pc.match_substring(rows["id"], text, ignore_case=True)
         keys = pc.match_substring(rows["origin_key"], text.encode())
         masks.append(pc.or_(ids, pc.fill_null(keys, False)))
+    return ListedLetters(settings, index, _all_of(masks))
+
+
+def listed_since(
+    settings: Settings, index: LetterIndex, closed_since: datetime | None
+) -> ListedLetters:
+    """Return those that wait or are parked, and of others those that were resolved since then."""
+    masks = [mask for mask in (index.mask, _recent(index, closed_since)) if mask is not None]
+    return ListedLetters(settings, index, _all_of(masks))
+
+
+def _recent(index: LetterIndex, closed_since: datetime | None) -> pa.ChunkedArray | None:
+    if closed_since is None:
+        return None
+    recent = pc.greater_equal(index.rows["at"], _instant(closed_since))
+    return pc.or_(recent, _is_open(index.rows["state"]))
+
+
+def _all_of(masks: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray | None:
+    """Return where each of the masks is true; None where there is none."""
     chosen = None
     for mask in masks:
         chosen = mask if chosen is None else pc.and_(chosen, mask)
-    return ListedLetters(settings, index, None if chosen is None else pc.fill_null(chosen, False))
+    return None if chosen is None else pc.fill_null(chosen, False)
 
 
 def coded(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:

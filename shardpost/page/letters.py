@@ -111,10 +111,11 @@ def one_by_one(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
 def _found(visit: Visit, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]]:
     """Return the letters, and what every page of them has."""
     from shardpost.dead_letters.letter_index import open_index
+    from shardpost.dead_letters.letters_table import FEW_OFFSETS
     from shardpost.dead_letters.listed_letters import listed, names_of
     from shardpost.dead_letters.redrive_runs import last_run
 
-    index = open_index(visit.settings)
+    index = open_index(visit.settings, most_unread=FEW_OFFSETS)
     found = listed(visit.settings, index, asked.filters, asked.text, visit.now)
     origins, errors = names_of(index)
     return found, {

@@ -207,13 +207,14 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
 def _counted(visit: Visit, redrive: "Redrive") -> dict[str, Any]:
     """Return the plan by what the list has: how many are parked, not which of them are refused."""
     from shardpost.dead_letters.letter_index import open_index
+    from shardpost.dead_letters.letters_table import FEW_OFFSETS
     from shardpost.dead_letters.listed_letters import listed
 
     chosen = redrive.request.selection
     filters = ListFilters(
         LetterState.PARKED, chosen.origin, chosen.error, chosen.since, chosen.until
     )
-    found = listed(visit.settings, open_index(visit.settings), filters, "", visit.now)
+    found = listed(visit.settings, open_index(visit.settings, most_unread=FEW_OFFSETS), filters, "", visit.now)
     groups = [
         {"origin": one.origin, "error": one.error, "letters": one.letters, "such_as": one.such_as}
         for one in found.groups()

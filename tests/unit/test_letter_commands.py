@@ -7,8 +7,7 @@ import pytest
 
 from shardpost.commands.letters import list_text
 from shardpost.commands.parked_letters import new_value_of
-from shardpost.dead_letters.model.letter_format import LetterState
-from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.listed_letters import LetterGroup
 from shardpost.errors import UsageError
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -47,11 +46,6 @@ def test_what_is_neither_json_nor_a_file_is_no_new_value(given: str, said: str) 
     assert said in str(refused.value)
 
 
-def parked(number: int, error: str | None) -> Step:
-    where = ("parking-lot", 0, number)
-    return Step(f"a-0-{number}", LetterState.PARKED, 1, AT, *where, "a", error, "Late-f00")
-
-
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -62,7 +56,8 @@ def parked(number: int, error: str | None) -> Step:
     ],
 )
 def test_the_list_has_the_first_line_of_an_error(error: str | None, line: str) -> None:
-    heading, row = list_text([parked(1, error), parked(2, "other")], AT).splitlines()
+    group = LetterGroup("parked", "a", "Late-f00", 2, AT, AT, "a-0-1", error)
+    heading, row = list_text([group], 0).splitlines()
     assert heading.split()[-3:] == ["its", "error", "begins"]
     before = "parked  a       Late-f00  2        2026-11-21 00:00:00 UTC  a-0-1"
     assert row == f"{before}    {line}".rstrip()

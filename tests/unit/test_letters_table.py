@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from shardpost import tables
 from shardpost.commands.parked_letters import AGAIN_IN_VAIN
-from shardpost.dead_letters import letter_topics
+from shardpost.dead_letters import letter_index, letter_rows, letter_topics
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.letters_table import current_letters, life, open_table
@@ -235,7 +234,8 @@ def test_that_nothing_is_listed_is_said_with_its_reason(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    monkeypatch.setattr(tables, "letters", lambda _, closed_since: letters)
+    index = letter_index.LetterIndex(letter_rows.folded(letters, {}))
+    monkeypatch.setattr(letter_index, "open_index", lambda _: index)
     monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
     monkeypatch.setattr(letter_topics, "not_visible", lambda _: [])
     assert shardpost("letters", "list", *arguments).startswith(said)

@@ -1,0 +1,229 @@
+"""Letters as rows of Arrow, one each: its newest step, and where its newest failure is.
+
+Millions of steps are folded column by column; those that few letters have in common with others,
+and what has changed since, step by step as letter_history.py does. Both say the same.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardpost.dead_letters import letters_table
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
+from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
+from shardpost.delta.query import OpenedTables, python_values
+from shardpost.delta.table import text_literal
+from shardpost.settings import Settings
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+_TIME = pa.timestamp("us", tz="UTC")
+# A letter's newest step, with the facts of its newest failure, and where the record of that is.
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("state", _NAME),
+        ("attempt", pa.int32()),
+        ("at", _TIME),
+        ("topic", _NAME),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("due", _TIME),
+        ("generation", pa.int32()),
+        ("key", pa.string()),
+        ("origin_topic", _NAME),
+        ("fingerprint", _NAME),
+        ("origin_key", pa.binary()),
+        ("failed_state", _NAME),
+        ("failed_attempt", pa.int32()),
+        ("failed_topic", _NAME),
+        ("failed_partition", pa.int32()),
+        ("failed_offset", pa.int64()),
+        ("failed_generation", pa.int32()),
+    ]
+)
+_FIELDS = {one.name: one for one in SCHEMA}
+FACTS = ("origin_topic", "fingerprint", "origin_key")
+# Where the record of an error is: topic, generation, partition, offset.
+Place = tuple[str, int, int, int]
+
+# The order of a letter's steps, as Step.order has it, in one number: no offset reaches 2^48.
+_ORDER = f'CAST({letters_table.STAGE} AS BIGINT) * {1 << 48} + "offset"'
+_PLAIN = f"""
+SELECT id, state, attempt, at, topic, "partition", "offset", due, generation, key, origin_topic,
+  fingerprint, origin_key, {_ORDER} AS place
+FROM dead_letters WHERE attempt IS NOT NULL"""  # noqa: S608 - constants
+# The fingerprint of an error without text, which is none.
+_NO_ERROR = "error-00000000"
+
+
+def letters_of(settings: Settings, version: int, generations: Generations) -> pa.Table:
+    """Return the letters of one version of the table, newest first.
+
+    Column by column, but for those of deleted topics, of tombstones written by hand, and of names
+    that depend on others: these are few, and folded as `current_letters` folds them all.
+    """
+    opened = OpenedTables(settings, {DEAD_LETTERS: version})
+    odd, of_odd = _odd_names(opened, generations), list[Step]()
+    if odd:
+        names = _literals(odd)
+        condition = f"id IN ({names}) OR coalesce(key, id) IN ({names})"
+        of_odd = letters_table.steps_where(settings, condition, version)
+    odd |= {step.id for step in of_odd}
+    and_plain = f" AND id NOT IN ({_literals(odd)})" if odd else ""
+    rows = _plain_letters(opened, f"{_PLAIN}{and_plain}")
+    if odd:
+        rows = pa.concat_tables([rows, folded(of_odd, generations)]).unify_dictionaries()
+        rows = rows.take(_newest_first(rows["at"], rows["id"]))
+    return rows.combine_chunks()
+
+
+def _literals(names: Collection[str]) -> str:
+    return ", ".join(map(text_literal, sorted(names)))
+
+
+def _plain_letters(opened: OpenedTables, sql: str) -> pa.Table:
+    """Return the newest step of each letter with its newest failure, newest first."""
+    parts = [_converted(pa.Table.from_batches([part])) for part in opened.batches(sql)]
+    if not parts:
+        return SCHEMA.empty_table()
+    steps = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    del parts
+    codes = pa.concat_arrays([part.indices for part in steps["id"].dictionary_encode().chunks])
+    in_order = pc.sort_indices(steps["place"])
+    is_failure = pc.or_(
+        pc.is_valid(steps["origin_topic"]),
+        pc.fill_null(pc.not_equal(steps["fingerprint"].cast(pa.string()), _NO_ERROR), False),
+    )
+    newest = _last_of_each(codes, in_order)
+    failures = _last_of_each(codes, in_order.filter(pc.take(is_failure, in_order)))
+    newest = newest.take(_newest_first(*(steps[one].take(newest["row"]) for one in ("at", "id"))))
+    failed = failures["row"].take(pc.index_in(newest["code"], failures["code"]))
+    facts = pc.coalesce(failed, newest["row"])
+    columns = []
+    for name in SCHEMA.names:
+        of = newest["row"]
+        if name.startswith("failed_"):
+            name, of = name.removeprefix("failed_"), failed
+        elif name in FACTS:
+            of = facts
+        columns.append(steps[name].take(of))
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _last_of_each(codes: pa.Array, order: pa.Array) -> pa.Table:
+    """Return each code and the last row that has it, of rows in that order."""
+    rows = pa.Table.from_arrays([codes.take(order), order], ["code", "row"])
+    found = rows.group_by("code", use_threads=False).aggregate([("row", "last")])
+    return pa.Table.from_arrays([found["code"], found["row_last"]], ["code", "row"])
+
+
+def _odd_names(opened: OpenedTables, generations: Generations) -> set[str]:
+    sql = (
+        "SELECT DISTINCT id FROM dead_letters WHERE attempt IS NULL OR strpos(id, '~') > 0"  # noqa: S608
+        f" OR {letters_table.is_past(generations)}"
+    )
+    found = {str(name) for name in opened.query(sql)["id"].to_pylist()}
+    return found | {name.rpartition("~")[0] for name in found if "~" in name}
+
+
+def _converted(found: pa.Table) -> pa.Table:
+    """Return a part of the steps with names as numbers: many rows have the same few."""
+    columns = []
+    for name in found.column_names:
+        field = _FIELDS.get(name)
+        column = found[name]
+        if field is not None:
+            is_name = field.type == _NAME
+            column = (
+                column.cast(pa.string()).dictionary_encode() if is_name else column.cast(field.type)
+            )
+        columns.append(column)
+    return pa.Table.from_arrays(columns, found.column_names)
+
+
+def _newest_first(at: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
+    """Return the order of rows with those times and ids."""
+    return pc.sort_indices(
+        pa.Table.from_arrays([at, ids], ["at", "id"]),
+        sort_keys=[("at", "descending"), ("id", "descending")],
+    )
+
+
+def with_changes(
+    base: pa.Table, changed: Sequence[Step], generations: Generations
+) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Return the rows of letters that have changed before those of the file, and which count."""
+    names = {step.id for step in changed}
+    names |= {name.rpartition("~")[0] for name in names if "~" in name}
+    names |= {f"{step.id}~{step.partition}" for step in changed}
+    is_changed = pc.is_in(base["id"], pa.array(sorted(names), pa.string()))
+    if keys := sorted({step.id for step in changed if step.is_by_hand}):
+        of_keys = pc.is_in(base["key"], pa.array(keys, pa.string()))
+        is_changed = pc.or_(is_changed, of_keys)
+    before = steps_of(base.take(pc.indices_nonzero(is_changed)))
+    rows = folded([*before, *changed], generations)
+    mask = pa.chunked_array(
+        [pa.array([True] * rows.num_rows, pa.bool_()), *pc.invert(is_changed).chunks], pa.bool_()
+    )
+    return pa.concat_tables([rows, base.replace_schema_metadata()]).unify_dictionaries(), mask
+
+
+def folded(steps: Iterable[Step], generations: Generations) -> pa.Table:
+    """Return the letters of steps as rows, newest first; the place of an error is its text here."""
+    failures: dict[str, Step] = {}
+    marked = []
+    for step in steps:
+        if step.error or step.origin_topic:
+            mark = str(place_of(step))
+            failures[mark] = step
+            step = replace(step, error=mark)
+        marked.append(step)
+    newest = newest_steps(marked, generations).values()
+    in_order = sorted(newest, key=lambda step: (step.at, step.id), reverse=True)
+    rows = [_row(step, failures.get(step.error or "")) for step in in_order]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def _row(step: Step, failed: Step | None) -> dict[str, Any]:
+    found = {name: getattr(step, name) for name in SCHEMA.names if not name.startswith("failed_")}
+    if failed is not None:
+        found |= {
+            f"failed_{name}": getattr(failed, name)
+            for name in ("state", "attempt", "topic", "partition", "offset", "generation")
+        }
+        found["origin_key"] = failed.origin_key
+    return found
+
+
+def steps_of(rows: pa.Table) -> Iterator[Step]:
+    """Yield the newest step of each letter, and before it its newest failure where that is another.
+
+    The error of a failure is not there: a text that is not empty stands for it.
+    """
+    columns = [python_values(rows[name]) for name in SCHEMA.names]
+    for values in zip(*columns, strict=True):
+        row = dict(zip(SCHEMA.names, values, strict=True))
+        failed = {
+            name.removeprefix("failed_"): row.pop(name)
+            for name in SCHEMA.names
+            if name.startswith("failed_")
+        }
+        row["state"] = LetterState(row["state"])
+        if failed["offset"] is None:
+            yield Step(**row)
+            continue
+        failure = {**row, **failed, "state": LetterState(failed["state"]), "error": "…"}
+        is_newest = all(row[name] == failure[name] for name in ("topic", "partition", "offset"))
+        if not is_newest:
+            yield Step(**failure)
+            yield Step(**{**row, **dict.fromkeys(FACTS)})
+        else:
+            yield Step(**failure)
+
+
+def place_of(step: Step) -> Place:
+    """Return where the record of a step is."""
+    return step.topic, step.generation, step.partition, step.offset
