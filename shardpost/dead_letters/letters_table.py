@@ -175,7 +175,7 @@ def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
 
 def life(settings: Settings, letter_id: str) -> list[Step]:
     """Return the steps of one letter, in the order of its life."""
-    columns = f"{_STEP}, origin_offset, origin_key"
+    columns = f"{_STEP}, origin_partition, origin_offset, origin_key"
     new = [
         step
         for step in not_in_table(settings, current_progress(settings))
