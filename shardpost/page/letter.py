@@ -1,7 +1,5 @@
 """One letter: its value, its headers, its life step by step, and what was decided about it."""
 
-import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
@@ -12,66 +10,15 @@ from shardpost.errors import ShardpostError, harmless, one_line
 from shardpost.instants import instant_of, parse_instant
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.rendering import HEADERS, Asked, Link, Listing, Visit
+from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.letter_details import LetterDetails
     from shardpost.kafka.records import Record
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
-# Of a value so much is shown; all of it can be downloaded.
-SHOWN_CHARACTERS, SHOWN_BYTES, EDITED_BYTES = 50_000, 2_048, 100_000
-BYTES_A_LINE = 16
-
-
-@dataclass(frozen=True)
-class ShownValue:
-    """A value as people read it: `kind` is JSON, text, bytes or none; `laid_out` is of JSON."""
-
-    kind: str
-    size: int
-    text: str
-    laid_out: str | None = None
-    is_cut: bool = False
-
-    @property
-    def said(self) -> str:
-        """What it is, in a few words."""
-        return "none" if self.kind == "none" else f"{self.kind}, {self.size:,} bytes"
-
-
-def shown_value(value: bytes | None) -> ShownValue:
-    """Return a value as it is shown: bounded, and harmless."""
-    if value is None:
-        return ShownValue("none", 0, "")
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        is_cut = len(value) > SHOWN_BYTES
-        return ShownValue("bytes", len(value), hex_lines(value[:SHOWN_BYTES]), is_cut=is_cut)
-    is_cut, cut = len(text) > SHOWN_CHARACTERS, harmless(text[:SHOWN_CHARACTERS])
-    laid_out = None if is_cut else _laid_out(text)
-    kind = "text" if laid_out is None else "JSON"
-    return ShownValue(kind, len(value), cut, laid_out, is_cut)
-
-
-def hex_lines(raw: bytes) -> str:
-    """Return bytes as lines of their place, their hexadecimal digits, and what is ASCII of them."""
-    lines = []
-    for begin in range(0, len(raw), BYTES_A_LINE):
-        line = raw[begin : begin + BYTES_A_LINE]
-        printable = "".join(chr(one) if 32 <= one < 127 else "." for one in line)
-        lines.append(f"{begin:08x}  {line.hex(' '):<{3 * BYTES_A_LINE - 1}}  {printable}")
-    return "\n".join(lines)
-
-
-def _laid_out(text: str) -> str | None:
-    """Return a JSON object or array with a line for each value; None for all else."""
-    try:
-        found = json.loads(text)
-        is_one = isinstance(found, dict | list)
-        return harmless(json.dumps(found, indent=2, ensure_ascii=False)) if is_one else None
-    except (ValueError, RecursionError):
-        return None
+# Of a value so much can be edited in a form.
+EDITED_BYTES = 100_000
 
 
 @router.get("/letter")
@@ -88,7 +35,7 @@ def letter(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in t
         found.as_json(),
         _life(visit, found),
         found=found,
-        value=shown_value(value),
+        value=laid_out(value, ON_OWN_PAGE),
         facts=_facts(visit, found),
         headers=Listing(("header", "value"), headers, "Its record is no longer in Kafka."),
         retries=_retries(visit, found),
@@ -113,7 +60,7 @@ def value(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in th
 
 def record_link(visit: Visit, topic: str, partition: int, offset: int) -> Link:
     """Return the link to a record among those of Kafka."""
-    address = visit.url("records", topic=topic, partition=str(partition), offset=str(offset))
+    address = visit.url("records/record", topic=topic, partition=str(partition), offset=str(offset))
     return Link(f"{topic}[{partition}]@{offset}", address)
 
 
@@ -172,8 +119,7 @@ def _retries(visit: Visit, found: "LetterDetails") -> Listing:
 def _sent(retry: "Record", same: bytes | None) -> str:
     if retry.value == same:
         return "the same value"
-    shown = shown_value(retry.value)
-    return f"{shown.said}: {shown.text}"
+    return summary(retry.value)
 
 
 def _decisions(found: "LetterDetails") -> Listing:

@@ -15,8 +15,8 @@ from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selecti
 from shardpost.errors import UsageError, one_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, acts, sees
-from shardpost.page.letter import shown_value
 from shardpost.page.rendering import Asked, Link, Listing, Visit, patient_settings
+from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
         is_read=is_read,
         refusals=_refused(visit, refusals),
         value=None if value is None else base64.b64encode(value).decode(),
-        shown=None if value is None else shown_value(value),
+        shown=None if value is None else laid_out(value, ON_OWN_PAGE),
         run=last_run(visit.settings, visit.now),
     )
 
@@ -214,7 +214,9 @@ def _counted(visit: Visit, redrive: "Redrive") -> dict[str, Any]:
     filters = ListFilters(
         LetterState.PARKED, chosen.origin, chosen.error, chosen.since, chosen.until
     )
-    found = listed(visit.settings, open_index(visit.settings, most_unread=FEW_OFFSETS), filters, "", visit.now)
+    found = listed(
+        visit.settings, open_index(visit.settings, most_unread=FEW_OFFSETS), filters, "", visit.now
+    )
     groups = [
         {"origin": one.origin, "error": one.error, "letters": one.letters, "such_as": one.such_as}
         for one in found.groups()

@@ -1,0 +1,75 @@
+"""A redrive that goes on by itself: what its file says, also after its process has ended."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from shardpost.dead_letters import redrive_runs
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
+from shardpost.dead_letters.model.transition_records import Routes
+from shardpost.dead_letters.redrive import Redrive
+from shardpost.dead_letters.redrive_runs import LAST, SILENT, RedriveRun, RunState, last_run, start
+from shardpost.errors import ShardpostError
+from shardpost.locks import LockedError, exclusive
+from shardpost.settings import Settings
+from shardpost.shared_files import SharedFile
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+RUN = RedriveRun(
+    "r1", "redriven", "anna", "mended", NOW.isoformat(), {"ids": []}, seen=NOW.isoformat()
+)
+ROUTES = Routes("dead-letters", "parking-lot", {"parking-lot": 1})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path)
+
+
+def redrive(settings: Settings) -> Redrive:
+    request = RedriveRequest(Selection(), is_redrive=True, who="anna", why="mended", now=NOW)
+    return Redrive(settings, ROUTES, request)
+
+
+@pytest.mark.parametrize(
+    ("state", "silent", "shown"),
+    [
+        (RunState.RUNNING, SILENT, RunState.RUNNING),
+        (RunState.RUNNING, SILENT + timedelta(seconds=1), RunState.GONE),
+        (RunState.PLANNING, timedelta(days=1), RunState.GONE),
+        (RunState.STOPPED, timedelta(days=1), RunState.STOPPED),
+    ],
+)
+def test_a_run_that_says_nothing_more_has_ended_with_its_process(
+    settings: Settings, state: RunState, silent: timedelta, shown: RunState
+) -> None:
+    text = json.dumps(replace(RUN, state=state).as_json())
+    SharedFile(settings, LAST).change(lambda _: text)
+    found = last_run(settings, NOW + silent)
+    assert found is not None
+    assert (found.state, found.is_going) == (shown, shown is RunState.RUNNING)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"id": 1}', "not JSON"])
+def test_a_file_that_cannot_be_read_is_of_no_run(settings: Settings, text: str) -> None:
+    SharedFile(settings, LAST).change(lambda _: text)
+    assert last_run(settings, NOW) is None
+
+
+def test_what_fails_is_said_and_who_is_second_is_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: Redrive) -> None:
+        raise ShardpostError("Kafka is away")
+
+    monkeypatch.setattr(redrive_runs, "plan_redrive", failing)
+    run = start(redrive(settings), 60)
+    assert (run.state, run.error, run.done) == ("failed", "Kafka is away", 0)
+    assert last_run(settings, datetime.now(UTC)) == run
+    with exclusive(settings, "redrive_run", "another"), pytest.raises(LockedError) as refused:
+        start(redrive(settings), 60)
+    assert "is already running" in str(refused.value)
+    assert last_run(settings, datetime.now(UTC)) == run
