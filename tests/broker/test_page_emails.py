@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def decided(settings: Settings, week: IsoWeek) -> list[Decision]:
     return [one for one, _ in found if one.about.startswith(str(week).encode())]
 
 
-def of_week(page: PageClient, week: IsoWeek) -> dict[str, object]:
+def of_week(page: PageClient, week: IsoWeek) -> Any:
     """Return the week's row of the list of weeks."""
     [row] = [row for row in page.json("emails") if row["week"] == str(week)]
     return row
@@ -90,7 +91,9 @@ def test_weeks_and_a_week_say_what_the_command_says_also_after_new_records(
     counts = dict(zip(STATES, (1, 2, 2, 0, 2), strict=True))
     assert {state: row[state] for state in STATES} == counts
     assert (row["week"], row["recipients"], row["country"]) == (str(week), 7, "US")
-    assert page.json("emails/week", week=week) == shardpost.json("emails", "--week", week, code=3)
+    assert page.json("emails/week", week=week) == shardpost.json(
+        "emails", "--week", str(week), code=3
+    )
     shown = page.get("emails/week", week=week)
     assert f"{week}: 2 of 7 clients failed" not in shown  # no limit is exceeded
     assert f"{REFUSED} …" in shown
@@ -100,7 +103,7 @@ def test_weeks_and_a_week_say_what_the_command_says_also_after_new_records(
     record(ready, week, "c4", DeliveryState.SUPPRESSED, "not subscribed")
     record(ready, week, "c3", None, "resolved")
     document = page.json("emails/week", week=week)
-    assert document == shardpost.json("emails", "--week", week, code=3)
+    assert document == shardpost.json("emails", "--week", str(week), code=3)
     assert [sum(shard[state] for shard in document["shards"]) for state in STATES] == [
         1,
         2,
@@ -129,7 +132,7 @@ def test_each_state_lists_its_clients_by_page_and_reason(
     for state in STATES:
         of_state = {"week": week, "state": state}
         code = 3 if state == "unknown" else 0
-        said = shardpost.json("emails", "--week", week, "--state", state, code=code)
+        said = shardpost.json("emails", "--week", str(week), "--state", state, code=code)
         assert page.json("emails/clients", **of_state) == said
         names = {one["client"] for group in said["groups"] for one in group["clients"]}
         text = "\n".join(page.csv("emails/clients", **of_state))
@@ -162,7 +165,7 @@ def test_many_unknown_deliveries_are_resolved_at_once_and_recorded(
     page: PageClient, week: IsoWeek, ready: Settings
 ) -> None:
     listed = f"emails/clients?week={week}&state=unknown"
-    chosen = {"week": str(week), "outcome": "sent", "why": "by the server's log"}
+    chosen: dict[str, Any] = {"week": str(week), "outcome": "sent", "why": "by the server's log"}
     refused = page.send(listed, "emails/resolve", 400, **chosen)
     assert "expected at least one that is ticked" in refused
     both = [json.dumps("c3"), json.dumps(EVIL)]
@@ -191,15 +194,15 @@ def test_a_week_is_paused_and_resumed_and_runs_refuse_it_meanwhile(
     page: PageClient, week: IsoWeek, ready: Settings, shardpost: CommandLineHere
 ) -> None:
     on = f"emails/week?week={week}"
-    of_week = {"week": str(week)}
+    of_week: dict[str, Any] = {"week": str(week)}
     assert f"{week} is paused" in page.send(on, "emails/pause", **of_week, why="a wrong price")
     document = page.json("emails/week", week=week)
     assert (document["paused"]["who"], document["paused"]["why"]) == ("admin", "a wrong price")
-    assert document == shardpost.json("emails", "--week", week, code=3)
+    assert document == shardpost.json("emails", "--week", str(week), code=3)
     said = f"paused on {datetime.now(UTC):%Y-%m-%d}"
-    assert said in shardpost.refused("email", "--week", week, code=3)
+    assert said in shardpost.refused("email", "--week", str(week), code=3)
     assert "by admin (a wrong price)" in page.get("emails/start", week=week)
-    again = ("emails", "pause", "--week", week, "--why", "also")
+    again = ("emails", "pause", "--week", str(week), "--why", "also")
     assert "nothing to pause" in shardpost.refused(*again, code=1)
 
     assert "Resume" in page.get("emails/week", week=week)
@@ -208,9 +211,9 @@ def test_a_week_is_paused_and_resumed_and_runs_refuse_it_meanwhile(
     assert "paused" not in page.json("emails/week", week=week)
     assert page.post("emails/resume", {**of_week, "why": "again"}).status_code == 403  # no form
     assert "not paused" in shardpost.refused(
-        "emails", "resume", "--week", week, "--why", "again", code=1
+        "emails", "resume", "--week", str(week), "--why", "again", code=1
     )
-    shardpost("emails", "pause", "--week", week, "--why", "once more", "--by", "bob")
+    shardpost("emails", "pause", "--week", str(week), "--why", "once more", "--by", "bob")
     made = [(one.kind, one.who, one.why) for one in decided(ready, week)]
     assert made == [
         (Kind.PAUSED, "admin", "a wrong price"),
@@ -227,7 +230,7 @@ def test_a_clients_mail_is_shown_as_it_was_sent_in_a_frame_of_its_own(
     assert "The mail as it was sent" in shown
     assert 'To: "c0" <c0@x.example>' in shown
     assert "<iframe sandbox title" in shown
-    rows = shardpost.json("emails", "--week", week, "--client", "c0")
+    rows = shardpost.json("emails", "--week", str(week), "--client", "c0")
     assert page.json("emails/mail", week=week, client="c0") == rows
     framed = page.response("emails/mail/html", week=week, client="c0")
     policy = framed.headers["Content-Security-Policy"]
