@@ -28,6 +28,7 @@ class Kind(StrEnum):
     RESOLVED = "resolved"
     PAUSED = "paused"
     RESUMED = "resumed"
+    TESTED = "tested"
     ERASED = "erased"
     SWAPPED = "swapped"
     IMPORTED = "imported"

@@ -1,6 +1,5 @@
 """What a person does about the weekly e-mails: decide unknown deliveries, start, pause, resume."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query
@@ -9,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page.access import EMAILS, acts, sees
+from shardpost.page.mails import unpacked
 from shardpost.page.rendering import Asked, Visit
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
@@ -37,22 +37,11 @@ def resolve(
 
     if not client:
         raise UsageError("client: expected at least one that is ticked, found none")
-    clients = tuple(dict.fromkeys(map(_client, client)))
+    clients = tuple(dict.fromkeys(map(unpacked, client)))
     decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), visit.name, why, visit.now)
     shards = ledger_decisions.resolve(visit.settings, decided)
     said = f"{week}: {counted(len(shards), 'client')} resolved as {outcome}"
     return visit.back_to("emails/clients", said, week=week, state="unknown")
-
-
-def _client(value: str) -> str:
-    """Return a client of a form, where it is JSON: a browser changes the ends of lines."""
-    try:
-        found = json.loads(value)
-    except ValueError:
-        found = None
-    if not isinstance(found, str):
-        raise UsageError(f"client: expected a text as JSON, found {value!r}")
-    return found
 
 
 class SendOrder(BaseModel):

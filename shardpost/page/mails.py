@@ -1,17 +1,20 @@
 """One client's mail of a week: what the ledger says of it, and the mail as it was or would be."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Query
-from fastapi.responses import HTMLResponse, Response
+from fastapi import APIRouter, Form, Query
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
-from shardpost.page.access import EMAILS, sees
+from shardpost.page.access import EMAILS, acts, sees
 from shardpost.page.rendering import HEADERS, Asked, Link, Listing, Visit
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
+    from shardpost.weekly_email.mail_preview import MailPreview
     from shardpost.weekly_email.week_status import FoundWeek
 
 router = APIRouter(prefix="/emails/mail", dependencies=[sees(EMAILS)])
@@ -44,7 +47,7 @@ def mail(visit: Asked, week: Text, client: Text) -> Response:
         [_row(visit, row) for row in rows],
         "The ledger has no record of this client in this week.",
     )
-    rendered, why_none = _rendered(visit, found, client, rows)
+    shown, why_none = _shown(visit, found, client, rows)
     return visit.answer(
         "emails_mail.html",
         rows,
@@ -53,7 +56,8 @@ def mail(visit: Asked, week: Text, client: Text) -> Response:
         client=client,
         why=why_of(found, client, rows),
         state=rows[-1]["state"] if rows else None,
-        rendered=rendered,
+        shown=shown,
+        is_sent=any(row["state"] == "sent" for row in rows),
         why_none=why_none,
     )
 
@@ -72,79 +76,67 @@ def html(visit: Asked, week: Text, client: Text) -> Response:
     from shardpost.weekly_email.week_status import find_week, rows_of
 
     found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
-    rendered, why_none = _rendered(visit, found, client, rows_of(found, client))
-    text = rendered["html"] if rendered else why_none or ""
+    shown, why_none = _shown(visit, found, client, rows_of(found, client))
     headers = {**HEADERS, "Content-Security-Policy": MAIL_POLICY}
-    if rendered is None:
-        return Response(text, media_type="text/plain; charset=utf-8", headers=headers)
-    return HTMLResponse(text, headers=headers)
+    if shown is None:
+        return PlainTextResponse(why_none, headers=headers)
+    return HTMLResponse(shown.html, headers=headers)
 
 
-def _rendered(
+def _shown(
     visit: Visit, found: "FoundWeek", client: str, rows: Sequence[Mapping[str, Any]]
-) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the mail's headers, text and HTML; or None, and why it cannot be rendered.
-
-    As it was sent where it was, by the time of that; else as it would be now.
-    """
-    from email import message_from_bytes
-    from email.policy import default
-
-    from shardpost.errors import ShardpostError
+) -> tuple["MailPreview | None", str | None]:
+    """Return the mail, as of when it was sent if it was; or None, and why there is none."""
+    from shardpost.weekly_email.mail_preview import preview
 
     sent = [row for row in rows if row["state"] == "sent"]
     at = parse_instant(sent[-1]["timestamp"]) if sent else visit.now
     try:
-        content = _content(visit, found, client, at)
+        return preview(visit.settings, client, found.week, now=at), None
     except ShardpostError as error:
         return None, str(error)
-    message = message_from_bytes(content, policy=default)
-    bodies = {
-        part.get_content_type(): part.get_content() for part in message.walk() if _is_text(part)
-    }
-    return {
-        "subject": str(message["Subject"]),
-        "headers": content.partition(b"\r\n\r\n")[0].decode(errors="replace").replace("\r\n", "\n"),
-        "text": bodies.get("text/plain", ""),
-        "html": bodies.get("text/html", ""),
-        "size": len(content),
-        "sent": bool(sent),
-    }, None
 
 
-def _is_text(part: Any) -> bool:
-    return str(part.get_content_type()).startswith("text/")
+@router.post("/test", dependencies=acts(EMAILS))
+def test(
+    visit: Asked,
+    week: Annotated[str, Form()],
+    client: Annotated[str, Form()],
+    to: Annotated[str, Form(min_length=3, max_length=320)],
+    why: Annotated[str, Form(min_length=1, max_length=500, pattern=r"\S")],
+) -> Response:
+    """Send the mail to another address, marked as a test, outside the ledger."""
+    from shardpost.weekly_email.mail_preview import send_test
+
+    name = unpacked(client)
+    sent = send_test(visit.settings, name, IsoWeek.parse(week), to, now=visit.now)
+    _record_test(visit, f"{week}/{name}".encode(), f"sent as a test to {sent.to}: {why}")
+    return visit.back_to(
+        "emails/mail", f"sent to {sent.to} as a test: {sent.subject}", week=week, client=name
+    )
 
 
-def _content(visit: Visit, found: "FoundWeek", client: str, at: Any) -> bytes:
-    """Return the mail as it goes on the wire; ShardpostError for why there is none."""
-    import pyarrow as pa
+def _record_test(visit: Visit, about: bytes, why: str) -> None:
+    from shardpost.decisions import Decision, Kind, decisions_topic
+    from shardpost.weekly_email.model.ledger import erased_id
 
-    from shardpost.addresses import UnusableAddress, check_address
-    from shardpost.errors import ShardpostError
-    from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-    from shardpost.weekly_email.model.email_request import EmailContext
-    from shardpost.weekly_email.model.holdings import holdings_of_batch
-    from shardpost.weekly_email.model.member import Recipient
-    from shardpost.weekly_email.model.message import compose
-    from shardpost.weekly_email.model.week import FrozenWeek
-    from shardpost.weekly_email.model.week_tables import AUDIENCES
-    from shardpost.weekly_email.smtp_server import sender_of
+    topic = visit.settings.topic("weekly-emails")
+    decisions_topic.record(
+        visit.settings,
+        f"{topic}/{erased_id(about.decode())}/test",
+        Decision(about, Kind.TESTED, visit.name, visit.now, why),
+        {},
+        fenced="the test was sent; another process is recording one of the same client",
+        failed="the test was sent, and is not on record: it cannot be written ({reason})",
+    )
 
-    frozen = found.status.audience
-    if not isinstance(frozen, FrozenWeek):
-        raise ShardpostError(f"the audience of {found.week} is not frozen")
-    frozen.require_audience()
-    member = FrozenWeeks(visit.settings).member(frozen, client)
-    if member is None:
-        raise ShardpostError(f"client {client} is not in the audience of {found.week}")
-    address = check_address(member["email"])
-    if isinstance(address, UnusableAddress):
-        raise ShardpostError(f"no mail can be written to client {client}: {address.reason}")
-    from shardpost.delta.arrow_schema import schema_of
 
-    type_ = schema_of(AUDIENCES.columns).field("positions").type
-    [holdings] = holdings_of_batch(pa.array([member["positions"]], type_))
-    context = EmailContext(found.week, frozen.as_of, frozen.country, sender_of(visit.settings))
-    to = Recipient(client, member["name"] or "", address)
-    return compose(context, to, holdings, at).content
+def unpacked(value: str) -> str:
+    """Return a client of a form, where it is JSON: a browser changes the ends of lines."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, str):
+        raise UsageError(f"client: expected a text as JSON, found {value!r}")
+    return found
