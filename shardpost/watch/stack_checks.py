@@ -19,6 +19,7 @@ from shardpost.schedules import longest_pause
 from shardpost.settings import Settings
 from shardpost.spark.submit import conf_on, require_master
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+from shardpost.weekly_email.own_templates import templates_of
 from shardpost.weekly_email.smtp_server import can_be_forged, connect, error_text, sender_of
 from shardpost.wording import duration_text
 
@@ -53,8 +54,19 @@ def check_mail_server(settings: Settings, _now: datetime) -> Iterator[DoctorFind
         yield ok("mail settings", f"from {sender_of(settings).address}")
     except ShardpostError as problem:
         yield refused("mail settings", problem)
+    yield _templates(settings)
     yield from check_unsubscribe_link(settings)
     yield _greeting(settings)
+
+
+def _templates(settings: Settings) -> DoctorFinding:
+    try:
+        templates = templates_of(settings)
+    except ShardpostError as problem:
+        return refused("mail templates", problem)
+    languages = ", ".join(sorted(templates.languages))
+    others = f"; languages of their own: {languages}" if languages else ""
+    return ok("mail templates", f"{templates.folder or 'the shipped ones'}{others}")
 
 
 def check_unsubscribe_link(settings: Settings) -> Iterator[DoctorFinding]:

@@ -20,9 +20,10 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
+from shardpost.weekly_email.model.mail_headers import Mailbox
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.member import Member, Recipient, recipient_of
-from shardpost.weekly_email.model.message import Draft, Mailbox, draft
+from shardpost.weekly_email.model.message import Draft, draft
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.own_templates import templates_of

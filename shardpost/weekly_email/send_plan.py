@@ -10,6 +10,7 @@ from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.mail_headers import ComposeError
 from shardpost.weekly_email.model.member import (
     UNSUBSCRIBED,
     Member,
@@ -17,7 +18,7 @@ from shardpost.weekly_email.model.member import (
     Recipient,
     recipient_of,
 )
-from shardpost.weekly_email.model.message import ComposeError, Mail, compose, message_id
+from shardpost.weekly_email.model.message import Mail, compose, message_id
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, nobody_unsubscribed
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 # Where the setting names none, Babel's filters are those of this one.
 ENGLISH = "en"
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,3}")
-_NUMBER = re.compile(r"-?[0-9]{1,60}(?:\.[0-9]{1,60})?", re.ASCII)
+MOST_DIGITS = 60
+_NUMBER = re.compile(rf"(-?)([0-9]{{1,{MOST_DIGITS}}})(?:\.([0-9]{{1,{MOST_DIGITS}}}))?", re.ASCII)
 
 
 @lru_cache(maxsize=4096)
@@ -50,14 +51,18 @@ def _locale(language: str) -> "Locale":
 @lru_cache(maxsize=65_536)
 def number_text(number: str, language: str) -> str:
     """Return a number in a language, with all of its digits; what is no plain number stays so."""
-    if not _NUMBER.fullmatch(number):
+    match = _NUMBER.fullmatch(number)
+    if match is None:
         return number
-    from babel.numbers import format_decimal
+    from babel.numbers import format_decimal, get_decimal_symbol, get_minus_sign_symbol
 
-    text: str = format_decimal(
-        Decimal(number), locale=_locale(language), decimal_quantization=False
-    )
-    return text
+    locale = _locale(language)
+    sign, whole, digits = match.groups()
+    with localcontext() as context:
+        context.prec = 2 * MOST_DIGITS
+        text: str = format_decimal(Decimal(whole), locale=locale)
+    text = f"{get_minus_sign_symbol(locale)}{text}" if sign else text
+    return text if digits is None else f"{text}{get_decimal_symbol(locale)}{digits}"
 
 
 @lru_cache

@@ -26,6 +26,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from shardpost.errors import UsageError, first_line, single_line
 from shardpost.weekly_email.model.localized import Filters
+from shardpost.weekly_email.model.mail_headers import mailboxes
 from shardpost.weekly_email.model.mail_rows import SAME_FOR_ALL, SAMPLES, VARIABLES, Values
 from shardpost.weekly_email.model.mail_templates import (
     FROM_NAME,
@@ -122,6 +123,8 @@ class Face:
         """Try the templates with samples; TemplateError for what would go wrong with a mail."""
         for name in self._used():
             self._check_source(name)
+        with self._located(REPLY_TO):
+            mailboxes(self.render(SAMPLES[0]).reply_to)
         for sample in SAMPLES:
             for name in PARTS:
                 with self._located(name):
@@ -210,18 +213,19 @@ class Face:
 
     def _included(self, name: str) -> str:
         """Return a template with those in it that it includes, whose elements have styles, too."""
-        text = self._source(name).text
+        text, last = self._source(name).text, name
         for _ in range(MOST_INCLUDES):
             match = _INCLUDE.search(text)
             if match is None:
                 return text
+            last = match["name"]
             before, after = text[: match.start()], text[match.end() :]
             before = before.rstrip() if match[0].startswith("{%-") else before
             after = after.lstrip() if match[0].endswith("-%}") else after
             text = before + self._source(match["name"]).text + after
         raise TemplateError(
-            f"{self._source(name).path}: expected at most {MOST_INCLUDES} includes, found more:"
-            " does one include itself?"
+            f"{self._source(last).path}: expected at most {MOST_INCLUDES} includes in {name}, found"
+            " more: does it include itself?"
         )
 
 

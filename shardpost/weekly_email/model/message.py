@@ -8,28 +8,26 @@ injected.
 from binascii import b2a_qp
 from dataclasses import dataclass
 from datetime import datetime
-from email.header import Header
-from email.utils import format_datetime, getaddresses
-from email.utils import quote as quote_phrase
-from functools import lru_cache
+from email.utils import format_datetime
 from hashlib import sha256
-from typing import NamedTuple
 
-from shardpost.addresses import UnusableAddress, check_address
-from shardpost.errors import ShardpostError, single_line
+from shardpost.errors import single_line
 from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings
 from shardpost.weekly_email.model.localized import ENGLISH
 from shardpost.weekly_email.model.mail_face import face_of
+from shardpost.weekly_email.model.mail_headers import (
+    ComposeError,
+    Headers,
+    Mailbox,
+    encoded,
+    mailboxes,
+)
 from shardpost.weekly_email.model.mail_rows import Values
 from shardpost.weekly_email.model.member import Recipient
 
 # RFC 5322, 2.1.1: no line may be longer, without its CRLF.
 LONGEST_LINE = 998
-
-
-class ComposeError(ShardpostError):
-    """This e-mail cannot be written; the others can."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +45,6 @@ class Mail:
     content: bytes
 
 
-class Mailbox(NamedTuple):
-    """A name, which may be empty, and an address."""
-
-    name: str
-    address: str
-
-    def __str__(self) -> str:
-        return f"{self.name} <{self.address}>" if self.name else self.address
-
-
 @dataclass(frozen=True)
 class Draft:
     """One e-mail before it is encoded: headers and bodies as people read them.
@@ -67,13 +55,13 @@ class Draft:
     to: Recipient
     message_id: str
     sender: str
-    headers: dict[str, str | tuple[Mailbox, ...]]
+    headers: Headers
     text: str
     html: str
 
     def mail(self) -> Mail:
         """Return it as it goes on the wire; ComposeError if a header does not fit into a line."""
-        headers = {name: _encoded(name, value) for name, value in self.headers.items()}
+        headers = {name: encoded(name, value) for name, value in self.headers.items()}
         bodies = {"text/plain": self.text, "text/html": self.html}
         content = _assemble(headers, bodies, self.message_id)
         address = self.to.address
@@ -109,8 +97,8 @@ def draft(
         values["unsubscribe"] = context.unsubscribe_site
     found = face_of(context.templates, language).render(values)
     sender, identity = context.sender, message_id(context, to.client)
-    answers = _mailboxes(found.reply_to)
-    headers: dict[str, str | tuple[Mailbox, ...]] = {
+    answers = mailboxes(found.reply_to)
+    headers: Headers = {
         "From": (Mailbox(single_line(found.from_name, LONGEST_NAME), sender.address),),
         **({"Reply-To": answers} if answers else {}),
         "To": (Mailbox(values["name"], to.address.text),),
@@ -206,43 +194,3 @@ def _quoted(body: str) -> bytes:
     # A body that starts with CRLF would make b2a_qp take that for its line end.
     text = body.lstrip("\n").replace("\n", "\r\n")
     return b2a_qp(text.encode(errors="replace"), istext=True)
-
-
-@lru_cache(maxsize=1024)
-def _mailboxes(text: str) -> tuple[Mailbox, ...]:
-    """Return the addresses of a header; ComposeError if one cannot be used."""
-    found = []
-    for name, address in getaddresses([text]) if text else []:
-        checked = check_address(address)
-        if isinstance(checked, UnusableAddress):
-            raise ComposeError(f"Reply-To {text!r}: {checked.reason}")
-        if checked.needs_utf8:
-            raise ComposeError(f"Reply-To {text!r}: expected an ASCII address")
-        found.append(Mailbox(single_line(name, LONGEST_NAME), checked.text))
-    return tuple(found)
-
-
-def _encoded(header: str, value: str | tuple[Mailbox, ...]) -> str:
-    """Return a header's value as it goes on the wire."""
-    if isinstance(value, str):
-        return _words(header, value) if header == "Subject" else value
-    return ", ".join(_mailbox(header, *one) for one in value)
-
-
-def _mailbox(header: str, name: str, address: str) -> str:
-    # Not formataddr: it takes no address beyond ASCII, which SMTPUTF8 (RFC 6532) has as it is.
-    if not name:
-        return address
-    words = f'"{quote_phrase(name)}"' if _is_plain(name) else _words(header, name)
-    return f"{words} <{address}>"
-
-
-def _words(header: str, text: str) -> str:
-    """Return text for a header: as it is, or as encoded words (RFC 2047)."""
-    if _is_plain(text):
-        return text
-    return Header(text, "utf-8", header_name=header, maxlinelen=76).encode(linesep="\r\n")
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and "=?" not in text
