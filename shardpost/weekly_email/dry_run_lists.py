@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from shardpost.errors import one_line
+from shardpost.errors import ShardpostError, one_line
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
@@ -32,8 +32,13 @@ class DryRunList(StrEnum):
 
 
 def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunList, str | None]]:
-    """Yield the list of each row of a batch, and why: None for one that would get an e-mail."""
+    """Yield the list of each row of a batch, and why: None for one that would get an e-mail.
+
+    ShardpostError for what would stop the run.
+    """
     steps = {_client(step): step for step in plan.steps([batch])}
+    if plan.stop_reason:
+        raise ShardpostError(plan.stop_reason)
     clients = batch.column("client").to_pylist()
     for client, state in zip(clients, plan.ledger_index.states(clients), strict=True):
         match steps.get(client):

@@ -6,10 +6,12 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from shardpost.errors import one_line
 from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.mail_face import TemplateError
 from shardpost.weekly_email.model.mail_headers import ComposeError
 from shardpost.weekly_email.model.member import (
     UNSUBSCRIBED,
@@ -70,9 +72,10 @@ class SendPlan:
 
     Batches have the fields of `Member`, and `positions`, as columns; each client once.
     `open_clients` counts those that the ledger did not know when they were read.
-    `has_unsubscribed` is asked of each client right before its mail; if it cannot say, the steps
-    end, and `stop_reason` says why. In an early week an open client without a usable contact
-    remains open: the contact that counts is that of the freeze, which is still to come.
+    `has_unsubscribed` is asked of each client right before its mail; if it cannot say, or if a
+    template is wrong, the steps end, and `stop_reason` says why. In an early week an open client
+    without a usable contact remains open: the contact that counts is that of the freeze, which is
+    still to come.
     """
 
     ledger_index: LedgerIndex
@@ -90,7 +93,7 @@ class SendPlan:
         """
         try:
             yield from self._steps(batches)
-        except SubscriptionsUnknownError as error:
+        except (SubscriptionsUnknownError, TemplateError) as error:
             self.stop_reason = str(error)
 
     def _steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Step]:
@@ -170,6 +173,11 @@ class SendPlan:
         except ComposeError as error:
             why = NotMailed(DeliveryState.FAILED, str(error))
             return self._not_mailed(to.client, why, before)
+        except TemplateError as error:  # of no client's making, so no client has failed
+            raise TemplateError(
+                f"{error} (with the values of client {one_line(to.client)}): mailing stopped; the"
+                " remaining clients are not mailed yet: change the template and run again"
+            ) from None
 
     def _not_mailed(self, client: str, why: NotMailed, before: DeliveryState | None) -> NoMail:
         identity = message_id(self.context, client)

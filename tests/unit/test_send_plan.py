@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import pyarrow as pa
 import pytest
 
 from shardpost.delta import snapshots
+from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
-from shardpost.weekly_email.dry_run_lists import ShardLines
+from shardpost.weekly_email.dry_run_lists import ShardLines, forecasts
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
 from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, Unsubscribed
@@ -281,3 +284,18 @@ def test_without_an_answer_the_steps_end_and_say_why(at: Settings) -> None:
     assert list(steps) == []
     assert "mailing stopped" in str(found.stop_reason)
     assert found.open_clients == 4
+
+
+def test_a_template_that_goes_wrong_stops_the_steps_and_makes_nobody_final() -> None:
+    wrong = "{{ 1 // (name | length - 3) }}"  # not with the names of the samples
+    files = (("subject.txt", wrong),)
+    found = members.plan()
+    found.context = replace(found.context, templates=MailTemplates(files, "/look"))
+    rows = [members.member(client) for client in ("a", "bcd", "e")]
+    batch = pa.RecordBatch.from_pylist(rows, MEMBERS)
+    assert [step_of(step) for step in found.steps([batch])] == [("a", "mail")]
+    assert "/look/subject.txt, line 1: " in str(found.stop_reason)
+    assert "with the values of client bcd" in str(found.stop_reason)
+    again = replace(found, stop_reason=None)
+    with pytest.raises(ShardpostError, match=r"subject\.txt, line 1"):
+        list(forecasts(again, batch))

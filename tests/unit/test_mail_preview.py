@@ -1,0 +1,169 @@
+"""One client's mail as it was frozen or would be sent, shown by the command without a JVM."""
+
+import json
+import webbrowser
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from shardpost.delta import table_log
+from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.mail_preview import MailPreview, preview
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES
+from tests.support.command_line import CommandLineHere
+from tests.support.week_tables import World
+from tests.support.written_weeks import freeze
+
+WEEK = IsoWeek(2026, 45)
+NOW = WEEK.end + timedelta(hours=8)
+CLIENT = '"><script>alert(1)</script>'
+
+
+@pytest.fixture
+def world(at: Settings) -> World:
+    world = World(at)
+    world.position("9", "c1")
+    world.position("10", "c1", amount="1234.5", exchange="NYSE")
+    world.position("2", "c1", exchange="LON")
+    world.position("3", CLIENT)
+    world.position("4", "later", at=WEEK.end)
+    world.position("5", "off")
+    world.position("6", "nobody")
+    record = {"Client": "c1", "Language": "de-AT", "Subscribed": True}
+    world.client("c1", name="Ann", value=json.dumps(record).encode())
+    world.client(CLIENT, email="x@x.example", name="\u202eX", value=b'{"Language": ["de"]}')
+    world.client("off", subscribed=False, value=b'{"Language": 5}')
+    world.commit(looked_at=NOW)
+    return world
+
+
+def shown(world: World, client: str, **more: object) -> MailPreview:
+    return preview(world.settings.model_copy(update=more), client, WEEK, now=NOW)
+
+
+def test_of_a_week_that_is_not_frozen_it_is_what_a_run_of_now_would_send(world: World) -> None:
+    found = shown(world, "c1")
+    assert (found.is_frozen, found.snapshot, found.as_of) == (False, 1, WEEK.end)
+    assert found.subject == "Your US stock in week 2026-W45: 2 positions"
+    assert list(found.headers)[:3] == ["From", "To", "Subject"]
+    assert found.headers["To"] == "Ann <c1@x.example>"
+    assert "9         AAPL       100  NASDAQ\n10        AAPL    1234.5  NYSE\n" in found.text
+    assert "<td>10</td><td>AAPL</td>" in found.html
+    assert (found.language, found.remark) == (None, None)
+    early = preview(world.settings, "c1", WEEK.next, now=NOW)
+    assert "as of Monday 2026-11-09 08:00 UTC," in early.text
+    with pytest.raises(ShardpostError, match="later holds no US stock at snapshot 1"):
+        shown(world, "later")
+
+
+def test_of_a_frozen_week_it_is_that_of_its_audience(world: World) -> None:
+    before = shown(world, "c1")
+    freeze(world.settings, WEEK, ["c1", "gone"], NOW)
+    found = shown(world, "c1")
+    assert (found.is_frozen, found.remark) == (True, None)
+    assert "1         1            1  1" in found.text
+    assert found.headers["To"] == "c1 <c1@x.example>"
+    assert found.headers["Message-ID"] == before.headers["Message-ID"]
+    assert "not subscribed" in str(shown(world, "gone").remark)
+    with pytest.raises(ShardpostError, match="off is not in its audience"):
+        shown(world, "off")
+    FrozenWeeks(world.settings).mark_erased(WEEK, NOW)
+    with pytest.raises(ShardpostError, match="was erased"):
+        shown(world, "c1")
+
+
+def test_whom_no_run_would_mail_has_a_remark(world: World) -> None:
+    off, nobody = shown(world, "off"), shown(world, "nobody")
+    assert off.remark == "no run sends it: not subscribed"
+    assert off.headers["To"] == "off <off@x.example>"
+    assert "no contact" in str(nobody.remark)
+    assert "To" not in nobody.headers
+    assert "you held 1 position" in nobody.text
+
+
+def test_the_language_is_that_of_the_clients_latest_record(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "look"
+    folder.mkdir()
+    (folder / "subject.de.txt").write_text("{{ count | number }} Positionen")
+    found = shown(world, "c1", mail_templates=folder)
+    assert (found.language, found.subject) == ("de_AT", "2 Positionen")
+    assert "1.234,5" in found.text
+    for other in (CLIENT, "off", "nobody"):
+        assert shown(world, other, mail_templates=folder).language is None
+    assert shown(world, "off", mail_templates=folder, mail_language="de").subject == "1 Positionen"
+
+
+def test_a_hostile_client_is_text_in_all_of_it(world: World) -> None:
+    found = shown(world, CLIENT)
+    assert "<script" not in found.html
+    assert "\u202e" not in found.html + found.text + "".join(found.headers.values())
+    link = found.headers["List-Unsubscribe"]
+    assert not {'"', " ", "<"} & set(link[1:-1])
+    assert unquote(urlsplit(link[1:-1]).query) == f"client={CLIENT}"
+
+
+def test_the_command_prints_headers_and_text_and_all_as_json(
+    world: World, shardpost: CommandLineHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = shardpost("email", "preview", "c1", "--week", str(WEEK))
+    assert said.startswith(f"# {WEEK}, of the newest snapshot, not frozen yet; nothing is sent\n")
+    assert "\nSubject: Your US stock in week 2026-W45: 2 positions\n" in said
+    assert "\n10        AAPL    1234.5  NYSE\n" in said
+    assert "<td>" not in said
+    document = shardpost.json("email", "preview", "c1", "--week", str(WEEK))
+    found = shown(world, "c1")
+    for name in ("subject", "text", "html", "is_frozen", "snapshot", "remark"):
+        assert document[name] == getattr(found, name)
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    shardpost("email", "preview", "c1", "--week", str(WEEK), "--open")
+    [path] = [Path(urlsplit(url).path) for url in opened]
+    assert path.read_text() == found.html
+    assert path.stat().st_mode & 0o077 == 0
+    path.unlink()
+
+
+def test_options_follow_the_subcommand_and_a_send_needs_its_week(
+    shardpost: CommandLineHere,
+) -> None:
+    said = shardpost.refused("email", "--week", str(WEEK), "preview", "c1", code=2)
+    assert "options of `email preview` follow its name" in said
+    code, _, told = shardpost.answer("email")
+    assert (code, "Missing option '--week'" in told) == (2, True)
+
+
+def test_templates_are_written_and_a_wrong_one_stops_preview_and_send(
+    world: World, tmp_path: Path
+) -> None:
+    folder = tmp_path / "look"
+    own = CommandLineHere({**world.settings.environ(), "SHARDPOST_MAIL_TEMPLATES": str(folder)})
+    assert f"email templates init {folder}" in own.refused(
+        "email", "preview", "c1", "--week", str(WEEK), code=2
+    )
+    assert str(folder / "weekly_email.html") in own("email", "templates", "init")
+    own("email", "preview", "c1", "--week", str(WEEK))
+    (folder / "subject.txt").write_text("\n{{ clientt }}")
+    for command in (("preview", "c1", "--week"), ("--dry-run", "--week")):
+        said = own.refused("email", *command, str(WEEK), code=2)
+        assert f"{folder}/subject.txt, line 2: " in said
+    assert "not overwritten" in own.refused("email", "templates", "init", code=2)
+
+
+def test_an_audience_table_of_an_earlier_release_gets_the_column(at: Settings) -> None:
+    columns = tuple(one for one in AUDIENCES.columns if one[0] != "language")
+    table_log.create(at, Table("audiences", columns, "shard"), 1)
+    world = World(at)
+    world.position("1", "c1")
+    world.client("c1")
+    world.commit(looked_at=NOW)
+    freeze(at, WEEK, ["c1"], NOW)
+    assert preview(at, "c1", WEEK, now=NOW).is_frozen
+    row = FrozenWeeks(at).member(FrozenWeeks(at).list_all()[0], "c1")
+    assert row is not None
+    assert row["language"] is None
