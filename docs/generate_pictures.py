@@ -1,6 +1,6 @@
 """Write docs/pictures: each page of a stack that has something to show, and the demo, animated.
 
-PYTHONPATH=. .venv/bin/python docs/generate_pictures.py [--into FOLDER] [--narrow] [--keep]
+PYTHONPATH=. .venv/bin/python docs/generate_pictures.py [--into FOLDER] [--narrow] [--home FOLDER]
 """
 
 import argparse
@@ -20,6 +20,7 @@ from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 from shardpost.checkout import CHECKOUT
+from shardpost.errors import ShardpostError
 from tests.support.browser import NARROW, WIDE, chromium, log_in
 
 Theme = Literal["light", "dark"]
@@ -27,18 +28,24 @@ THEMES: tuple[Theme, ...] = ("light", "dark")
 MOST_BYTES, COLORS = 150_000, (256, 128, 64, 32)
 # Airflow's own choice of a theme, which our pages follow.
 CHOOSE_THEME = "localStorage.setItem('theme', '{theme}')"
+GALLERY = """# Pictures
+
+The page in Airflow, of a stack on which [a month was played](../picture_story.py). Made by `make
+screenshots`, as is [the demo](demo.svg). In the dark theme where yours is dark.
+"""
 # Charts come last: each has been drawn when its place has a drawing.
 DRAWN = "[...document.querySelectorAll('.chart')].every(one => one.querySelector('svg'))"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture: its name, the page's address, and of which link there the page is that is shown.
+    """A picture: its name, its title, and the address of the page.
 
-    `link` is how the link's address begins, below the page's; None: the page itself.
+    Or of a page that has a link to what is shown; `link` is how that one's address begins.
     """
 
     name: str
+    title: str
     path: str
     link: str | None = None
 
@@ -48,12 +55,12 @@ def shown(story: picture_story.Played) -> Iterator[Shown]:
     from shardpost.page.rendering import SECTIONS  # with Airflow, which has a home by now
 
     for section in SECTIONS:
-        yield Shown(section.path or "overview", section.path)
+        yield Shown(section.path or "overview", section.title, section.path)
     week, client = story.week, story.client
-    yield Shown("client", "holders/client?" + urlencode({"client": client}))
-    yield Shown("week", "emails", f"emails/week?week={week}")
-    yield Shown("mail", "emails/mail?" + urlencode({"week": week, "client": client}))
-    yield Shown("letter", "letters?state=parked", "letters/letter")
+    yield Shown("client", "A client", "holders/client?" + urlencode({"client": client}))
+    yield Shown("week", "A week", "emails", f"emails/week?week={week}")
+    yield Shown("mail", "A mail", "emails/mail?" + urlencode({"week": week, "client": client}))
+    yield Shown("letter", "A letter", "letters?state=parked", "letters/letter")
 
 
 class CannotShowError(Exception):
@@ -68,22 +75,34 @@ def main() -> int:
         return 1
     asked.into.mkdir(parents=True, exist_ok=True)
     problems: list[str] = []
-    if not asked.narrow:
+    if asked.home is None:
         demo_animation.write(asked.into / "demo.svg", click.echo)
-    with picture_story.played(click.echo, keep=asked.keep) as story, chromium() as browser:
+    with picture_story.played(click.echo, asked.home) as story, chromium() as browser:
         for theme in THEMES:
             problems += _take_all(browser, story, theme, asked)
-    for problem in problems:
-        click.echo(f"not shown: {problem}", err=True)
-    return 1 if problems else 0
+        if problems:
+            raise SystemExit("\n".join(f"not shown: {problem}" for problem in problems))
+        (asked.into / "README.md").write_text(_gallery(story))
+    return 0
+
+
+def _gallery(story: picture_story.Played) -> str:
+    """Return a page of all pictures."""
+    parts = [
+        f"## {one.title}\n\n`/shardpost/{(one.link or one.path).partition('?')[0]}`\n\n<picture>"
+        f'<source media="(prefers-color-scheme: dark)" srcset="{one.name}-dark.png">'
+        f'<img alt="{one.title}" src="{one.name}-light.png"></picture>'
+        for one in shown(story)
+    ]
+    return "\n\n".join([GALLERY, *parts]) + "\n"
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     folder = CHECKOUT / "docs" / "pictures"
     parser.add_argument("--into", type=Path, default=folder, help="the folder; else docs/pictures")
-    parser.add_argument("--narrow", action="store_true", help="as on a phone, and no animation")
-    parser.add_argument("--keep", action="store_true", help="leave the stack up")
+    parser.add_argument("--narrow", action="store_true", help="as on a phone")
+    parser.add_argument("--home", type=Path, help="of a stack that was kept, and is used again")
     return parser.parse_args()
 
 
@@ -152,4 +171,7 @@ def _reduced(picture: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ShardpostError as error:
+        sys.exit(f"no pictures: {error}")

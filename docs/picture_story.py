@@ -24,7 +24,7 @@ from shardpost.embedded import daemons, stack
 from shardpost.embedded.airflow_home import disable_schedules
 from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
-from shardpost.settings import Settings
+from shardpost.settings import Settings, load
 from shardpost.watch.watch import watch_once
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -32,6 +32,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLine
 
 Say = Callable[[str], None]
+PLAYED = "played.json"  # its settings, in a home on which the story was played
 NEEDS_A_PERSON = 3  # exit code of what is done, and leaves something to decide
 
 FIRST = "anna boris carla deniz elif farid greta hugo ines jonas kofi lena mateo nora omar rosa"
@@ -77,35 +78,39 @@ class Played:
 
 
 @contextmanager
-def played(say: Say, *, keep: bool) -> Iterator[Played]:
-    """Give a stack on which the story was played; it is taken down and removed, unless kept."""
-    settings = _settings()
-    disable_schedules(settings)  # nothing but the story moves anything
+def played(say: Say, home: Path | None) -> Iterator[Played]:
+    """Give a stack on which the story was played, now or, with a home, before; stop it in the end.
+
+    The home is kept if one was given, or where something failed.
+    """
+    settings = _settings() if home is None else load(json.loads((home / PLAYED).read_text()))
     os.environ["AIRFLOW_HOME"] = str(settings.home / "airflow")  # else ~/airflow is made
+    story = Story(settings, say)
     try:
         stack.up(settings, with_airflow=True, say=say)
-        story = Story(settings, say)
-        story.play()
+        if home is None:
+            story.play()
+            (settings.home / PLAYED).write_text(json.dumps(settings.environ()))
         airflow = stack.status(settings)["airflow"]
         login = (airflow["address"], airflow["user"], airflow["password"])
         say(f"played: {login[0]}, user {login[1]}, password {login[2]}")
         yield Played(*login, str(story.weeks[-1]), SHOWN)
     except BaseException:
-        say(f"not finished; kept: {settings.home}")
         stack.down(settings, say=say)
+        say(f"not finished; kept: {settings.home}")
         raise
-    if keep:
-        say(f"kept: SHARDPOST_HOME={settings.home}")
-        return
     stack.down(settings, say=say)
-    shutil.rmtree(settings.home)
+    if home is None:
+        shutil.rmtree(settings.home)
 
 
 def _settings() -> Settings:
     ports = {f"{name}_port": daemons.choose_port() for name in ("kafka", "smtp", "airflow")}
     home = Path(tempfile.mkdtemp(prefix="shardpost-pictures-"))
     chosen = {"retry_fatal": "Undecodable,SchemaError", "retry_first_delay": 1, "partitions": 4}
-    return Settings.model_validate({"home": home, **ports, **chosen})
+    settings = Settings.model_validate({"home": home, **ports, **chosen})
+    disable_schedules(settings)  # nothing but the story moves anything
+    return settings
 
 
 class Story:
@@ -118,12 +123,12 @@ class Story:
         self._chance = random.Random(31)  # noqa: S311 - the same story each time
         last = IsoWeek.last_ended(self._now)
         self.weeks = (last.previous.previous, last.previous, last)
-        self._producer = clients.producer(settings)
         self._open: dict[str, str] = {}  # position: its client
         self._numbers = itertools.count(1001)
 
     def play(self) -> None:
         """Play all of it."""
+        self._producer = clients.producer(self._settings)
         self._begin()
         self._trade(40)
         self._run("compact")
