@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page.access import EMAILS, acts, sees
+from shardpost.page.emails import is_being_read
 from shardpost.page.mails import unpacked
 from shardpost.page.rendering import Asked, Visit
 from shardpost.weekly_email.model.week import IsoWeek
@@ -99,12 +100,14 @@ def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
     from shardpost.weekly_email.week_status import find_week, week_document
 
     request = order.request(visit)
+    found = find_week(visit.settings, request.week, visit.now)
+    if is_being_read(visit, found):
+        return visit.answer("emails_reading.html", week=order.week)
     refused = None
     try:
         check(request, visit.settings)
     except ShardpostError as error:
         refused = str(error)
-    found = find_week(visit.settings, request.week, visit.now)
     document = week_document(found, kept_folds.by_shard)
     counts = totals(document["shards"])
     planned = {"week": order.week, "params": order.conf(), "refused": refused, "counts": counts}

@@ -107,6 +107,8 @@ def week(visit: Asked, week: Week) -> Response:
     from shardpost.weekly_email.week_status import find_week, week_document
 
     found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    if is_being_read(visit, found):
+        return visit.answer("emails_reading.html", week=week)
     document = week_document(found, kept_folds.by_shard)
     counts = totals(document["shards"])
     pace = None if found.closed else kept_folds.pace_of(found.status, visit.now)
@@ -140,6 +142,15 @@ def week(visit: Asked, week: Week) -> Response:
 def _paused_at(document: Mapping[str, Any]) -> datetime | None:
     paused = document.get("paused")
     return parse_instant(paused["at"]) if paused else None
+
+
+def is_being_read(visit: Visit, found: "FoundWeek") -> bool:
+    """Tell whether a page has to wait for the ledger: whoever wants JSON or CSV does wait."""
+    from shardpost.weekly_email import kept_folds
+
+    if found.closed is not None or visit.request.query_params.get("format"):
+        return False
+    return not kept_folds.is_read(found.status)
 
 
 def _clients_url(visit: Visit, week: str, state: str, **more: object) -> str:
@@ -215,6 +226,8 @@ def clients(
     if state not in STATES:
         raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
     found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    if is_being_read(visit, found):
+        return visit.answer("emails_reading.html", week=week)
     document = None
     if visit.request.query_params.get("format") == "json":
         listed = () if found.closed else found.status.in_state(state)
@@ -234,19 +247,22 @@ def clients(
 
 def _listed(visit: Visit, found: "FoundWeek", state: str, reason: str, page: int) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
+    from shardpost.weekly_email import kept_folds
+
     columns = ("client", "shard", "reason")
     empty = f"Nobody is {state}{' for that reason' if reason else ''}."
     if found.closed is not None:
         return Listing(columns, (), found.closed.explanation)
     if reason:
+        every = range(found.status.partitions)
         those = [
             one
-            for one in found.status.in_state(state)
+            for one in kept_folds.in_state(found.status, state, every)
             if cause_of(one.reason, one.client) == reason
         ]
         return page_of([_client_row(visit, found, one) for one in those], columns, page, empty)
     total, shards, skipped = _shards_of_page(found, state, page)
-    those = [*found.status.in_state(state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
+    those = [*kept_folds.in_state(found.status, state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
     rows = [_client_row(visit, found, one) for one in those]
     return Listing(columns, rows, empty, total=total, number=page)
 

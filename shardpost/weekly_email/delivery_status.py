@@ -5,10 +5,11 @@ an early week as of now.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
@@ -132,16 +133,28 @@ class WeekStatus:
         with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
             return list(pool.map(status, range(self.partitions) if chosen is None else chosen))
 
-    def in_state(self, state: str, chosen: Sequence[int] | None = None) -> Iterator[ListedClient]:
+    def in_state(
+        self,
+        state: str,
+        chosen: Sequence[int] | None = None,
+        starts: Mapping[int, int] = MappingProxyType({}),
+    ) -> Iterator[ListedClient]:
         """Yield who is in one of the states that are counted, and why; by shard and client.
 
-        Of each shard, or of the chosen ones.
+        Of each shard, or of the chosen ones; `starts` are offsets below which there is nothing.
         """
         audience = self._audience()
         for shard in range(self.partitions) if chosen is None else chosen:
-            listed = _listed(self._ledger(shard).entries(), audience(shard), state)
+            entries = self._ledger(shard).entries(start=starts.get(shard))
+            listed = _listed(entries, audience(shard), state)
             for client, reason in sorted(listed):
                 yield ListedClient(client, shard, reason)
+
+    def open_clients(
+        self, shard: int, index: LedgerIndex, reasons: LedgerReasons
+    ) -> list[tuple[str, str | None]]:
+        """Return who is open of a shard, and why, by its ledger; `reasons` are of tombstones."""
+        return sorted(_open(index, reasons, self._audience()(shard)))
 
     def why_open(self, client: str) -> str | None:
         """Return why a member of the audience is open yet; None if it is no known member."""

@@ -6,28 +6,41 @@ say is the same. Of a week with 200,000 clients some 10 MB are kept.
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
+from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import first_offsets_since, watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import NO_TIMESTAMP
-from shardpost.settings import Settings
-from shardpost.weekly_email import ledger_guard
-from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus, status_of
+from shardpost.weekly_email.delivery_status import (
+    EarlyAudience,
+    ListedClient,
+    WeekStatus,
+    status_of,
+)
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, LedgerReasons, ShardLedger
+from shardpost.weekly_email.ledger_guard import first_offsets
+from shardpost.weekly_email.ledger_topic import LedgerReasons, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, decode
-from shardpost.weekly_email.model.ledger_index import LedgerIndex, Members, sending_to_unknown
-from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.ledger_index import (
+    WHY_UNKNOWN,
+    LedgerIndex,
+    Members,
+    sending_to_unknown,
+)
+from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import EXPLAINED, ShardStatus
 
 MOST_WEEKS = 6
+# Threads that read: more would wait for each other's Python.
+AT_ONCE = 3
 Value = TypeVar("Value")
 
 
@@ -57,7 +70,7 @@ class Kept(Generic[Value]):
 
 @dataclass(frozen=True)
 class ShardFold:
-    """The ledger of one shard of a week, up to an offset; `reasons` of who is not mailed."""
+    """The ledger of one shard of a week, up to an offset; `reasons` of who was not mailed."""
 
     index: LedgerIndex
     reasons: LedgerReasons
@@ -74,6 +87,55 @@ class ShardMembers:
 
 _FOLDS: Kept[dict[int, ShardFold]] = Kept(MOST_WEEKS)
 _MEMBERS: Kept[dict[int, ShardMembers]] = Kept(MOST_WEEKS)
+_STATUSES: Kept[dict[int, tuple[ShardFold, ShardMembers | None, ShardStatus]]] = Kept(MOST_WEEKS)
+_READING: Kept[threading.Thread] = Kept(MOST_WEEKS)
+# Who asks for a page waits so long for a ledger that is read for the first time.
+WAIT_SECONDS = 0.25
+
+
+def is_read(status: WeekStatus) -> bool:
+    """Tell whether `by_shard` is quick now; if not, its folds are being read meanwhile."""
+    key = (status.settings.bootstrap, status.settings.topic("weekly-emails"), str(status.week))
+    thread = _READING.get(key)
+    if thread is None or not thread.is_alive():
+        thread = threading.Thread(target=_read, args=(status,), daemon=True)
+        thread.start()
+        _READING.put(key, thread)
+    thread.join(WAIT_SECONDS)
+    return not thread.is_alive()
+
+
+def _read(status: WeekStatus) -> None:
+    with suppress(ShardpostError):  # who asks is told then
+        by_shard(status)
+
+
+def in_state(status: WeekStatus, state: str, shards: Sequence[int]) -> Iterator[ListedClient]:
+    """Yield what `status.in_state` does of those shards."""
+    if state == DeliveryState.SENT:
+        starts = first_offsets(status.settings, status.week, status.partitions)
+        yield from status.in_state(state, shards, starts)
+        return
+    folds = folds_of(status)
+    for shard in shards:
+        fold = folds[shard]
+        if state == "open":
+            those = status.open_clients(shard, fold.index, fold.reasons)
+        else:
+            those = sorted(_listed(fold, state))
+        for client, reason in those:
+            yield ListedClient(client, shard, reason)
+
+
+def _listed(fold: ShardFold, state: str) -> Iterator[tuple[str, str | None]]:
+    if state == DeliveryState.UNKNOWN:
+        for entry in fold.index.delivery_unknown.values():
+            is_sending = entry.state is DeliveryState.SENDING
+            yield entry.client, WHY_UNKNOWN if is_sending else entry.reason
+        return
+    for client, (own, reason) in fold.reasons.last.items():
+        if own == state:
+            yield client, reason
 
 
 def by_shard(status: WeekStatus) -> list[ShardStatus]:
@@ -81,7 +143,15 @@ def by_shard(status: WeekStatus) -> list[ShardStatus]:
     folds = folds_of(status)
     has_erased = any(fold.index.has_erased for fold in folds.values())
     members = _members_of(status, with_erased=has_erased)
-    return [_status(shard, fold, members.get(shard)) for shard, fold in sorted(folds.items())]
+    key = (status.settings.bootstrap, status.settings.topic("weekly-emails"), str(status.week))
+    kept = _STATUSES.get(key) or {}
+    found = {}
+    for shard, fold in sorted(folds.items()):
+        of = (fold, members.get(shard))
+        before = kept.get(shard)
+        is_same = before is not None and before[0] is of[0] and before[1] is of[1]
+        found[shard] = before if before and is_same else (*of, _status(shard, *of))
+    return [one for _, _, one in _STATUSES.put(key, found).values()]
 
 
 def _status(shard: int, fold: ShardFold, members: ShardMembers | None) -> ShardStatus:
@@ -100,7 +170,7 @@ def folds_of(status: WeekStatus) -> dict[int, ShardFold]:
     ends = watermarks(settings, {topic: status.partitions}, committed=True)[topic]
     if any(fold.up_to > ends[shard][1] for shard, fold in known.items()):
         known = {}  # the topic is another one
-    starts = {} if known else _starts(settings, status.week, status.partitions)
+    starts = {} if known else first_offsets(settings, status.week, status.partitions)
 
     def fold(shard: int) -> ShardFold:
         end, before = ends[shard][1], known.get(shard)
@@ -108,7 +178,7 @@ def folds_of(status: WeekStatus) -> dict[int, ShardFold]:
             return before
         return _fold(status, shard, before, starts.get(shard, 0), end)
 
-    with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         return _FOLDS.put(key, dict(zip(ends, pool.map(fold, ends), strict=True)))
 
 
@@ -116,24 +186,12 @@ def _fold(
     status: WeekStatus, shard: int, before: ShardFold | None, start: int, end: int
 ) -> ShardFold:
     """Read on from where `before` ends; what comes behind `end` is read once more next time."""
-    reasons = LedgerReasons(frozenset(EXPLAINED))
+    reasons = LedgerReasons(frozenset({None, *EXPLAINED}))
     if before is not None:
         start, reasons.last = before.up_to, {**before.reasons.last}
     entries = ShardLedger(status.settings, status.week, shard).entries(start=start)
     index = LedgerIndex.fold(reasons.watch(entries), before.index if before else None)
     return ShardFold(index, reasons, end)
-
-
-def _starts(settings: Settings, week: IsoWeek, partitions: int) -> dict[int, int]:
-    """Return the offsets below which nothing of the week is, by its first mark; {} if unknown."""
-    marks = [mark for mark in ledger_guard.list_marks(settings) if mark.week == str(week)]
-    is_one_topic = len({mark.topic_id for mark in marks}) == 1
-    if not is_one_topic or any(len(mark.ends) != partitions for mark in marks):
-        return {}
-    [topic_id] = {mark.topic_id for mark in marks}
-    if ledger_guard.compacted_ledger(settings).topic_id != topic_id:
-        return {}
-    return dict(enumerate(map(min, zip(*(mark.ends for mark in marks), strict=True))))
 
 
 def _members_of(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMembers]:

@@ -75,6 +75,18 @@ def _ledger(settings: Settings) -> StoreTopic:
     return ledger
 
 
+def first_offsets(settings: Settings, week: IsoWeek, partitions: int) -> dict[int, int]:
+    """Return {shard: offset} below which the ledger has nothing of a week, by its first mark.
+
+    {} where that is unknown: without a mark, or of a topic that was created again.
+    """
+    marks = [mark for mark in list_marks(settings) if mark.week == str(week)]
+    topics = {(mark.topic_id, len(mark.ends)) for mark in marks}
+    if topics != {(_ledger(settings).topic_id, partitions)}:
+        return {}
+    return dict(enumerate(map(min, zip(*(mark.ends for mark in marks), strict=True))))
+
+
 LOCKS = "weekly_email-"
 # Longer than a week is mailed.
 LOCKS_DAYS = 14

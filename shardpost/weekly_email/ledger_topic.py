@@ -103,16 +103,17 @@ class ShardLedger:
             (keys.discard if message.value() is None else keys.add)(key)
         return sorted(keys)
 
-    def rows_of(self, client: str) -> list[dict[str, Any]]:
+    def rows_of(self, client: str, *, start: int | None = None) -> list[dict[str, Any]]:
         """Return the records of one client, oldest first, as `emails` shows them.
 
-        If its data were erased: those under its hash, and what was written since.
+        If its data were erased: those under its hash, and what was written since. With `start`
+        those from that offset on.
         """
         own, erased = (
             LedgerEntry(id_, None).key(self._week) for id_ in (client, erased_id(client))
         )
         rows: list[dict[str, Any]] = []
-        for message in read_to_end(self._settings, self._partition, committed=True):
+        for message in read_to_end(self._settings, self._partition, start=start, committed=True):
             if message.key() == erased:
                 # What is behind it waits to be compacted.
                 rows = [row for row in rows if row["client"] != client]

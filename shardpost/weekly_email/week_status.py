@@ -22,7 +22,7 @@ from shardpost.weekly_email.delivery_status import (
     audience_of,
 )
 from shardpost.weekly_email.late_records import find_late
-from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.ledger_guard import LedgerGuard, first_offsets
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -106,8 +106,10 @@ def rows_of(found: FoundWeek, client: str) -> list[dict[str, Any]]:
     """Return the ledger's records of one client, oldest first; none of a closed week."""
     if found.closed is not None:
         return []
-    shard = partition_of(client, found.status.partitions)
-    return ShardLedger(found.status.settings, found.week, shard).rows_of(client)
+    status = found.status
+    shard = partition_of(client, status.partitions)
+    start = first_offsets(status.settings, found.week, status.partitions).get(shard)
+    return ShardLedger(status.settings, found.week, shard).rows_of(client, start=start)
 
 
 def why_of(

@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from html import escape
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import week_totals
+from shardpost.weekly_email import kept_folds, week_totals
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -69,9 +70,15 @@ def week(ready: Settings) -> IsoWeek:
     return week
 
 
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pages wait until the ledger is read, however busy the machine is."""
+    monkeypatch.setattr(week_totals, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(kept_folds, "WAIT_SECONDS", 60)
+
+
 @pytest.fixture
 def page(ready: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageClient]:
-    monkeypatch.setattr(week_totals, "WAIT_SECONDS", 60)
     with page_client(ready, monkeypatch) as client:
         yield client
 
@@ -117,6 +124,27 @@ def test_weeks_and_a_week_say_what_the_command_says_also_after_new_records(
     row = of_week(page, week)
     assert [row[state] for state in STATES] == [1, 2, 1, 1, 2]
     assert page.csv("emails")[0].startswith("week,sent,failed,unknown,suppressed,open,recipients")
+
+
+def test_a_page_does_not_wait_for_a_ledger_that_is_read_for_the_first_time(
+    page: PageClient, week: IsoWeek, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, goes_on = Event(), Event()
+
+    def slow(status: object) -> None:
+        began.set()
+        goes_on.wait(60)
+
+    monkeypatch.setattr(kept_folds, "WAIT_SECONDS", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_folds, "by_shard", slow)
+        shown = page.get("emails/week", week=week)
+        assert began.wait(60)
+    goes_on.set()
+    assert "is being read for the first time" in shown
+    assert 'data-refresh="2"' in shown
+    monkeypatch.setattr(kept_folds, "WAIT_SECONDS", 60)
+    assert "By shard" in page.get("emails/week", week=week)
 
 
 def test_limits_that_are_exceeded_say_what_to_do(
@@ -286,7 +314,6 @@ def test_who_may_not_run_the_dag_sees_and_sends_no_form(
 def test_without_weeks_or_kafka_it_says_so(
     ready: Settings, week: IsoWeek, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(week_totals, "WAIT_SECONDS", 60)
     with page_client(ready.model_copy(update={"home": tmp_path}), monkeypatch) as client:
         assert "No week was mailed yet" in client.get("emails")
         assert "nobody was mailed" in client.get("emails/week", week="2020-W01")
