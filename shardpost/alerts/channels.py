@@ -135,6 +135,27 @@ def append(settings: Settings, text: str) -> None:
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
 
 
+# Enough for some hundred lines.
+LAST_BYTES = 1 << 16
+
+
+def last_lines(settings: Settings, now: datetime, most: int) -> list[str]:
+    """Return the last lines of alerts.log, the newest first; on a store those of this month.
+
+    Each begins with its time. OSError if the file cannot be read.
+    """
+    if settings.is_on_store:
+        text = SharedFile(settings, f"{now:{STORED_LOG}}").read() or ""
+    elif (path := settings.home / LOG).exists():
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LAST_BYTES))
+            text = file.read().decode(errors="replace")
+    else:
+        return []
+    lines = text.splitlines()
+    return lines[: -most - 1 : -1]
+
+
 def _with(text: str, lines: str) -> str:
     return text if lines in text else text + lines
 

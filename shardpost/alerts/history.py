@@ -131,38 +131,43 @@ MOST_POINTS = 300
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A metric: of all labels or of these; of several values the largest counts, or the least."""
+class Point:
+    """The least and the largest value within a span of time that begins then."""
 
-    name: str
-    labels: Mapping[str, str] | None = None
-    least: bool = False
+    at: datetime
+    least: float
+    largest: float
 
 
 def series(
-    settings: Settings, wanted: Wanted, since: datetime, until: datetime
-) -> dict[str, list[tuple[datetime, float]]]:
-    """Return {labels as JSON: (when, value)} of a metric between two times, oldest first.
+    settings: Settings,
+    names: Sequence[str],
+    since: datetime,
+    until: datetime,
+    labels: Mapping[str, str] | None = None,
+) -> dict[tuple[str, str], list[Point]]:
+    """Return {(name, labels as JSON): points} of metrics between two times, oldest first.
 
-    One value for each of up to MOST_POINTS equal spans of time.
+    A point for each of up to MOST_POINTS equal spans of time; of all labels, or of these.
     """
     if not exists(settings, MEASUREMENTS):
         return {}
-    of_labels = ""
-    if wanted.labels is not None:
-        of_labels = f" AND labels = {text_literal(json.dumps(wanted.labels))}"
     span = max(1, int((until - since).total_seconds()) // MOST_POINTS)
-    worst = "min" if wanted.least else "max"
-    sql = (
-        f"SELECT labels, run / {span} AS span, min(run) AS run, {worst}(value) AS value"  # noqa: S608
-        f" FROM measurements WHERE run >= {int(since.timestamp())} AND run <= {_latest_run(until)}"
-        f" AND name = {text_literal(wanted.name)}{of_labels}"
-        f" GROUP BY labels, run / {span} ORDER BY labels, span"
+    listed = ", ".join(map(text_literal, names))
+    where = (
+        f"run >= {int(since.timestamp())} AND run <= {_latest_run(until)} AND name IN ({listed})"
     )
-    found: dict[str, list[tuple[datetime, float]]] = {}
+    if labels is not None:
+        where += f" AND labels = {text_literal(json.dumps(labels))}"
+    sql = (
+        f"SELECT name, labels, run / {span} AS span, min(run) AS run, min(value) AS least,"  # noqa: S608
+        f" max(value) AS largest FROM measurements WHERE {where}"
+        f" GROUP BY name, labels, run / {span} ORDER BY name, labels, span"
+    )
+    found: dict[tuple[str, str], list[Point]] = {}
     for row in rows(settings, sql, {MEASUREMENTS: None}):
-        at = datetime.fromtimestamp(row["run"], UTC)
-        found.setdefault(row["labels"], []).append((at, row["value"]))
+        point = Point(datetime.fromtimestamp(row["run"], UTC), row["least"], row["largest"])
+        found.setdefault((row["name"], row["labels"]), []).append(point)
     return found
 
 

@@ -1,7 +1,7 @@
 """What is firing: since when, who was told of it, its page of the runbook, and its silence."""
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query
@@ -43,7 +43,28 @@ def alerts(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """Show what is firing, worst first."""
     found = firing(visit)
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
-    return visit.answer("alerts.html", found, listing, channels=_channels(visit))
+    return visit.answer(
+        "alerts.html", found, listing, channels=_channels(visit), told=_told_lately(visit)
+    )
+
+
+LINES = 50
+
+
+def _told_lately(visit: Visit) -> Listing:
+    """Return what was told last, also of what is over: the end of alerts.log."""
+    from shardpost.alerts.channels import last_lines
+
+    lines = (line.partition(" ") for line in last_lines(visit.settings, visit.now, LINES))
+    rows = [(_instant(at), text) for at, _, text in lines]
+    return Listing(("when", "told"), rows, "alerts.log has nothing yet.")
+
+
+def _instant(text: str) -> datetime | str:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # the beginning of a line, where the part that was read begins
+        return text
 
 
 def _row(one: Firing, visit: Visit) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """The tables: their sizes, the snapshots that can be asked, and rebuilds beside those in use."""
 
+import json
 import math
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
-from shardpost.page.charts import PERIODS, chart_of, numbers_of, over
+from shardpost.page.charts import PERIODS, Points, chart_of, numbers_of, since
 from shardpost.page.rendering import (
     ROWS_OF_A_PAGE,
     Asked,
@@ -39,7 +40,6 @@ MOST_LINES = 6
 @router.get("")
 def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) -> Response:
     """Show the size of each table, what keeps its files, and how it grew."""
-    from shardpost.alerts.history import Wanted
     from shardpost.maintenance.table_sizes import table_sizes
 
     found = table_sizes(visit.settings)
@@ -48,7 +48,7 @@ def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) 
         for one in found
     ]
     largest = sorted(found, key=lambda one: -one.bytes)[:MOST_LINES]
-    kept = over(visit, days, Wanted("table_bytes"), "table")
+    kept = _kept_sizes(visit, days)
     growth = {one.table: kept[one.table] for one in largest if one.table in kept}
     return visit.answer(
         "tables.html",
@@ -61,6 +61,18 @@ def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) 
         days=days,
         periods=PERIODS,
     )
+
+
+def _kept_sizes(visit: Visit, days: int) -> dict[str, Points]:
+    """Return {table: its size in bytes over time}, as the watch has kept it."""
+    from shardpost.alerts.history import series
+
+    with table_errors():
+        kept = series(visit.settings, ["table_bytes"], since(visit, days), visit.now)
+    return {
+        json.loads(labels)["table"]: [(one.at, one.largest) for one in points]
+        for (_, labels), points in kept.items()
+    }
 
 
 @router.get("/snapshots")

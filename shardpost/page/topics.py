@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from shardpost.errors import ShardpostError
 from shardpost.page.access import KAFKA, sees
-from shardpost.page.charts import PERIODS, chart_of, numbers_of, over
+from shardpost.page.charts import PERIODS, chart_of, numbers_of, since
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
 from shardpost.wording import duration_text
 
@@ -183,13 +183,18 @@ def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:
 
 
 def _charts(visit: Visit, group: str, topic: str, days: int) -> list[tuple[str, Any, Listing]]:
-    from shardpost.alerts.history import Wanted
+    """Return a title, a figure and its numbers for each metric of the group that was kept."""
+    from shardpost.alerts.history import series
+    from shardpost.delta.query import table_errors
 
-    of_both = {"group": group, "topic": topic}
+    names, labels = [name for name, *_ in CHARTS], {"group": group, "topic": topic}
+    with table_errors():
+        kept = series(visit.settings, names, since(visit, days), visit.now, labels)
+    points = {name: of_metric for (name, _), of_metric in kept.items()}
     made = []
-    for metric, title, unit, least in CHARTS:
-        lines = over(visit, days, Wanted(metric, of_both, least), "group")
-        if lines:
-            scaled = {name: [(at, v / unit) for at, v in points] for name, points in lines.items()}
-            made.append((title, chart_of(scaled, title), numbers_of({title: scaled[group]})))
+    for name, title, unit, least in CHARTS:
+        of_metric = points.get(name, [])
+        line = [(one.at, (one.least if least else one.largest) / unit) for one in of_metric]
+        if line:
+            made.append((title, chart_of({group: line}, title), numbers_of({title: line})))
     return made

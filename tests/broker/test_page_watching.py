@@ -50,6 +50,7 @@ def test_alerts_are_shown_silenced_and_told_again_on_record(
         shown = page.get("alerts")
         assert "<script>alert" not in page.response("alerts").text
         assert "positions was found" in shown
+        assert shown.count("positions was found") == 2  # as what fires, and in alerts.log
         one = page.get("alerts/one", key=key)
         assert "docs/runbook.md#letters-parked" in one
         assert "alerts.log" in one

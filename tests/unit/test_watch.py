@@ -446,13 +446,15 @@ def test_values_over_time_are_as_many_as_a_chart_shows_and_the_worst_of_their_sp
         both = [value(number, "parked"), value(10 - number, "it's")]
         history.add_measures(settings, both, T0 + number * QUARTER)
     until = T0 + 3 * HOUR
-    found = history.series(settings, history.Wanted("letters"), T0, until)
+    found = history.series(settings, ["letters"], T0, until)
     assert len(found) == 2
-    assert found['{"state": "parked"}'] == [(T0 + n * QUARTER, n % 10) for n in range(12)]
-    one = history.Wanted("letters", {"state": "it's"}, least=True)
+    parked = found["letters", '{"state": "parked"}']
+    assert [(one.at, one.largest) for one in parked] == [
+        (T0 + n * QUARTER, n % 10) for n in range(12)
+    ]
     since = until - history.MOST_POINTS * HOUR  # an hour is one point
-    [points] = history.series(settings, one, since, until).values()
-    assert [number for _, number in points] == [0, 3, 0]
+    [points] = history.series(settings, ["letters"], since, until, {"state": "it's"}).values()
+    assert [(one.least, one.largest) for one in points] == [(0, 9), (3, 6), (0, 9)]
 
 
 def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
