@@ -17,6 +17,7 @@ from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import query, rows, select, stream
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
@@ -145,7 +146,8 @@ class FrozenWeeks:
 
     def member(self, frozen: FrozenWeek, client: str) -> dict[str, Any] | None:
         """Return a client's row of the audience, or None if it is not in it."""
-        members = self._audience(frozen, "*", f"client = {text_literal(client)}").to_pylist()
+        own = f"shard = {partition_of(client, frozen.shards)} AND client = {text_literal(client)}"
+        members = self._audience(frozen, "*", own).to_pylist()
         return members[0] if members else None
 
     def positions(self, frozen: FrozenWeek) -> Iterator[pa.RecordBatch]:
