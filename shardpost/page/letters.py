@@ -13,6 +13,7 @@ from shardpost.errors import ShardpostError, UsageError, single_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters
@@ -137,7 +138,7 @@ def _warnings(visit: Visit, unread: int) -> list[str]:
     said = []
     if unread:
         said.append(
-            f"{unread:,} records of the topics are not among these yet: the next sweep reads them"
+            f"not among these yet: {counted(unread, 'record')} of the topics, for the next sweep"
         )
     try:
         inspect_stores(visit.settings, "dead-letters", "parking-lot")

@@ -208,7 +208,8 @@ def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
     age = "age unknown"
     if known.looked_at != NEVER:
         age = f"{duration_text(visit.now - known.looked_at)} old"
-    more = f"snapshot {newest.number}: {counts.holders:,} holders, {counts.positions:,} positions"
+    held = f"{counted(counts.holders, 'holder')}, {counted(counts.positions, 'position')}"
+    more = f"snapshot {newest.number}: {held}"
     return Card("Snapshot", age, more, visit.url("tables/snapshots"))
 
 

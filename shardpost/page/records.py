@@ -23,6 +23,7 @@ from shardpost.page.record_outcomes import (
 )
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
 from shardpost.page.value_layout import IN_LIST, ON_OWN_PAGE, laid_out, summary
+from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.kafka.coordinates import Coordinates
@@ -232,7 +233,7 @@ def _out_of_range(topic: str, offset: int, bounds: "Mapping[int, Bounds]") -> li
         for number, own in bounds.items()
     )
     shown = [*said]
-    more = f" and {len(shown) - 5} more partitions" if len(shown) > 5 else ""
+    more = f" and {counted(len(shown) - 5, 'other partition')}" if len(shown) > 5 else ""
     return [f"offset {offset} is out of range: {', '.join(shown[:5])}{more}"]
 
 
@@ -248,7 +249,7 @@ def _open_transactions(visit: Visit, topic: OwnTopic, bounds: "Mapping[int, Boun
         found = open_transaction_at(visit.settings, begins)
         said.append(f"an open transaction at {found}: committed records end before it")
     if more := open_ones[TRANSACTIONS_TOLD:]:
-        said.append(f"open transactions in {len(more)} more partitions")
+        said.append(f"open transactions in {counted(len(more), 'other partition')}")
     return said
 
 

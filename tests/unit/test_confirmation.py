@@ -43,6 +43,8 @@ def test_whoever_gives_a_reason_confirms_it_or_applies_a_plan() -> None:
     without = [name for name, has in giving if "--why" in has and not {"--yes", "--apply"} & has]
     assert len(giving) > 30
     assert without == [
+        "shardpost emails pause",
+        "shardpost emails resume",
         "shardpost alerts silence",
         "shardpost alerts unsilence",
     ]  # undone by another
