@@ -14,6 +14,7 @@ from tests.support.command_line import CommandLine
 # What is told by nobody else's words: a script, a direction that turns, steering of a terminal.
 HOSTILE = "<script>alert(1)</script>\u202eabc\x1b[31m"
 SERIOUS = {"serious", "critical"}
+BAD, MENDED = "page-bad", '{"Client": "page-one", "Ticker": "IBM", "Amount": 1, "Exchange": "NYSE"}'
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +24,9 @@ def known(stack: CommandLine) -> CommandLine:
     records = [contact_record(client) for client in clients]
     for number, client in enumerate(clients):
         records.append(position_record(f"page-{number}", client, "IBM", 1, "NYSE"))
-    produce(stack.settings, records)
+    produce(stack.settings, [*records, ("positions", BAD, {"Client": "page-one"})])
     stack("compact")
+    stack("letters", "sweep")
     return stack
 
 
@@ -90,3 +92,18 @@ def test_who_is_not_logged_in_sees_and_does_nothing(browser: Browser, known: Com
         for section in SECTIONS:
             asked = context.request.get(f"/shardpost/{section.path}", max_redirects=0)
             assert asked.status == 401, section.title
+
+
+def test_a_parked_letter_is_redriven_with_another_value(page: Page, known: CommandLine) -> None:
+    page.goto(f"/shardpost/letters/list?state=parked&text={BAD}")
+    page.get_by_role("table").get_by_role("link").first.click()
+    letter = page.get_by_role("heading", level=1).inner_text().removeprefix("Letter ")
+    page.get_by_label("Value").last.fill(MENDED)
+    page.get_by_role("button", name="Show what this would do").click()
+    page.get_by_label("Why").fill("it lacked three fields")
+    page.get_by_role("button", name="Redrive 1 letter").click()
+    expect(page.get_by_role("status")).to_contain_text("1 letter")
+    found = known.json("letters", "show", letter)
+    assert found["retries"][-1]["value"] == MENDED
+    [decision] = found["decisions"]
+    assert (decision["who"], decision["why"]) == ("admin", "it lacked three fields")
