@@ -71,6 +71,18 @@ def test_it_is_in_airflows_navigation_and_each_part_is_to_be_read_by_all(page: P
     assert console.errors == []
 
 
+def test_a_link_to_one_of_airflows_own_pages_leads_there_around_the_frame(page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="Shardpost").click()
+    inside = page.frame_locator("iframe")
+    link = "const link = document.createElement('a'); link.href = '/dags/watch_kafka';"
+    append = "link.textContent = 'to Airflow'; main.append(link);"
+    inside.locator("main").evaluate(f"main => {{ {link} {append} }}")
+    inside.get_by_role("link", name="to Airflow").click()
+    page.wait_for_url("**/dags/watch_kafka")
+    expect(page.locator("iframe")).to_have_count(0)
+
+
 def test_the_keyboard_alone_leads_to_a_client(page: Page) -> None:
     page.keyboard.press("Tab")
     expect(page.locator(":focus")).to_have_text("Skip to the content")
