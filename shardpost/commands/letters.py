@@ -65,7 +65,7 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
         print_document([step for step in steps if filters.matches(step)], str, as_json=True)
     else:
         index = open_index(settings)
-        found = listed(settings, index, filters, "", now)
+        found = listed(settings, index, filters, now)
         text = list_text(found.groups(), found.due(now)) if found.total else None
         every = listed_since(settings, index, filters.closed_since(now))
         click.echo(text or _none_of(every, filters.error))

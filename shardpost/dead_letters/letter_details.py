@@ -18,6 +18,7 @@ from shardpost.dead_letters.model.letter_format import (
     name_of,
 )
 from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
+from shardpost.dead_letters.record_batches import read_one
 from shardpost.decisions import Decision, decode
 from shardpost.errors import ShardpostError, one_line
 from shardpost.instants import EARLIEST_MS, instant_of
@@ -106,9 +107,8 @@ def newest_record(
     ]
     for step in sorted(there, key=lambda one: (one.topic == store, -one.offset)):
         partition = TopicPartition(step.topic, step.partition)
-        messages = read_to_end(settings, partition, start=step.offset, committed=True)
-        record = next(map(record_of, messages), None)
-        if record is not None and record.offset == step.offset and record.value is not None:
+        record = read_one(settings, partition, step.offset)
+        if record is not None and record.value is not None:
             return record
     return None
 

@@ -37,6 +37,13 @@ def size_of(record: Record) -> int:
     return size
 
 
+def read_one(settings: Settings, partition: TopicPartition, offset: int) -> Record | None:
+    """Return the committed record at an offset; None if the log cleaner has removed it."""
+    messages = read_to_end(settings, partition, start=offset, committed=True)
+    record = next(map(record_of, messages), None)
+    return record if record is not None and record.offset == offset else None
+
+
 def read_selected(
     settings: Settings,
     partition: TopicPartition,

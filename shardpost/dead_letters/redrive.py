@@ -111,9 +111,15 @@ def _row(record: Record, rules: RetryRules, request: RedriveRequest) -> _Row:
     name = name_of(record.key)
     if record.value is None or not request.selection.selects(record):
         return name, None, None, None, record.offset
+    return parked_letter(record, rules, request)
+
+
+def parked_letter(record: Record, rules: RetryRules, request: RedriveRequest) -> ParkedLetter:
+    """Return a record of the parking lot that a request selects."""
     headers = dict(record.headers)
     refusal = request.refusal(record, rules)
-    return name, origin_of(headers), error_of(headers), refusal, record.offset
+    name = name_of(record.key)
+    return ParkedLetter(name, origin_of(headers), error_of(headers), refusal, record.offset)
 
 
 TOO_LARGE = "too large for its retry topic"

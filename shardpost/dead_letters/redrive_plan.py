@@ -5,17 +5,23 @@ at a time; whoever runs it again has the rest done, since what has moved is not 
 """
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from shardpost.dead_letters.letter_topics import routes_of
+from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.redrive_request import RedriveRequest
+from shardpost.dead_letters.record_batches import read_one
 from shardpost.dead_letters.redrive import (
+    ParkedLetter,
     Redrive,
     RedriveResult,
     carry_out_redrive,
+    parked_letter,
     selected_letters,
 )
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
@@ -91,17 +97,41 @@ class RedrivePlan:
 
 def plan_redrive(redrive: Redrive) -> RedrivePlan:
     """Return what the redrive would do now; an id that is not parked is refused."""
+    letters = (
+        letter
+        for partition in redrive.partitions
+        for letter in selected_letters(redrive.settings, partition, redrive.request)
+    )
+    return _planned(redrive, letters)
+
+
+def plan_of_ids(redrive: Redrive, parked: Iterable[Step]) -> RedrivePlan:
+    """Return the same of letters that are named by their ids, and of which these are parked.
+
+    It reads their records only, where a plan reads the partitions to their ends.
+    """
+    settings, request = redrive.settings, redrive.request
+
+    def letters() -> Iterator[ParkedLetter]:
+        for step in parked:
+            record = read_one(settings, TopicPartition(step.topic, step.partition), step.offset)
+            if record is not None and record.value is not None:
+                yield parked_letter(record, settings.retry_rules, request)
+
+    return _planned(redrive, letters())
+
+
+def _planned(redrive: Redrive, letters: Iterable[ParkedLetter]) -> RedrivePlan:
     plan = RedrivePlan(redrive.canary)
     missing = set(redrive.request.selection.ids)
-    for partition in redrive.partitions:
-        for letter in selected_letters(redrive.settings, partition, redrive.request):
-            missing.discard(letter.id)
-            if letter.refusal is not None:
-                plan.refuse(letter.id, letter.refusal)
-                continue
-            group = letter.origin, letter.error
-            plan.groups[group] += 1
-            plan.samples.setdefault(group, letter.id)
+    for letter in letters:
+        missing.discard(letter.id)
+        if letter.refusal is not None:
+            plan.refuse(letter.id, letter.refusal)
+            continue
+        group = letter.origin, letter.error
+        plan.groups[group] += 1
+        plan.samples.setdefault(group, letter.id)
     for letter_id in sorted(missing):
         show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
         plan.refuse(letter_id, f"expected a parked letter, found none; {show}")

@@ -117,7 +117,7 @@ def _found(visit: Visit, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]
     from shardpost.dead_letters.redrive_runs import last_run
 
     index = open_index(visit.settings, most_unread=FEW_OFFSETS)
-    found = listed(visit.settings, index, asked.filters, asked.text, visit.now)
+    found = listed(visit.settings, index, asked.filters, visit.now, text=asked.text)
     origins, errors = names_of(index)
     return found, {
         "found": found,
@@ -191,7 +191,13 @@ def _figure(counts: dict[datetime, dict[str, int]]) -> dict[str, Any]:
         }
         for state in _states_in(counts)
     ]
-    return {"data": bars, "layout": {"barmode": "stack", "yaxis": {"title": {"text": "letters"}}}}
+    layout = {
+        "barmode": "stack",
+        "yaxis": {"title": {"text": "letters"}},
+        "legend": {"orientation": "h", "y": 1.15},
+        "margin": {"l": 50, "r": 10, "t": 30, "b": 40},
+    }
+    return {"data": bars, "layout": layout}
 
 
 def _states_in(counts: dict[datetime, dict[str, int]]) -> list[str]:

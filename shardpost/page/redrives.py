@@ -20,12 +20,15 @@ from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
+    from shardpost.dead_letters.listed_letters import ListedLetters
     from shardpost.dead_letters.redrive import Redrive
     from shardpost.dead_letters.redrive_runs import RedriveRun
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # A parking lot with more records is read only if one asks for it: the numbers are there sooner.
 READ_AT_ONCE = 20_000
+# Letters named by their ids, of a longer one, of which the records alone are read.
+READ_ONE_BY_ONE = 20
 # So long an answer waits for a decision to be carried out; a longer one goes on by itself.
 ANSWER_SECONDS = 2.0
 SLOWEST = 0.001
@@ -170,7 +173,7 @@ def _redrive(
 
 
 def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
-    from shardpost.dead_letters.redrive_plan import lot_size, plan_redrive
+    from shardpost.dead_letters.redrive_plan import lot_size, plan_of_ids, plan_redrive
     from shardpost.dead_letters.redrive_runs import last_run
 
     redrive = _redrive(visit, chosen, value, "")
@@ -178,7 +181,13 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
     if is_read:
         document = plan_redrive(redrive).as_json(redrive.request.kind)
     else:
-        document = _counted(visit, redrive)
+        found = _listed(visit, redrive)
+        is_read = 0 < len(redrive.request.selection.ids) <= READ_ONE_BY_ONE
+        document = (
+            plan_of_ids(redrive, found.page(0, READ_ONE_BY_ONE)).as_json(redrive.request.kind)
+            if is_read
+            else _counted(redrive, found)
+        )
     rows = [
         (
             one["letters"],
@@ -204,19 +213,24 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
     )
 
 
-def _counted(visit: Visit, redrive: "Redrive") -> dict[str, Any]:
-    """Return the plan by what the list has: how many are parked, not which of them are refused."""
+def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
+    """Return the parked letters that a decision is about, by the list."""
     from shardpost.dead_letters.letter_index import open_index
     from shardpost.dead_letters.letters_table import FEW_OFFSETS
     from shardpost.dead_letters.listed_letters import listed
 
     chosen = redrive.request.selection
-    filters = ListFilters(
-        LetterState.PARKED, chosen.origin, chosen.error, chosen.since, chosen.until
-    )
-    found = listed(
-        visit.settings, open_index(visit.settings, most_unread=FEW_OFFSETS), filters, "", visit.now
-    )
+    filters = ListFilters(LetterState.PARKED)
+    if not chosen.ids:
+        filters = ListFilters(
+            LetterState.PARKED, chosen.origin, chosen.error, chosen.since, chosen.until
+        )
+    index = open_index(visit.settings, most_unread=FEW_OFFSETS)
+    return listed(visit.settings, index, filters, visit.now, ids=chosen.ids)
+
+
+def _counted(redrive: "Redrive", found: "ListedLetters") -> dict[str, Any]:
+    """Return the plan by the list: how many are parked, and not which of them are refused."""
     groups = [
         {"origin": one.origin, "error": one.error, "letters": one.letters, "such_as": one.such_as}
         for one in found.groups()

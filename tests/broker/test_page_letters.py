@@ -99,7 +99,10 @@ def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved
 
 
 def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
-    ready: Settings, page: PageClient, shardpost: CommandLineHere
+    ready: Settings,
+    page: PageClient,
+    shardpost: CommandLineHere,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     park(ready, 3)
     fields = {"origin": "positions", "canary": "2", "rate": "50"}
@@ -119,6 +122,10 @@ def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
     ids = f"{(left or b'').decode()}\r\nnobody"
     one = page.json("letters/plan", do="discard", ids=ids)
     assert (one["letters"], one["refused"]) == (1, 1)
+    monkeypatch.setattr(redrives, "READ_AT_ONCE", 0)  # as of a long parking lot
+    assert page.json("letters/plan", do="discard", ids=ids) == one
+    assert page.json("letters/plan", do="discard")["letters"] == 1
+    assert "Read it now" in page.get("letters/plan")
     said = page.send("letters/plan?do=discard", "letters/apply", do="discard", ids=ids, why="lost")
     assert "1 letter discarded, 1 refused." in said
     assert "expected a parked letter, found none" in said

@@ -189,7 +189,7 @@ def states(settings: Settings) -> dict[str, str]:
 def in_index(settings: Settings) -> dict[str, Step]:
     """Return all letters as the index has them, with their errors, by their names."""
     every = ListFilters(since=datetime(1970, 1, 1, tzinfo=UTC))
-    found = listed(settings, open_index(settings), every, "", START)
+    found = listed(settings, open_index(settings), every, START)
     steps = found.page(0, found.total)
     assert len({step.id for step in steps}) == len(steps) == sum(g.letters for g in found.groups())
     return listed_facts({step.id: step for step in steps})
