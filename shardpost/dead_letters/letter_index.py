@@ -16,8 +16,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,6 +48,7 @@ MANY_ROWS = 200_000
 # How long one waits for another that makes it: a million letters take some seconds.
 WAIT_SECONDS = 300.0
 _making = threading.Lock()
+_last: dict[str, tuple[object, "LetterIndex"]] = {}
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,36 @@ def open_index(settings: Settings, *, most_unread: int | None = None) -> LetterI
     if len(newer) > MANY_CHANGES and _making.acquire(blocking=False):
         threading.Thread(target=_made_beside, args=[settings], daemon=True).start()
     unread = total_size(progress.unread)
-    new: list[Step] = []
-    if most_unread is None or unread <= most_unread:
-        new, unread = [*letters_table.not_in_table(settings, progress)], 0
-    errors = {place_of(step): step.error for step in new if step.error}
-    changed = [*newer, *new]
-    if not changed:
+    if most_unread is not None and unread > most_unread:
+        progress = replace(progress, unread=[])
+    else:
+        unread = 0
+    if not newer and not progress.unread:
         return LetterIndex(base, unread=unread)
-    rows, mask = with_changes(base, changed, progress.generations)
+    of = (settings.tables_root, table and table.metadata().id, table and table.version(), progress)
+    return _kept(of, lambda: _changed(settings, base, newer, progress, unread))
+
+
+def _changed(
+    settings: Settings,
+    base: pa.Table,
+    newer: Sequence[Step],
+    progress: TableProgress,
+    unread: int,
+) -> LetterIndex:
+    """Return the rows of the file with the steps since, and those that the table has not read."""
+    new = [*letters_table.not_in_table(settings, progress)]
+    rows, mask = with_changes(base, [*newer, *new], progress.generations)
+    errors = {place_of(step): step.error for step in new if step.error}
     return LetterIndex(rows, mask, errors, unread)
+
+
+def _kept(of: object, make: Callable[[], LetterIndex]) -> LetterIndex:
+    """Return the index that was asked for last, if it is of the same records; else make it."""
+    last = _last.get("last")
+    if last is None or last[0] != of:
+        last = _last["last"] = (of, make())
+    return last[1]
 
 
 def _table_now(settings: Settings) -> tuple[DeltaTable | None, TableProgress]:
