@@ -159,7 +159,7 @@ def _group_row(visit: Visit, asked: Wanted, group: "LetterGroup") -> tuple[objec
         Link(f"{group.letters:,}", visit.url("letters/list", **query)),
         group.state,
         group.origin,
-        group.error,
+        group.error and Link(group.error, visit.url("letters", **query)),
         group.oldest,
         group.newest,
         _begins(group.said),
