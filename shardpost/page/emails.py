@@ -217,7 +217,12 @@ def _left(pace: "Pace | None", open_clients: int, visit: Visit) -> dict[str, Any
 
 @router.get("/clients")
 def clients(
-    visit: Asked, week: Week, state: str = "open", reason: str = "", page: Number = 1
+    visit: Asked,
+    week: Week,
+    state: str = "open",
+    reason: str = "",
+    page: Number = 1,
+    tick: str = "",
 ) -> Response:
     """Show who is in a state; of the unknown, with what a person can decide."""
     from shardpost.errors import UsageError
@@ -241,7 +246,7 @@ def clients(
         state=state,
         reason=reason,
         states=STATES,
-        found=found,
+        is_all_ticked=tick == "all",
     )
 
 

@@ -65,7 +65,9 @@ def mail(visit: Asked, week: Text, client: Text) -> Response:
 def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
     topic = visit.settings.topic("weekly-emails")
     place = f"{topic}[{row['shard']}]@{row['offset']}"
-    url = visit.url("records", topic=topic, partition=str(row["shard"]), offset=str(row["offset"]))
+    url = visit.url(
+        "records/record", topic=topic, partition=str(row["shard"]), offset=str(row["offset"])
+    )
     at = parse_instant(row["timestamp"])
     return (at, row["state"], row["message_id"], row["reason"], Link(place, url))
 

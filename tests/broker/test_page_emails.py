@@ -200,6 +200,7 @@ def test_many_unknown_deliveries_are_resolved_at_once_and_recorded(
     refused = page.send(listed, "emails/resolve", 400, **chosen)
     assert "expected at least one that is ticked" in refused
     both = [json.dumps("c3"), json.dumps(EVIL)]
+    assert page.get("emails/clients", week=week, state="unknown", tick="all").count("checked") == 2
     lock = LedgerGuard(ready, week).locked([partition_of("c3", ready.partitions)])
     with lock:
         said = page.send(listed, "emails/resolve", 503, **chosen, client=both)
@@ -261,6 +262,7 @@ def test_a_clients_mail_is_shown_as_it_was_sent_in_a_frame_of_its_own(
     assert "The mail as it was sent" in shown
     assert "<c0@x.example>" in shown
     assert "<iframe sandbox title" in shown
+    assert "/shardpost/records/record?topic=" in shown
     rows = shardpost.json("emails", "--week", str(week), "--client", "c0")
     assert page.json("emails/mail", week=week, client="c0") == rows
     framed = page.response("emails/mail/html", week=week, client="c0")
