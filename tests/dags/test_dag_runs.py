@@ -1,11 +1,14 @@
 """Runs that the page starts: by Airflow's own code, on its own database."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page import dag_runs
+from shardpost.settings import load
+from tests.support.page_client import page_client
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +55,32 @@ def test_a_run_is_started_by_its_user_with_the_reason_and_params_that_the_dag_ac
     assert len(DagRun.find(dag_id="weekly_email")) == 1
     assert dag_runs.unfinished_run("weekly_email") == run_id
     assert dag_runs.unfinished_run("rebuild_tables") is None
+
+
+@pytest.mark.usefixtures("known")
+def test_the_form_of_a_send_starts_the_run_that_it_describes(
+    task_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.models.dagrun import DagRun
+
+    from shardpost.page import access
+
+    pause("weekly_email", is_paused=False)
+    settings = load({"SHARDPOST_HOME": str(task_environment), "SHARDPOST_KAFKA_PORT": "1"})
+    before = {run.run_id for run in DagRun.find(dag_id="weekly_email")}
+    asked = {"week": "2026-W45", "shards": "0-1", "again": "FAILED", "dry_run": "on"}
+    with page_client(settings, monkeypatch, "eve") as page:
+        token = access.form_token("eve", "/shardpost/emails/start")
+
+        def send(**fields: str) -> int:
+            return page.post("emails/start", {"token": token, **fields}).status_code
+
+        assert send(**asked, why=" ") == 400
+        assert send(**asked | {"week": "2026-W54"}, why="to look") == 400
+        assert send(**asked | {"shards": "1-0"}, why="to look") == 400
+        assert send(**asked | {"again": "ALL"}, why="to look") == 400
+        assert {run.run_id for run in DagRun.find(dag_id="weekly_email")} == before
+        assert send(**asked, why="to look") == 503  # it is started; Kafka is not there for the page
+    [run] = [run for run in DagRun.find(dag_id="weekly_email") if run.run_id not in before]
+    assert run.conf == {**asked, "dry_run": True}
+    assert run.triggering_user_name == "eve"
