@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,12 +14,13 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.delta.storage import path_of
-from shardpost.errors import ShardpostError
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import paused_weeks
 from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -26,7 +28,7 @@ from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import LateClients, ShardCounts, counts_document
-from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS
+from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, WeekPausedError
 from shardpost.weekly_email.spark import audience_freeze
 from shardpost.weekly_email.spark.audience_freeze import freeze
 from tests.support.at_step import at_step
@@ -360,6 +362,34 @@ def test_too_many_failed_need_attention_and_mended_addresses_are_mailed_in_the_s
     assert set(server.taken.values()) == {1}
     assert mended < set(server.taken)
     assert b"Hello Mended 3" in server.contents["mended3@x.example"]
+
+
+def test_a_week_that_is_paused_while_it_is_mailed_needs_attention_and_goes_on_later(
+    world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(24):
+        world.position(str(number), f"client{number}")
+        world.client(f"client{number}")
+    world.commit(looked_at=NOW)
+    slow = replace(world, settings=world.settings.model_copy(update={"mail_rate": 4.0}))
+    once = threading.Lock()
+
+    def pause_at_the_first(stage: str, _recipient: str) -> None:
+        if stage == "end" and once.acquire(blocking=False):
+            paused_weeks.pause(world.settings, WEEK, "bob", "a wrong price", NOW)
+
+    server.script = pause_at_the_first
+    code, result = run(slow)
+    assert (code, result["paused"]["who"], result["unknown"]) == (NEEDS_ATTENTION, "bob", [])
+    assert total(result, "sent") + total(result, "open") == 24
+    assert total(result, "open") > 0
+    assert "was paused on" in capfd.readouterr().err
+    with pytest.raises(WeekPausedError, match="a wrong price"):
+        run(world)
+    paused_weeks.resume(world.settings, WEEK, "bob", "the price is right", NOW)
+    code, result = run(world)
+    assert (code, total(result, "sent"), "paused" in result) == (0, 24, False)
+    assert set(server.taken.values()) == {1}
 
 
 def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
