@@ -82,7 +82,8 @@ def first_offsets(settings: Settings, week: IsoWeek, partitions: int) -> dict[in
     """
     marks = [mark for mark in list_marks(settings) if mark.week == str(week)]
     topics = {(mark.topic_id, len(mark.ends)) for mark in marks}
-    if topics != {(_ledger(settings).topic_id, partitions)}:
+    is_one = len(topics) == 1 and all(mark.topic_id for mark in marks)
+    if not is_one or topics != {(_ledger(settings).topic_id, partitions)}:
         return {}
     return dict(enumerate(map(min, zip(*(mark.ends for mark in marks), strict=True))))
 

@@ -21,8 +21,8 @@ from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_decisions import accept_ledger
-from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_guard import LedgerGuard, first_offsets
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
@@ -70,6 +70,22 @@ def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).compact()
     assert LedgerGuard(kafka.settings, WEEK).require_ledger().name == LEDGER
+
+
+def test_a_week_is_read_from_its_first_mark_on_unless_the_topic_is_another_one(
+    kafka: MemoryKafka,
+) -> None:
+    assert first_offsets(kafka.settings, WEEK, 2) == {}
+    run(kafka.settings)
+    assert first_offsets(kafka.settings, WEEK, 2) == {0: 0, 1: 0}
+    run(kafka.settings, WEEK.next)
+    starts = first_offsets(kafka.settings, WEEK.next, 2)
+    assert starts[0] > 0
+    ledger = ShardLedger(kafka.settings, WEEK.next, 0)
+    assert list(ledger.entries(start=starts[0])) == list(ledger.entries())
+    assert ledger.rows_of("client0", start=starts[0]) == ledger.rows_of("client0") != []
+    recreate(kafka)
+    assert first_offsets(kafka.settings, WEEK.next, 2) == {}
 
 
 def test_a_ledger_that_is_recreated_before_a_shard_has_read_it_mails_nobody(
