@@ -147,7 +147,7 @@ class Contact(NamedTuple):
 def holding_of(settings: Settings, snapshot: Snapshot, as_of: datetime, client: str) -> Holding:
     """Return what one client held then, and its contact. Without a JVM."""
     snapshot.require_history(as_of)
-    counted = counted_positions(snapshot.country, as_of)
+    counted = counted_positions(snapshot.country, as_of, client=client)
     columns = ", ".join(f"u.{name}" for name in POSITION_FIELDS)
     sql = f"SELECT {columns} FROM ({counted}) u WHERE u.client = {text_literal(client)}"  # noqa: S608
     found = rows(settings, sql, at_snapshot(snapshot, *RELATIONS))
