@@ -65,11 +65,12 @@ def own_topic(visit: Visit, name: str) -> OwnTopic:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a record; `tag` is how it is marked: good, warn, bad or not at all."""
+    """What became of a record; `word` is the same in short, marked as `tag`: good, warn or bad."""
 
     text: str
-    tag: str = ""
     link: Link | None = None
+    tag: str = ""
+    word: str = ""
 
 
 Outcomes = dict["Coordinates", Outcome]
@@ -108,15 +109,17 @@ def _of_fate(visit: Visit, fate: "Fate", record: "Record") -> Outcome:
 
     match fate.kind:
         case FateKind.TAKEN:
-            return Outcome(str(fate), "good")
+            return Outcome(str(fate), None, "good", "latest")
         case FateKind.REJECTED:
             letter = letter_id(record.coordinates, record.timestamp)
-            return Outcome(str(fate), "bad", letter_link(visit, letter, "its letter"))
+            return Outcome(str(fate), letter_link(visit, letter, "its letter"), "bad", "rejected")
         case FateKind.SUPERSEDED if fate.by:
             place = {"partition": str(fate.by.partition), "offset": str(fate.by.offset)}
             url = visit.url("records/record", topic=fate.by.topic, **place)
-            return Outcome(str(fate), "", Link(str(fate.by), url))
-    return Outcome(str(fate), "" if fate.kind is FateKind.SUPERSEDED else "warn")
+            return Outcome(str(fate), Link(str(fate.by), url))
+        case FateKind.UNREAD | FateKind.GONE:
+            return Outcome(str(fate), None, "warn", str(fate.kind))
+    return Outcome(str(fate))
 
 
 def letter_link(visit: Visit, letter: str, text: str) -> Link:
@@ -143,9 +146,12 @@ def _lives(visit: Visit, names: Mapping["Coordinates", str]) -> Outcomes:
     outcomes = {}
     for at, name in names.items():
         step = found.get(name)
-        text = f"its letter is {step.state} now" if step else "no letter by now"
-        tag = "warn" if step and step.state in OPEN else ""
-        outcomes[at] = Outcome(text, tag, letter_link(visit, name, "the letter") if step else None)
+        if step is None:
+            outcomes[at] = Outcome("no letter by now")
+            continue
+        text, link = f"its letter is {step.state} now", letter_link(visit, name, "the letter")
+        tag = ("warn", str(step.state)) if step.state in OPEN else ()
+        outcomes[at] = Outcome(text, link, *tag)
     return outcomes
 
 
@@ -173,7 +179,8 @@ def _of_retries(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> O
         for at, fate in _fates(visit, origin, own).items():
             life = found.get(at)
             link = life.link if life else fate.link
-            found[at] = Outcome(f"{fate.text}; {life.text}" if life else fate.text, fate.tag, link)
+            text = f"{fate.text}; {life.text}" if life else fate.text
+            found[at] = Outcome(text, link, fate.tag, fate.word)
     return found
 
 
@@ -199,7 +206,8 @@ def _of_ledger(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Ou
         state = str(entry.state or "open")
         link = Link("the client", visit.url("emails/mail", week=str(week), client=entry.client))
         said = f"{state}: {entry.reason}" if entry.reason else state
-        found[record.coordinates] = Outcome(said, _TAG_OF_STATE.get(state, ""), link)
+        tag = (_TAG_OF_STATE[state], state) if state in _TAG_OF_STATE else ()
+        found[record.coordinates] = Outcome(said, link, *tag)
     return found
 
 
@@ -209,7 +217,7 @@ def _of_holders(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> O
         client = (record.key or b"").decode(errors="replace")
         link = Link("the client", visit.url("holders/client", client=client))
         said = "holds none from here on" if record.value is None else "holds these from here on"
-        found[record.coordinates] = Outcome(said, "", link)
+        found[record.coordinates] = Outcome(said, link)
     return found
 
 

@@ -27,7 +27,7 @@ from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.kafka.coordinates import Coordinates
-    from shardpost.kafka.record_pages import Bounds, Places, RecordPage, State
+    from shardpost.kafka.record_pages import Bounds, Places, RecordPage, State, Wanted
     from shardpost.kafka.records import Record
 
 router = APIRouter(prefix="/records", dependencies=[access.sees(access.POSITIONS)])
@@ -77,16 +77,18 @@ def records(
     except UsageError:
         raise
     except ShardpostError as error:
-        shown = Shown(None, {}, [str(error)])
-    rows = [_row(visit, record, shown) for record in shown.records]
+        shown = Shown(asked, None, {}, [str(error)])
+    entries = [_entry(visit, record, shown, IN_LIST) for record in shown.records]
+    rows = [[entry[name] for name in ROW] for entry in entries]
     empty = "No records here: choose another offset or time, or all partitions."
     return visit.answer(
         "records.html",
-        shown.as_json(asked),
+        shown,
         Listing(COLUMNS, rows, empty),
         asked=asked,
+        kind=own.kind,
         topics=[one.name for one in own_topics(visit.settings).values() if _is_seen(visit, one)],
-        shown=[_entry(visit, record, shown, IN_LIST) for record in shown.records],
+        shown=entries,
         notes=shown.notes,
         bounds=shown.bounds,
         next=_places_text(shown.page.next) if shown.page and shown.page.has_more else None,
@@ -105,12 +107,14 @@ def _require_sight(visit: Visit, topic: OwnTopic) -> None:
 
 
 COLUMNS = ("partition", "offset", "time", "key", "value", "bytes", "what became of it")
+ROW = ("partition", "link", "time", "key", "summary", "size", "became")
 
 
 @dataclass
 class Shown:
     """A page of records, and what is said of them; no page where they cannot be read."""
 
+    asked: Question | None
     page: "RecordPage | None"
     bounds: "Mapping[int, Bounds]"
     notes: list[str] = field(default_factory=list)
@@ -123,11 +127,12 @@ class Shown:
         """The records of the page."""
         return [*self.page.records] if self.page else []
 
-    def as_json(self, asked: Question) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return it as JSON; values are as on the page, bounded."""
+        is_committed = self.asked is None or self.asked.committed
         return {
-            "topic": asked.topic,
-            "read": "committed" if asked.committed else "uncommitted",
+            "topic": self.asked and self.asked.topic,
+            "read": "committed" if is_committed else "uncommitted",
             "partitions": {str(number): own._asdict() for number, own in self.bounds.items()},
             "records": [
                 {**record_json(one, IN_LIST), "became": self.became(one)} for one in self.records
@@ -157,7 +162,7 @@ def _shown(visit: Visit, topic: OwnTopic, asked: Question) -> Shown:
     )
     page = record_pages.read_page(settings, wanted, bounds)
     if not page.is_whole:
-        notes.append("the time for one page was over: the next one goes on from here")
+        notes.append(_how_far(page, wanted, bounds))
     if asked.committed:
         notes += _open_transactions(visit, topic, bounds)
     outcomes, problem = outcomes_of(visit, topic, page.records)
@@ -166,7 +171,17 @@ def _shown(visit: Visit, topic: OwnTopic, asked: Question) -> Shown:
     states = {} if asked.committed else record_pages.states_of(settings, page.records, bounds)
     has_earlier = asked.key is None and any(places[n] > own.low for n, own in bounds.items())
     earlier = record_pages.before(bounds, places, ROWS_OF_A_PAGE) if has_earlier else None
-    return Shown(page, bounds, notes, outcomes, states, earlier)
+    return Shown(asked, page, bounds, notes, outcomes, states, earlier)
+
+
+def _how_far(page: "RecordPage", wanted: "Wanted", bounds: "Mapping[int, Bounds]") -> str:
+    read = sum(page.next[number] - first for number, first in wanted.places.items())
+    ends = {n: own.end(committed=wanted.committed) for n, own in bounds.items()}
+    left = sum(max(0, ends[number] - first) for number, first in wanted.places.items())
+    return (
+        f"the time for one page was over after {read:,} of {left:,} offsets: the next page goes on"
+        " from there"
+    )
 
 
 def _partitions(topic: OwnTopic, asked: Question, count: int) -> range | list[int]:
@@ -259,13 +274,6 @@ def _state_text(state: "State | None") -> str:
     return "not committed yet" if state.is_open else "aborted"
 
 
-def _row(visit: Visit, record: "Record", shown: Shown) -> tuple[object, ...]:
-    entry = _entry(visit, record, shown, IN_LIST)
-    size = None if record.value is None else len(record.value)
-    own = (entry["partition"], entry["link"], entry["time"], entry["key"], entry["summary"], size)
-    return (*own, shown.became(record))
-
-
 def _entry(visit: Visit, record: "Record", shown: Shown, most: int) -> dict[str, Any]:
     """Return a record as templates show it."""
     place = {"topic": record.topic, "partition": str(record.partition)}
@@ -277,6 +285,8 @@ def _entry(visit: Visit, record: "Record", shown: Shown, most: int) -> dict[str,
         "key": _text(record.key),
         "headers": [(name, _text(value)) for name, value in record.headers],
         "summary": summary(record.value),
+        "size": None if record.value is None else len(record.value),
+        "became": shown.became(record),
         "layout": laid_out(record.value, most),
         "outcome": shown.outcomes.get(record.coordinates),
         "state": _state_text(shown.states.get(record.coordinates)),
@@ -311,7 +321,7 @@ def record(visit: Asked, topic: Required, partition: Number, offset: Number) -> 
     """Show one record, committed or not; of an input also one that only history has yet."""
     own, place = _place(visit, topic, partition, offset)
     found, notes = _found(visit, own, place)
-    shown = Shown(None, {}, notes)
+    shown = Shown(None, None, {}, notes)
     if found.record is not None:
         shown.outcomes, problem = outcomes_of(visit, own, [found.record])
         shown.states = {place: found.state} if found.state else {}

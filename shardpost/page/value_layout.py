@@ -16,8 +16,10 @@ SUMMARY = 160
 BYTES_OF_LINE = 16
 # In characters of a dump; the line of 16 bytes has about 80.
 BYTES_PER_CHARACTER = 5
+# Larger ones than that many times what is shown of them are not parsed: most of them is not shown.
+MOST_PARSED = 16
 INDENT = "  "
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def laid_out(raw: bytes | None, most: int) -> Layout:
     except UnicodeDecodeError:
         shown = raw[: most // BYTES_PER_CHARACTER]
         return Layout("bytes", dump(shown), size, len(shown) < size)
-    if is_json(text):
+    if size <= most * MOST_PARSED and is_json(text):
         pretty = indented(text, most)
         return Layout("JSON", pretty[:most], size, len(pretty) > most)
     return Layout("text", text[:most], size, len(text) > most)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from shardpost.dead_letters.model.letters import letter_id
-from shardpost.kafka import clients
+from shardpost.kafka import clients, record_pages
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.page import access
@@ -123,7 +123,7 @@ def test_holders_and_the_ledger_are_told_in_their_words(page: PageClient, story:
 
 
 def test_pages_have_each_record_once_from_an_offset_a_time_or_a_key_on(
-    page: PageClient, story: Settings
+    page: PageClient, story: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, count = story.topic("run-requests"), 330
     client = clients.producer(story)
@@ -154,6 +154,14 @@ def test_pages_have_each_record_once_from_an_offset_a_time_or_a_key_on(
     assert f">{count - 1}<" in newest
     with_both = page.get("records", 400, topic=topic, offset=1, since=since)
     assert "expected one of them" in with_both
+    monkeypatch.setattr(record_pages, "MOST_BYTES", 100)  # which ends a page amid a partition
+    assert sorted(walked(since=since), key=int) == everything[300:]
+    assert walked(key="k3") == everything[3::7]
+    monkeypatch.setattr(record_pages, "MOST_SECONDS", 0)
+    late = page.json("records", topic=topic, offset=0)
+    assert late["records"] == []
+    assert late["next"] == "0:0,1:0,2:0,3:0"
+    assert "the time for one page was over" in late["notes"][0]
 
 
 def test_what_is_not_committed_is_shown_to_who_asks_for_it(
