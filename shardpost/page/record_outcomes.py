@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from fastapi import HTTPException
+
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page import access
 from shardpost.page.rendering import Link, Visit
@@ -44,6 +46,10 @@ class OwnTopic:
         """The DAG whose users may see its records."""
         return DAG_OF[self.kind]
 
+    def is_seen(self, visit: Visit) -> bool:
+        """Tell whether the user may see its records."""
+        return access.is_allowed(visit.user, self.dag, "GET")
+
 
 def own_topics(settings: Settings) -> dict[str, OwnTopic]:
     """Return our topics by their names in Kafka, also those that retries of some origins go to."""
@@ -56,10 +62,12 @@ def own_topics(settings: Settings) -> dict[str, OwnTopic]:
 
 
 def own_topic(visit: Visit, name: str) -> OwnTopic:
-    """Return one of our topics; UsageError for any other."""
+    """Return one of our topics; UsageError for any other, 403 for who may not see its records."""
     topics = own_topics(visit.settings)
     if name not in topics:
         raise UsageError(f"topic {name}: expected one of {', '.join(topics)}")
+    if not topics[name].is_seen(visit):
+        raise HTTPException(403, f"for users who may see the DAG {topics[name].dag}")
     return topics[name]
 
 
@@ -71,6 +79,11 @@ class Outcome:
     link: Link | None = None
     tag: str = ""
     word: str = ""
+
+    @property
+    def rest(self) -> str:
+        """The text behind the word, where it begins with that."""
+        return self.text.removeprefix(self.word).lstrip(": ")
 
 
 Outcomes = dict["Coordinates", Outcome]

@@ -4,31 +4,30 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.instants import instant_of
 from shardpost.page import access
-from shardpost.page.parameters import Instant, Number, Required, Text
+from shardpost.page.parameters import Instant, Number, Text
 from shardpost.page.record_outcomes import (
-    INPUTS,
     Outcome,
     OwnTopic,
     outcomes_of,
     own_topic,
     own_topics,
 )
-from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
-from shardpost.page.value_layout import IN_LIST, ON_OWN_PAGE, laid_out, summary
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Listing, Visit
+from shardpost.page.shown_record import ShownRecord
+from shardpost.page.value_layout import IN_LIST
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.kafka.coordinates import Coordinates
     from shardpost.kafka.record_pages import Bounds, Places, RecordPage, State, Wanted
-    from shardpost.kafka.records import Record
 
 router = APIRouter(prefix="/records", dependencies=[access.sees(access.POSITIONS)])
 
@@ -70,7 +69,6 @@ def records(
 ) -> Response:
     """Show records of one of our topics from an offset, a time or a key on; else the newest."""
     own = own_topic(visit, topic or visit.settings.topic("positions"))
-    _require_sight(visit, own)
     asked = Question(own.name, partition, offset, since, key, read == "committed", at)
     try:
         shown = _shown(visit, own, asked)
@@ -78,8 +76,7 @@ def records(
         raise
     except ShardpostError as error:
         shown = Shown(asked, None, {}, [str(error)])
-    entries = [_entry(visit, record, shown, IN_LIST) for record in shown.records]
-    rows = [[entry[name] for name in ROW] for entry in entries]
+    rows = [_row(visit, one) for one in shown.records]
     empty = "No records here: choose another offset or time, or all partitions."
     return visit.answer(
         "records.html",
@@ -87,8 +84,8 @@ def records(
         Listing(COLUMNS, rows, empty),
         asked=asked,
         kind=own.kind,
-        topics=[one.name for one in own_topics(visit.settings).values() if _is_seen(visit, one)],
-        shown=entries,
+        topics=[one.name for one in own_topics(visit.settings).values() if one.is_seen(visit)],
+        shown=shown.records,
         notes=shown.notes,
         bounds=shown.bounds,
         next=_places_text(shown.page.next) if shown.page and shown.page.has_more else None,
@@ -97,17 +94,12 @@ def records(
     )
 
 
-def _is_seen(visit: Visit, topic: OwnTopic) -> bool:
-    return access.is_allowed(visit.user, topic.dag, "GET")
-
-
-def _require_sight(visit: Visit, topic: OwnTopic) -> None:
-    if not _is_seen(visit, topic):
-        raise HTTPException(403, f"for users who may see the DAG {topic.dag}")
-
-
 COLUMNS = ("partition", "offset", "time", "key", "value", "bytes", "what became of it")
-ROW = ("partition", "link", "time", "key", "summary", "size", "became")
+
+
+def _row(visit: Visit, one: ShownRecord) -> tuple[object, ...]:
+    place = (one.record.partition, one.link(visit))
+    return (*place, one.time, one.key, one.summary, one.layout.size, one.became)
 
 
 @dataclass
@@ -122,10 +114,14 @@ class Shown:
     states: "dict[Coordinates, State]" = field(default_factory=dict)
     earlier: "Places | None" = None
 
-    @property
-    def records(self) -> "list[Record]":
+    @cached_property
+    def records(self) -> list[ShownRecord]:
         """The records of the page."""
-        return [*self.page.records] if self.page else []
+        return [
+            ShownRecord(one, IN_LIST, self.outcomes.get(at), self.states.get(at))
+            for one in (self.page.records if self.page else ())
+            for at in (one.coordinates,)
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON; values are as on the page, bounded."""
@@ -134,19 +130,10 @@ class Shown:
             "topic": self.asked and self.asked.topic,
             "read": "committed" if is_committed else "uncommitted",
             "partitions": {str(number): own._asdict() for number, own in self.bounds.items()},
-            "records": [
-                {**record_json(one, IN_LIST), "became": self.became(one)} for one in self.records
-            ],
+            "records": [one.as_json() for one in self.records],
             "next": _places_text(self.page.next) if self.page and self.page.has_more else None,
             "notes": self.notes,
         }
-
-    def became(self, record: "Record") -> str | None:
-        """Return what became of a record, in words."""
-        said = [_state_text(self.states.get(record.coordinates))]
-        outcome = self.outcomes.get(record.coordinates)
-        said.append(outcome.text if outcome else "")
-        return "; ".join(filter(None, said)) or None
 
 
 def _shown(visit: Visit, topic: OwnTopic, asked: Question) -> Shown:
@@ -266,152 +253,3 @@ def _open_transactions(visit: Visit, topic: OwnTopic, bounds: "Mapping[int, Boun
     if more := open_ones[TRANSACTIONS_TOLD:]:
         said.append(f"open transactions in {counted(len(more), 'other partition')}")
     return said
-
-
-def _state_text(state: "State | None") -> str:
-    if state is None or state.is_committed:
-        return ""
-    return "not committed yet" if state.is_open else "aborted"
-
-
-def _entry(visit: Visit, record: "Record", shown: Shown, most: int) -> dict[str, Any]:
-    """Return a record as templates show it."""
-    place = {"topic": record.topic, "partition": str(record.partition)}
-    url = visit.url("records/record", **place, offset=str(record.offset))
-    return {
-        "partition": record.partition,
-        "link": Link(str(record.offset), url),
-        "time": None if record.timestamp < 0 else instant_of(record.timestamp),
-        "key": _text(record.key),
-        "headers": [(name, _text(value)) for name, value in record.headers],
-        "summary": summary(record.value),
-        "size": None if record.value is None else len(record.value),
-        "became": shown.became(record),
-        "layout": laid_out(record.value, most),
-        "outcome": shown.outcomes.get(record.coordinates),
-        "state": _state_text(shown.states.get(record.coordinates)),
-    }
-
-
-def _text(raw: str | bytes | None) -> str | None:
-    from shardpost.dead_letters.letter_details import text_or_base64
-
-    return text_or_base64(raw)
-
-
-def record_json(record: "Record", most: int) -> dict[str, Any]:
-    """Return a record as JSON, with at most so much of its value."""
-    layout = laid_out(record.value, most)
-    at = None if record.timestamp < 0 else instant_of(record.timestamp)
-    return {
-        **record.coordinates._asdict(),
-        "timestamp": at and at.isoformat(timespec="milliseconds"),
-        "append_time": record.is_append_time,
-        "key": _text(record.key),
-        "headers": [[name, _text(value)] for name, value in record.headers],
-        "form": layout.kind,
-        "value": None if record.value is None else layout.text,
-        "cut": layout.is_cut,
-        "size": layout.size,
-    }
-
-
-@router.get("/record")
-def record(visit: Asked, topic: Required, partition: Number, offset: Number) -> Response:
-    """Show one record, committed or not; of an input also one that only history has yet."""
-    own, place = _place(visit, topic, partition, offset)
-    found, notes = _found(visit, own, place)
-    shown = Shown(None, None, {}, notes)
-    if found.record is not None:
-        shown.outcomes, problem = outcomes_of(visit, own, [found.record])
-        shown.states = {place: found.state} if found.state else {}
-        notes += [problem] if problem else []
-    one = found.record
-    document = one and {**record_json(one, ON_OWN_PAGE), "became": shown.became(one)}
-    return visit.answer(
-        "records_record.html",
-        {"record": document, "notes": notes},
-        place=place,
-        kind=own.kind,
-        entry=one and _entry(visit, one, shown, ON_OWN_PAGE),
-        notes=notes,
-        around=str(max(0, place.offset - ROWS_OF_A_PAGE // 2)),
-    )
-
-
-def _place(
-    visit: Visit, topic: str, partition: int | None, offset: int | None
-) -> "tuple[OwnTopic, Coordinates]":
-    from shardpost.kafka.coordinates import Coordinates
-
-    own = own_topic(visit, topic)
-    _require_sight(visit, own)
-    if partition is None or offset is None:
-        raise UsageError("expected a partition and an offset")
-    return own, Coordinates(own.name, partition, offset)
-
-
-@dataclass(frozen=True)
-class FoundRecord:
-    """A record, and its state in Kafka; None where Kafka has none, or cannot be read."""
-
-    record: "Record | None"
-    state: "State | None" = None
-
-
-def _found(visit: Visit, topic: OwnTopic, at: "Coordinates") -> tuple[FoundRecord, list[str]]:
-    """Return a record out of Kafka, else as history keeps it; and what is to be said of that."""
-    from shardpost.kafka import record_pages
-
-    try:
-        bounds = record_pages.bounds_of(visit.settings, at.topic, at.partition)[at.partition]
-        found = record_pages.read_one(visit.settings, at, bounds)
-        if found.record is not None:
-            return FoundRecord(found.record, found.state), []
-        notes = [_why_none(at, bounds)]
-    except ShardpostError as error:
-        notes = [str(error)]
-    kept = _kept(visit, topic, at, notes)
-    if kept is not None:
-        notes.append("this is what Shardpost's history keeps of it, without its headers")
-    return FoundRecord(kept), notes
-
-
-def _why_none(at: "Coordinates", bounds: "Bounds") -> str:
-    if at.offset < bounds.low:
-        return f"Kafka has deleted {at}: the first offset that it keeps there is {bounds.low}"
-    if at.offset >= bounds.high:
-        return f"there is no {at} yet: the next offset that is written there is {bounds.high}"
-    return (
-        f"Kafka has no record {at}: it was compacted away, since a later one has its key, or it is"
-        " the mark by which a transaction ended"
-    )
-
-
-def _kept(visit: Visit, topic: OwnTopic, at: "Coordinates", notes: list[str]) -> "Record | None":
-    """Return a record of an input, or a retry of one, as history keeps it."""
-    origins = INPUTS if topic.kind == "retries" else (topic.kind,)
-    if topic.kind not in (*INPUTS, "retries"):
-        return None
-    from shardpost.delta import snapshots
-    from shardpost.holders.record_fates import kept_record
-
-    try:
-        snapshot = snapshots.current(visit.settings)
-        kept = (kept_record(visit.settings, snapshot, origin, at) for origin in origins)
-        return next(filter(None, kept), None)
-    except ShardpostError as error:
-        notes.append(str(error))
-        return None
-
-
-@router.get("/value")
-def value(visit: Asked, topic: Required, partition: Number, offset: Number) -> Response:
-    """Give the value of a record, byte by byte, as a file."""
-    own, place = _place(visit, topic, partition, offset)
-    found, notes = _found(visit, own, place)
-    if found.record is None or found.record.value is None:
-        raise HTTPException(404, notes[0] if notes else f"{place} has no value: it is a tombstone")
-    name = f"{place.topic}-{place.partition}-{place.offset}.bin"
-    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(found.record.value, media_type="application/octet-stream", headers=headers)

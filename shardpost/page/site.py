@@ -22,6 +22,7 @@ from shardpost.page import (
     letters,
     mails,
     overview,
+    record,
     records,
     redrives,
     runs,
@@ -42,6 +43,7 @@ router = APIRouter(dependencies=[Depends(get_user)])
 for part in (
     overview,
     holders,
+    record,
     records,
     emails,
     email_lists,

@@ -1,0 +1,120 @@
+"""One record of Kafka: whole, committed or not; and where Kafka has it no more, as history does."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, HTTPException
+from fastapi.responses import Response
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.page.access import POSITIONS, sees
+from shardpost.page.parameters import Number, Required
+from shardpost.page.record_outcomes import INPUTS, OwnTopic, outcomes_of, own_topic
+from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Asked, Visit
+from shardpost.page.shown_record import ShownRecord
+from shardpost.page.value_layout import ON_OWN_PAGE
+
+if TYPE_CHECKING:
+    from shardpost.kafka.coordinates import Coordinates
+    from shardpost.kafka.record_pages import Bounds, State
+    from shardpost.kafka.records import Record
+
+router = APIRouter(prefix="/records", dependencies=[sees(POSITIONS)])
+
+
+@router.get("/record")
+def record(visit: Asked, topic: Required, partition: Number, offset: Number) -> Response:
+    """Show one record, committed or not; of an input also one that only history has yet."""
+    own, place = _place(visit, topic, partition, offset)
+    found, notes = _found(visit, own, place)
+    shown = None
+    if found.record is not None:
+        outcomes, problem = outcomes_of(visit, own, [found.record])
+        notes += [problem] if problem else []
+        shown = ShownRecord(found.record, ON_OWN_PAGE, outcomes.get(place), found.state)
+    return visit.answer(
+        "records_record.html",
+        {"record": shown and shown.as_json(), "notes": notes},
+        place=place,
+        kind=own.kind,
+        shown=shown,
+        notes=notes,
+        around=str(max(0, place.offset - ROWS_OF_A_PAGE // 2)),
+    )
+
+
+def _place(
+    visit: Visit, topic: str, partition: int | None, offset: int | None
+) -> "tuple[OwnTopic, Coordinates]":
+    from shardpost.kafka.coordinates import Coordinates
+
+    own = own_topic(visit, topic)
+    if partition is None or offset is None:
+        raise UsageError("expected a partition and an offset")
+    return own, Coordinates(own.name, partition, offset)
+
+
+@dataclass(frozen=True)
+class FoundRecord:
+    """A record, and its state in Kafka; None where Kafka has none, or cannot be read."""
+
+    record: "Record | None"
+    state: "State | None" = None
+
+
+def _found(visit: Visit, topic: OwnTopic, at: "Coordinates") -> tuple[FoundRecord, list[str]]:
+    """Return a record out of Kafka, else as history keeps it; and what is to be said of that."""
+    from shardpost.kafka import record_pages
+
+    try:
+        bounds = record_pages.bounds_of(visit.settings, at.topic, at.partition)[at.partition]
+        found = record_pages.read_one(visit.settings, at, bounds)
+        if found.record is not None:
+            return FoundRecord(found.record, found.state), []
+        notes = [_why_none(at, bounds)]
+    except ShardpostError as error:
+        notes = [str(error)]
+    kept = _kept(visit, topic, at, notes)
+    if kept is not None:
+        notes.append("this is what Shardpost's history keeps of it, without its headers")
+    return FoundRecord(kept), notes
+
+
+def _why_none(at: "Coordinates", bounds: "Bounds") -> str:
+    if at.offset < bounds.low:
+        return f"Kafka has deleted {at}: the first offset that it keeps there is {bounds.low}"
+    if at.offset >= bounds.high:
+        return f"there is no {at} yet: the next offset that is written there is {bounds.high}"
+    return (
+        f"Kafka has no record {at}: it was compacted away, since a later one has its key, or it is"
+        " the mark by which a transaction ended"
+    )
+
+
+def _kept(visit: Visit, topic: OwnTopic, at: "Coordinates", notes: list[str]) -> "Record | None":
+    """Return a record of an input, or a retry of one, as history keeps it."""
+    origins = INPUTS if topic.kind == "retries" else (topic.kind,)
+    if topic.kind not in (*INPUTS, "retries"):
+        return None
+    from shardpost.delta import snapshots
+    from shardpost.holders.record_fates import kept_record
+
+    try:
+        snapshot = snapshots.current(visit.settings)
+        kept = (kept_record(visit.settings, snapshot, origin, at) for origin in origins)
+        return next(filter(None, kept), None)
+    except ShardpostError as error:
+        notes.append(str(error))
+        return None
+
+
+@router.get("/value")
+def value(visit: Asked, topic: Required, partition: Number, offset: Number) -> Response:
+    """Give the value of a record, byte by byte, as a file."""
+    own, place = _place(visit, topic, partition, offset)
+    found, notes = _found(visit, own, place)
+    if found.record is None or found.record.value is None:
+        raise HTTPException(404, notes[0] if notes else f"{place} has no value: it is a tombstone")
+    name = f"{place.topic}-{place.partition}-{place.offset}.bin"
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(found.record.value, media_type="application/octet-stream", headers=headers)
