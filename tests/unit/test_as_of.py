@@ -115,6 +115,9 @@ def test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold(
             for time in TIMES:
                 assert held_by(tables, time) == holders_of(read, time)
             assert query_holders(at, snapshot, HoldersQuery()) == holders_of(read)
+            for time in TIMES[1::2]:
+                one = query_holders(at, snapshot, HoldersQuery("client1", None, time))
+                assert one.get("client1") == holders_of(read, time).get("client1")
 
 
 def found(at: Settings, snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
