@@ -126,9 +126,10 @@ def test_pages_have_each_record_once_from_an_offset_a_time_or_a_key_on(
     page: PageClient, story: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, count = story.topic("run-requests"), 330
+    begin_ms = int(datetime.now(UTC).timestamp() * 1000)  # Kafka deletes older ones after 7 days
     client = clients.producer(story)
     for number in range(count):
-        client.produce(topic, b"%d" % number, b"k%d" % (number % 7), timestamp=BEGIN_MS + number)
+        client.produce(topic, b"%d" % number, b"k%d" % (number % 7), timestamp=begin_ms + number)
     assert client.flush(30) == 0
 
     def walked(**asked: object) -> list[str]:
@@ -143,7 +144,7 @@ def test_pages_have_each_record_once_from_an_offset_a_time_or_a_key_on(
     everything = [str(number) for number in range(count)]
     assert sorted(walked(offset=0), key=int) == everything
     assert walked(offset=0)[:100] == everything[:100]  # by time, over all partitions
-    since = datetime.fromtimestamp((BEGIN_MS + 300) / 1000, UTC).isoformat()
+    since = datetime.fromtimestamp((begin_ms + 300) / 1000, UTC).isoformat()
     assert sorted(walked(since=since), key=int) == everything[300:]
     assert walked(key="k3") == everything[3::7]
     partition = partition_of("k3", 4)
