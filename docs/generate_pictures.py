@@ -35,6 +35,8 @@ screenshots`, as is [the demo](demo.svg). In the dark theme where yours is dark.
 """
 # Charts come last: each has been drawn when its place has a drawing.
 DRAWN = "[...document.querySelectorAll('.chart')].every(one => one.querySelector('svg'))"
+# What the page says of counts that it has no more than begun.
+COUNTING, MOST_TIMES = "are being read", 30
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,14 @@ def shown(story: picture_story.Played) -> Iterator[Shown]:
     for section in SECTIONS:
         yield Shown(section.path or "overview", section.title, section.path)
     week, client = story.week, story.client
+    lag = {"group": picture_story.READER, "topic": "share-holders"}
     yield Shown("client", "A client", "holders/client?" + urlencode({"client": client}))
+    yield Shown("history", "Holders over time", "holders/history")
     yield Shown("week", "A week", "emails", f"emails/week?week={week}")
     yield Shown("mail", "A mail", "emails/mail?" + urlencode({"week": week, "client": client}))
-    yield Shown("letter", "A letter", "letters?state=parked", "letters/letter")
+    yield Shown("letter", "A letter", "letters/list?state=parked", "letters/letter")
+    yield Shown("record", "A record", "records", "records/record")
+    yield Shown("lag", "Time to loss", "topics/lag?" + urlencode(lag))
 
 
 class CannotShowError(Exception):
@@ -149,6 +155,12 @@ def _open(page: Page, one: Shown) -> None:
             raise CannotShowError(f"no link there leads to /shardpost/{one.link}…")
         _go(page, link.get_attribute("href") or "")
     page.wait_for_function(DRAWN)
+    for _ in range(MOST_TIMES):
+        if not page.get_by_text(COUNTING).count():
+            break
+        page.wait_for_timeout(1000)
+        page.reload()
+        page.wait_for_function(DRAWN)
 
 
 def _go(page: Page, address: str) -> None:

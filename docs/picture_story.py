@@ -107,7 +107,12 @@ def played(say: Say, home: Path | None) -> Iterator[Played]:
 def _settings() -> Settings:
     ports = {f"{name}_port": daemons.choose_port() for name in ("kafka", "smtp", "airflow")}
     home = Path(tempfile.mkdtemp(prefix="shardpost-pictures-"))
-    chosen = {"retry_fatal": "Undecodable,SchemaError", "retry_first_delay": 1, "partitions": 4}
+    chosen = {
+        "partitions": 4,
+        "retry_fatal": "Undecodable,SchemaError",
+        "retry_first_delay": 1,
+        "loss_warning": 90_000,  # a day is left to who is behind in share-holders
+    }
     settings = Settings.model_validate({"home": home, **ports, **chosen})
     disable_schedules(settings)  # nothing but the story moves anything
     return settings
@@ -131,20 +136,24 @@ class Story:
         self._producer = clients.producer(self._settings)
         self._begin()
         self._trade(40)
-        self._run("compact")
-        self._watch()
+        self._compact()
+        self._consumed(READER, self._settings.topic("share-holders"), 100)  # and no more of them
         for week in self.weeks:
             self._trade(90, week)
-            self._run("compact")
-            self._watch()
+            self._compact()
         self._mail()
         self._fail()
         self._request()
         self._watch()
-        self._run("status")
+        silence = ("alerts", "silence", "few-brokers:replication.factor", "--for", "4w")
+        self._run(*silence, "--why", "one broker is enough for pictures")
+
+    def _compact(self) -> None:
+        self._run("compact")
+        self._watch()
 
     def _begin(self) -> None:
-        """Half a year ago: all clients have contacts, and most of them hold something."""
+        """Before all weeks: all clients have contacts, and most of them hold something."""
         at = self.weeks[0].start - timedelta(days=5)
         for client in CLIENTS:
             address = "unknown" if client in WITHOUT_ADDRESS else f"{client}@example.com"
@@ -165,16 +174,24 @@ class Story:
         for number in range(count):
             at = begin + timedelta(hours=number * 160 / count)
             position, client = self._chance.choice(sorted(self._open.items()))
-            if number % 3 == 0 and client != CUT_OFF:
+            if number % 3 == 0 and client not in (CUT_OFF, SHOWN):
                 self._sell(position, at)
             elif number % 3 == 1:
                 self._buy(self._chance.choice(CLIENTS), *self._chance.choice(STOCK), at)
             else:
-                self._buy(SHOWN if number == count // 2 else client, *STOCK[number % 8], at)
+                own = number in (count // 2, count // 2 - 3)
+                self._buy(SHOWN if own else client, *STOCK[number % 8], at)
         if week:
+            self._leave(begin + timedelta(days=4))
             for number, text in enumerate(BAD_POSITIONS[: 1 + self.weeks.index(week)]):
                 self._put("positions", f"bad-{week}-{number}", text, begin + timedelta(days=3))
         self._flush()
+
+    def _leave(self, at: datetime) -> None:
+        """Let the client that is shown sell its oldest position, and hand over the next one."""
+        sold, moved = [one for one, client in self._open.items() if client == SHOWN][:2]
+        self._sell(sold, at)
+        self._put_position(moved, "boris.brandt", *STOCK[0], at + timedelta(hours=5))
 
     def _mail(self) -> None:
         """Mail three weeks; of the last one a killed run left a mail of which nothing is known."""
@@ -212,13 +229,12 @@ class Story:
         self._run("letters", "discard", "--id", parked[1], "--apply", "--why", "a test order")
 
     def _request(self) -> None:
-        """Ask for runs: one at work, one that conflicts with it, one that is refused; and lag."""
-        ask = ("runs", "request", "nightly/letters", "--dag", "sweep_dead_letters")
+        """Ask for runs: one at work, one that conflicts with it, one that is refused."""
+        ask = ("runs", "request", "nightly/compaction", "--dag", "compact_positions")
         self._run(*ask, "--by", "treasury")
-        self._run(*ask, "--by", "risk", "--conf", '{"unknown": 1}')
+        self._run(*ask, "--by", "risk", "--conf", '{"accept_drop": true}')
         self._run("runs", "request", "ad-hoc", "--dag", "no_such_dag", "--by", "risk")
         self._run("runs", "dispatch", codes=(0, 1, NEEDS_A_PERSON))
-        self._consumed(READER, self._settings.topic("share-holders"), 150)
 
     def _run(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         """Run a command of Shardpost; return what it prints."""
@@ -236,7 +252,11 @@ class Story:
         self._say(f"watch: {len(seen.found.measures)} values, {len(seen.found.conditions)} alerts")
 
     def _buy(self, client: str, ticker: str, exchange: str, at: datetime) -> None:
-        position = f"P-{next(self._numbers)}"
+        self._put_position(f"P-{next(self._numbers)}", client, ticker, exchange, at)
+
+    def _put_position(
+        self, position: str, client: str, ticker: str, exchange: str, at: datetime
+    ) -> None:
         form = {"PositionId": position, "Client": client, "Ticker": ticker, "Exchange": exchange}
         self._put("positions", position, form | {"Amount": self._chance.randint(1, 900)}, at)
         self._open[position] = client
