@@ -8,6 +8,8 @@ from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing, Visit
 
 # Days that are offered.
 PERIODS = (1, 7, 30, 90)
+# Of so few each is marked: a line through a single one is not seen.
+FEW_POINTS = 30
 Points = Sequence[tuple[datetime, float]]
 
 
@@ -21,7 +23,7 @@ def chart_of(lines: Mapping[str, Points], unit: str) -> dict[str, Any]:
     data = [
         {
             "type": "scatter",
-            "mode": "lines",
+            "mode": "lines+markers" if len(points) <= FEW_POINTS else "lines",
             "name": name,
             "x": [at.astimezone(UTC).isoformat() for at, _ in points],
             "y": [value for _, value in points],

@@ -52,7 +52,7 @@ function drawCharts() {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: color("--text"), family: "inherit", size: 12 },
       colorway: ["--series-1", "--series-2", "--series-3", "--series-4", "--series-5"].map(color),
-      legend: { orientation: "h" },
+      legend: { orientation: "h", yanchor: "top", y: -0.25 },  // below the date under the times
       ...figure.layout,
       xaxis: { ...axis, ...figure.layout?.xaxis }, yaxis: { ...axis, ...figure.layout?.yaxis },
     };
