@@ -74,7 +74,7 @@ def login_url(request: Request) -> str:
 
 def form_token(user: str, path: str) -> str:
     """Return what a form of that user for that action carries; it is good for an hour."""
-    return _serializer().dumps([user, path])  # type: ignore[no-any-return]
+    return _serializer().dumps([user, path])
 
 
 async def require_own_form(request: Request, user: GetUserDep) -> None:
@@ -103,7 +103,7 @@ def _require_same_origin(request: Request) -> None:
 
 def sealed(text: str) -> str:
     """Return a text in a form that only this Airflow can have made."""
-    return _serializer(".said").dumps(text)  # type: ignore[no-any-return]
+    return _serializer(".said").dumps(text)
 
 
 def unsealed(text: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, sync_playwright
 
 # Nothing of it speaks to anybody but the page.
 FLAGS = (
@@ -46,5 +46,9 @@ class Console:
 
     def __init__(self, page: Page) -> None:
         self.errors: list[str] = []
-        page.on("console", lambda one: one.type == "error" and self.errors.append(one.text))
+        page.on("console", self._note)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)

@@ -57,10 +57,13 @@ class PageClient:
 
     def post(self, action: str, data: dict[str, str], **headers: str) -> Response:
         """Send what no form of ours sends."""
-        return self._client.post(action, data=data, headers=headers)
+        found: Response = self._client.post(action, data=data, headers=headers)
+        return found
 
     def _asked(self, path: str, query: dict[str, Any]) -> Response:
-        return self._client.get(path, params=query or None)  # none would drop those of the path
+        # Parameters that are none would take the place of those in the path.
+        found: Response = self._client.get(path, params=query or None)
+        return found
 
 
 @contextmanager
