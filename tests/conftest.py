@@ -12,7 +12,7 @@ from xdist.workermanage import NodeManager, WorkerController
 from shardpost.embedded import broker, daemons
 from shardpost.kafka import clients
 from shardpost.settings import Settings, load
-from tests.support import how_far
+from tests.support import airflow_environment, how_far
 from tests.support.object_store import ObjectStore, object_store
 from tests.support.scheduling import Scheduling, ordered
 
@@ -55,6 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for tier, needs in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {needs}")
+
+
+def pytest_unconfigure() -> None:
+    """Take away the home of the tests' own Airflow."""
+    airflow_environment.remove()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,10 +2,7 @@
 
 import copy
 import json
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,34 +10,13 @@ from typing import Any
 import pytest
 
 from shardpost.checkout import CHECKOUT
-from shardpost.embedded.airflow_home import environment
-from shardpost.settings import Settings, load, loading
+from shardpost.settings import Settings, loading
 from shardpost.spark.job_spec import JobResult
+from tests.support.airflow_environment import ENVIRON, HOME
 
 StandIn = Callable[[dict[str, list[object]]], Path]  # {text of a request: [exit code, result]}
 FOLDER = Path(__file__).parent
 STAND_IN = FOLDER.parent / "support" / "stand_in.py"
-HOME = Path(tempfile.mkdtemp(prefix="shardpost-dags-"))
-BUNDLES = [
-    {
-        "name": name,
-        "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
-        "kwargs": {"path": str(path)},
-    }
-    for name, path in {"dags-folder": CHECKOUT / "dags", "samples": FOLDER / "samples"}.items()
-]
-ENVIRON = environment(
-    load(
-        {
-            "SHARDPOST_HOME": str(HOME),
-            "SHARDPOST_SPARK_MASTER": "local[1]",
-            "SHARDPOST_DRIVER_MEMORY": "512m",
-        }
-    )
-) | {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLES)}
-# Airflow reads its settings once, when it is imported: here, before any test module imports it.
-os.environ |= {name: text for name, text in ENVIRON.items() if name.startswith("AIRFLOW__")}
-os.environ["AIRFLOW_HOME"] = ENVIRON["AIRFLOW_HOME"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,11 +52,6 @@ def read_back(dag: Any) -> Any:
     from airflow.serialization.serialized_objects import DagSerialization
 
     return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-
-
-def pytest_unconfigure() -> None:
-    """Take away all that the tests wrote; the home is there even if none of them ran."""
-    shutil.rmtree(HOME)
 
 
 @pytest.fixture(autouse=True)
