@@ -26,7 +26,7 @@ def known(stack: CommandLine) -> CommandLine:
         records.append(position_record(f"page-{number}", client, "IBM", 1, "NYSE"))
     produce(stack.settings, [*records, ("positions", BAD, {"Client": "page-one"})])
     stack("compact")
-    stack("letters", "sweep")
+    stack("letters", "sweep", code=3)  # one is parked
     return stack
 
 
