@@ -33,7 +33,7 @@ READ = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.one_of("readers of stored rows")
+@pytest.mark.one_of("histories that are maintained")
 def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> None:
     settings = stream.settings
     stream.compact(*(position(str(n), f"client{n % 5}", "NASDAQ") for n in range(40)))
