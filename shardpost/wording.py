@@ -1,4 +1,4 @@
-"""How durations, counts and ranges of numbers are written for people, everywhere."""
+"""How durations, counts, sizes and ranges of numbers are written for people, everywhere."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -41,3 +41,12 @@ def ranges_text(numbers: Iterable[int]) -> str:
         else:
             ranges.append([number])
     return ", ".join("-".join(map(str, one)) for one in ranges)
+
+
+def in_bytes(size: float) -> str:
+    """Return a size as people read it, such as 3.1 GB."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -52,7 +52,7 @@ def list_command(as_json: bool) -> int:
 
 
 def _sizes_text(found: "list[TableSize]") -> str:
-    from shardpost.maintenance.model.plan import in_bytes
+    from shardpost.wording import in_bytes
 
     if not found:
         return "no table yet: run `shardpost compact`"

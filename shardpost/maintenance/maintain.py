@@ -28,13 +28,14 @@ from shardpost.holders import pruned_histories
 from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
-from shardpost.maintenance.model.plan import Plan, TablePlan, in_bytes
+from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.removable_files import plan
 from shardpost.rebuilds.drop import remove_unnamed, require_none
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
 from shardpost.weekly_email.week_retention import ClosedWeeks, ErasedAudiences
+from shardpost.wording import in_bytes
 
 STAYS = "old superseded records are kept"
 

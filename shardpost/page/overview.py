@@ -16,11 +16,11 @@ from shardpost.alerts.model.alert import Firing
 from shardpost.errors import ShardpostError, single_line
 from shardpost.page.access import KAFKA, sees
 from shardpost.page.alerts import LONGEST_NAME, firing, needs_a_person, place_of
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, size_text
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
 from shardpost.page.topics import time_to_loss
 from shardpost.schedules import longest_pause
 from shardpost.topics.model.finding import Severity
-from shardpost.wording import counted, duration_text
+from shardpost.wording import counted, duration_text, in_bytes
 
 if TYPE_CHECKING:
     from shardpost.alerts.history import LastValues
@@ -255,5 +255,5 @@ def _sizes_card(visit: Visit, last: "LastValues") -> Card:
     sizes, free = last.by_label("table_bytes", "table"), last.one("disk_free_bytes")
     more = counted(len(sizes), "table")
     if free is not None:
-        more = f"{more}; {size_text(free)} of disk are free"
-    return Card("Tables", size_text(sum(sizes.values())), more, visit.url("tables"), last.at)
+        more = f"{more}; {in_bytes(free)} of disk are free"
+    return Card("Tables", in_bytes(sum(sizes.values())), more, visit.url("tables"), last.at)

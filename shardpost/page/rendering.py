@@ -33,7 +33,7 @@ from shardpost.errors import harmless
 from shardpost.orchestration.connections import task_settings
 from shardpost.page import access
 from shardpost.settings import Settings
-from shardpost.wording import counted, duration_text
+from shardpost.wording import counted, duration_text, in_bytes
 
 FOLDER = Path(__file__).parent
 # Who waits for a page waits no longer for Kafka.
@@ -286,7 +286,7 @@ def environment() -> Environment:
         "iso": lambda at: at.astimezone(UTC).isoformat(),
         "kind": _kind,
         "harmless": harmless,
-        "size": size_text,
+        "size": in_bytes,
     }
     return found
 
@@ -295,15 +295,3 @@ def _kind(cell: object) -> str:
     """Return how a cell is shown."""
     kinds: Mapping[type, str] = {Link: "link", datetime: "time", bool: "flag", int: "number"}
     return next((name for kind, name in kinds.items() if isinstance(cell, kind)), "text")
-
-
-_UNITS = ("B", "kB", "MB", "GB", "TB")
-
-
-def size_text(count: float) -> str:
-    """Return a number of bytes in the largest unit of 1,000 in which it is one at least."""
-    for unit in _UNITS[:-1]:
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} {_UNITS[-1]}"

@@ -21,10 +21,10 @@ from shardpost.page.rendering import (
     Reason,
     Visit,
     page_of,
-    size_text,
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.shares import parse_share
+from shardpost.wording import in_bytes
 
 router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
 Page = Annotated[int, Query(ge=1)]
@@ -54,7 +54,7 @@ def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) 
         "tables.html",
         found,
         Listing(SIZES, found_rows, NO_TABLE),
-        total=size_text(sum(one.bytes + one.log_bytes for one in found)),
+        total=in_bytes(sum(one.bytes + one.log_bytes for one in found)),
         where=visit.settings.tables_root,
         figure=chart_of(growth, "bytes") if growth else None,
         numbers=numbers_of(growth),

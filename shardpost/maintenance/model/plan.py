@@ -6,7 +6,7 @@ from typing import Any
 
 from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS
 from shardpost.delta.table import StoredFile, Table
-from shardpost.wording import counted, ranges_text
+from shardpost.wording import counted, in_bytes, ranges_text
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,3 @@ class Plan:
         ]
         size = in_bytes(sum(table.size for table in self.tables))
         return [*lines, f"files: {'nothing to remove' if self.is_empty else size}"]
-
-
-def in_bytes(size: float) -> str:
-    """Return a size as people read it, such as 3.1 GB."""
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
