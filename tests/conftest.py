@@ -1,6 +1,8 @@
 """What tests of several tiers share: the tiers themselves, and one broker for the whole run."""
 
+import os
 import signal
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,10 +53,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare a marker for each tier, and how far the tests go."""
     how_far.configure(config)
     how_far.declare_markers(config)
+    _keep_bytecode()
     # A shell that runs the tests in its background has them, and their commands, ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for tier, needs in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {needs}")
+
+
+def _keep_bytecode() -> None:
+    """Have hundreds of commands, and the next run, find what one has compiled (`__pycache__`)."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_unconfigure() -> None:

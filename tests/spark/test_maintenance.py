@@ -33,7 +33,7 @@ READ = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.one_of("histories that are maintained")
+@pytest.mark.one_of("histories with other work between runs")
 def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> None:
     settings = stream.settings
     stream.compact(*(position(str(n), f"client{n % 5}", "NASDAQ") for n in range(40)))
@@ -54,7 +54,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> No
         )
 
 
-@pytest.mark.one_of("histories that are maintained")
+@pytest.mark.one_of("histories with other work between runs")
 @pytest.mark.also_on_store
 @pytest.mark.parametrize("fold_runs", drawn([1, 100]))
 def test_compactions_and_reconciliations_go_on_after_a_pruning(
@@ -74,7 +74,7 @@ def test_compactions_and_reconciliations_go_on_after_a_pruning(
     stream.compact(closed("p0"), reconcile=True)
 
 
-@pytest.mark.one_of("histories that are maintained")
+@pytest.mark.one_of("histories with other work between runs")
 def test_histories_of_many_compactions_are_few_files(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
