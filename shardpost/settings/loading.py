@@ -28,6 +28,7 @@ from shardpost.settings.variables import (
     store_problems,
     unknown_name,
 )
+from shardpost.text_files import read_text
 
 # docker compose reads the same file, scripts/cluster-env writes into it what docker-compose.yml
 # asks for, and an object store has AWS's variables.
@@ -51,7 +52,7 @@ class DotEnv:
 def read_dot_env(path: Path) -> DotEnv:
     """Return what the file has; empty where there is none. UsageError if it cannot be read."""
     file = DotEnv(path)
-    text = _text_of_file(path)
+    text = read_text(path, default="")  # none where remote workers import from an archive
     if not text:
         return file
     from dotenv import dotenv_values
@@ -75,23 +76,6 @@ def read_dot_env(path: Path) -> DotEnv:
         if not name.upper().startswith((PREFIX, *_OF_OTHERS))
     ]
     return file
-
-
-def _text_of_file(path: Path) -> str:
-    """Return the text of the file, without the mark that some editors begin it with."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (FileNotFoundError, NotADirectoryError):  # remote workers import from an archive
-        return ""
-    except IsADirectoryError:
-        raise UsageError(f"{path}: expected a file of settings, found a folder") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path}: expected text in UTF-8, found other bytes at byte {error.start}:"
-            " save the file as UTF-8"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _blank_lines(text: str) -> int:

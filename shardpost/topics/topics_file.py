@@ -24,6 +24,7 @@ from pydantic_core import ErrorDetails
 
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, forms
+from shardpost.text_files import read_text
 from shardpost.topic_names import TopicName
 from shardpost.topics.declared import (
     DECLARED,
@@ -61,7 +62,7 @@ def read_yaml(path: Path, advice: str) -> Yaml:
     """
     found = Yaml({}, {}, [])
     try:
-        root = yaml.compose(_text(path, advice), Loader=yaml.BaseLoader)
+        root = yaml.compose(read_text(path, advice=advice), Loader=yaml.BaseLoader)
         if root is None:
             return found
         return found._replace(values=_plain(root, (), found, set()))
@@ -76,17 +77,6 @@ def read_yaml(path: Path, advice: str) -> Yaml:
 def dotted(place: Place) -> str:
     """Return a place as people name it."""
     return ".".join(map(str, place)) or "the file"
-
-
-def _text(path: Path, advice: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path}: expected text in UTF-8, found other bytes at byte {error.start}"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}: {advice}") from None
 
 
 def _plain(node: yaml.Node, place: Place, into: Yaml, seen: set[int]) -> Any:

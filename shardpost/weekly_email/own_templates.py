@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
+from shardpost.text_files import read_text
 from shardpost.weekly_email.model import mail_face
 from shardpost.weekly_email.model.localized import known_language
 from shardpost.weekly_email.model.mail_templates import (
@@ -76,7 +77,9 @@ def _read(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(folder.iterdir()):
         if path.suffix in KINDS and path.is_file():
             _require_known_name(path)
-            yield path.name, _text(path)
+            if (size := path.stat().st_size) > MOST_BYTES:
+                raise UsageError(f"{path}: expected at most {MOST_BYTES} bytes, found {size}")
+            yield path.name, read_text(path)
 
 
 def _require_known_name(path: Path) -> None:
@@ -89,16 +92,3 @@ def _require_known_name(path: Path) -> None:
     name = path.name if language is None else f"{path.stem.partition('.')[0]}{path.suffix}"
     if name not in SHIPPED and (nearest := get_close_matches(name, SHIPPED, n=1, cutoff=0.9)):
         raise UsageError(f"{path}: no such template: did you mean {nearest[0]}?")
-
-
-def _text(path: Path) -> str:
-    try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            raise UsageError(f"{path}: expected at most {MOST_BYTES} bytes, found {size}")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path}: expected text in UTF-8, found other bytes at byte {error.start}"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None

@@ -295,7 +295,7 @@ def test_a_file_that_is_no_text_in_utf_8_or_a_folder_is_refused(dot_env: Path) -
     assert load({}).partitions == 3
     dot_env.unlink()
     dot_env.mkdir()
-    with pytest.raises(UsageError, match=r"\.env: expected a file of settings, found a folder"):
+    with pytest.raises(UsageError, match=r"\.env: cannot be read: expected a file, found a folder"):
         load({})
 
 
