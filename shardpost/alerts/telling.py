@@ -18,12 +18,11 @@ from shardpost.alerts.model.alert import (
     Alert,
     AlertState,
     Condition,
-    Firing,
     Key,
     Message,
-    Silence,
     message_of,
 )
+from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.delta.query import table_errors
 from shardpost.errors import UsageError, one_line
 from shardpost.locks import exclusive

@@ -20,7 +20,7 @@ from shardpost.settings import load
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
 
 if TYPE_CHECKING:
-    from shardpost.alerts.model.alert import Firing
+    from shardpost.alerts.model.firing import Firing
 
 
 @click.command()
@@ -144,7 +144,7 @@ def unsilence_command(key: str, why: str, by: str | None) -> int:
 
 
 def _silence(key: str, duration: timedelta, by: str, why: str) -> int:
-    from shardpost.alerts.model.alert import Silence
+    from shardpost.alerts.model.firing import Silence
     from shardpost.watch.silences import silence, silence_text
 
     now = datetime.now(UTC)

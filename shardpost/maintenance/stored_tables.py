@@ -11,7 +11,7 @@ from datetime import datetime
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from shardpost.alerts.model.alert import ALERTS
+from shardpost.alerts.model.firing import ALERTS
 from shardpost.alerts.model.metrics import MEASUREMENTS
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots

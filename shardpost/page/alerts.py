@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import Response
 
-from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition, Firing, Silence
+from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition
+from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.errors import UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import KAFKA, acts, sees

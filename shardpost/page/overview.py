@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from shardpost.alerts.model.alert import Firing
+from shardpost.alerts.model.firing import Firing
 from shardpost.errors import ShardpostError, single_line
 from shardpost.page.access import KAFKA, sees
 from shardpost.page.alerts import LONGEST_NAME, firing, needs_a_person, place_of

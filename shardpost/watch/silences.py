@@ -6,7 +6,7 @@ The table of what fires has the silence; the topic `decisions` has it, too, for 
 from datetime import UTC, datetime
 
 from shardpost.alerts import telling
-from shardpost.alerts.model.alert import Firing, Silence
+from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError, one_line
 from shardpost.settings import Settings

@@ -13,7 +13,8 @@ from deltalake.exceptions import DeltaError
 from shardpost import object_store
 from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, REFUSED_URL, channels
-from shardpost.alerts.model.alert import EVENT, Firing
+from shardpost.alerts.model.alert import EVENT
+from shardpost.alerts.model.firing import Firing
 from shardpost.delta import snapshots, storage, stored_files, table_log
 from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardpost import claims, locks
-from shardpost.alerts.model.alert import ALERTS
+from shardpost.alerts.model.firing import ALERTS
 from shardpost.errors import ShardpostError
 from shardpost.object_store import Objects, open_objects
 from shardpost.settings import Settings

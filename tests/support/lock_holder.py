@@ -11,7 +11,7 @@ import sys
 import click
 
 from shardpost import claims, locks
-from shardpost.alerts.model.alert import ALERTS
+from shardpost.alerts.model.firing import ALERTS
 from shardpost.delta import storage
 from shardpost.errors import ShardpostError
 from shardpost.settings import load
