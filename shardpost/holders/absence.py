@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from shardpost.delta.snapshot import NEVER, Snapshot
+from shardpost.holders.model.shards import shard_of
 from shardpost.holders.queries import knows_client, knows_position
-from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 
 
@@ -14,7 +14,7 @@ def why_no_holder(
     """Return why a client is not among the holders, if it is not that it holds nothing."""
     if not knows_client(settings, snapshot, client):
         return unknown_client(snapshot, client)
-    if shard is not None and (own := partition_of(client, snapshot.shards)) != shard:
+    if shard is not None and (own := shard_of(client, snapshot.shards)) != shard:
         return f"{client} is in shard {own}, not in {shard}"
     return None
 

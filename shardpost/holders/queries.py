@@ -25,6 +25,7 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.explain import ExchangeRecord, PositionRecord, Transition, explain
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import order_of
+from shardpost.holders.model.shards import shard_of
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     EXCHANGE_EVENTS,
@@ -34,7 +35,6 @@ from shardpost.holders.model.view_tables import (
     VIEW,
 )
 from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 
 
@@ -90,7 +90,7 @@ def query_holders(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) 
     holders = _as_of(settings, snapshot, wanted, wanted.as_of)
     if wanted.shard is None:
         return holders
-    return {c: ids for c, ids in holders.items() if partition_of(c, shards) == wanted.shard}
+    return {c: ids for c, ids in holders.items() if shard_of(c, shards) == wanted.shard}
 
 
 def _latest(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:

@@ -1,9 +1,7 @@
-"""Kafka in Spark: offset ranges of a topic as a frame, the partition of a key as a column.
+"""Kafka in Spark: offset ranges of a topic as a frame.
 
-Ranges are read by Spark's batch source for Kafka or, slower and for timestamps that this source
-fails on, through Python's client in tasks. The partition of a key is computed by the Java
-client's own class; shardpost/kafka/partitioning.py is the same rule in Python, and a test
-compares the two.
+They are read by Spark's batch source for Kafka or, slower and for timestamps that this source fails
+on, through Python's client in tasks.
 """
 
 import json
@@ -15,9 +13,8 @@ from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column as ClassicColumn
 
 from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.coordinates import OffsetRange
@@ -125,25 +122,3 @@ def _client_rows(settings: Settings, range_: OffsetRange) -> Iterator[tuple[Any,
             for name, value in record.headers
         ]
         yield record.key, record.value, record.partition, record.offset, at, headers or None
-
-
-def partition_column(spark: SparkSession, key: Column, partitions: int) -> Column:
-    """Return the partition (INT) of a key (STRING) in a topic of that many partitions."""
-    return (positive_hash(spark, key) % partitions).cast("int")
-
-
-def positive_hash(spark: SparkSession, key: Column) -> Column:
-    """Return Kafka's hash (INT, not negative) of a key (STRING)."""
-    jvm: Any = spark.sparkContext._jvm
-    to_expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
-    to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    seq = jvm.PythonUtils.toSeq
-    call = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
-        loader.loadClass("org.apache.kafka.common.utils.Utils"),
-        jvm.org.apache.spark.sql.types.DataTypes.IntegerType,
-        "murmur2",
-        seq([to_expression(key.cast("binary")._jc)]),
-        *(seq([]), True, True, True, jvm.scala.Option.empty()),
-    )
-    return ClassicColumn(to_column(call)).bitwiseAND(F.lit(0x7FFFFFFF))

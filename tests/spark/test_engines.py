@@ -27,8 +27,9 @@ from shardpost.holders.spark import fold, history
 from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.settings import Settings
-from shardpost.spark import delta_files, kafka_source
+from shardpost.spark import delta_files
 from shardpost.spark.delta_files import read
+from shardpost.spark.partitioning import partition_column
 from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
 from tests.support.how_far import up_to
 from tests.support.random_histories import LAYERED_BATCHES
@@ -70,7 +71,7 @@ def test_partitions_and_seqs_are_equal_in_spark_and_python(
     rows = [(key, number % 7, number + 9) for number, key in enumerate(KEYS)]
     frame = spark.createDataFrame(rows, "key STRING, partition INT, offset BIGINT")
     coordinates = F.col("key"), F.col("partition"), F.col("offset")
-    home = kafka_source.partition_column(spark, F.col("key"), 7).alias("home")
+    home = partition_column(spark, F.col("key"), 7).alias("home")
     seq = history.seq_of(spark, coordinates, numbering).alias("seq")
     for row in frame.select(*coordinates, home, seq).collect():
         assert row["home"] == partition_of(row["key"], 7)

@@ -29,7 +29,7 @@ from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.spark import kafka_source
+from shardpost.spark.partitioning import partition_column
 
 # Below the partition, in one number with it.
 OFFSET_BITS = 48
@@ -252,6 +252,6 @@ def _write_holders(run: HoldersRun, deltas: DataFrame, *, broadcast_keys: bool) 
 
 def as_holder_rows(tables: TableWriter, holders: DataFrame, shards: int) -> DataFrame:
     """Return holders as rows of their table."""
-    shard = kafka_source.partition_column(tables.spark, F.col("client"), shards)
+    shard = partition_column(tables.spark, F.col("client"), shards)
     snapshot = F.lit(tables.number).cast("bigint")
     return holders.select("client", "positions", snapshot.alias("snapshot"), shard.alias("shard"))

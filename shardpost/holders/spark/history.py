@@ -26,7 +26,7 @@ from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import MAX_QUOTED, decoded
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.spark.delta_files import Written
-from shardpost.spark.kafka_source import positive_hash
+from shardpost.spark.partitioning import positive_hash
 
 
 def seq_of(

@@ -41,7 +41,8 @@ from shardpost.position_import.spark.source_rows import SourceRows, read_source,
 from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read
-from shardpost.spark.kafka_source import partition_column, read_ranges
+from shardpost.spark.kafka_source import read_ranges
+from shardpost.spark.partitioning import partition_column
 
 _KNOWN = ("is_open", "partition", *FIELD_COLUMNS)
 

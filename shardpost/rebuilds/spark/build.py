@@ -44,6 +44,7 @@ from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.delta_files import paths, read_files
 from shardpost.spark.kafka_source import ReadRanges
+from shardpost.spark.partitioning import partition_column
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ class Build:
         partitions = len(self._pinned.end_offsets.get(source.topic, ()))
         if not partitions:
             return False
-        home = kafka_source.partition_column(self.tables.spark, F.col("key"), partitions)
+        home = partition_column(self.tables.spark, F.col("key"), partitions)
         [row] = history.agg(F.bool_and(F.col("partition") == home).alias("is_so")).collect()
         return bool(row["is_so"])
 

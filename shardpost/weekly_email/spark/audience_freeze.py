@@ -21,7 +21,7 @@ from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.delta_files import paths, read_files, write
-from shardpost.spark.kafka_source import partition_column
+from shardpost.spark.partitioning import partition_column
 from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from shardpost.delta.arrow_schema import schema_of
 from shardpost.delta.table import columns, ddl_of
-from shardpost.spark.kafka_source import partition_column
+from shardpost.spark.partitioning import partition_column
 from shardpost.weekly_email import kept_dry_runs
 from shardpost.weekly_email.dry_run_lists import (
     DryRunList,
