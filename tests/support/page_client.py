@@ -1,12 +1,14 @@
 """The page in the test's own process: our app, asked over HTTP, with a user whom a test names.
 
-Airflow's login and rights are its own code's; tests/e2e has them for real, in a browser.
+Airflow's login and rights are its own code's; tests/e2e has them for real, in a browser. With
+`--all`, a browser sends the forms here, too.
 """
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from html import unescape
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -14,15 +16,18 @@ from fastapi.testclient import TestClient
 from httpx import Response
 
 from shardpost.settings import Settings
+from tests.support.browser_forms import BrowserForms
+from tests.support.how_far import is_every
 
-TOKEN = re.compile(r'action="([^"]+)">\s*<input type="hidden" name="token" value="([^"]+)"')
+FORM = re.compile(r'<form[^>]* method="post" action="([^"]+)">(.*?)</form>', re.DOTALL)
+HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
 
 
 class PageClient:
     """Asks for pages, and sends the forms that stand on them."""
 
-    def __init__(self, client: TestClient) -> None:
-        self._client = client
+    def __init__(self, client: TestClient, browser: BrowserForms | None) -> None:
+        self._client, self._browser, self._shown = client, browser, ""
 
     def get(self, path: str, status: int = 200, **query: object) -> str:
         """Return a page as text, after its status was compared."""
@@ -42,13 +47,25 @@ class PageClient:
         """Return the same page's listing, line by line."""
         return self._asked(path, {**query, "format": "csv"}).raise_for_status().text.splitlines()
 
-    def send(self, on: str, action: str, status: int = 200, **fields: str | list[str]) -> str:
-        """Send the form of an action as it stands on a page; return the page that one sees then."""
-        tokens = {unescape(url): token for url, token in TOKEN.findall(self._asked(on, {}).text)}
-        token = tokens.get(f"/shardpost/{action}")
-        assert token is not None, f"no form of {action} on {on}: {sorted(tokens)}"
-        sent = self._client.post(action, data={"token": unescape(token), **fields})
+    def send(
+        self, on: str | None, action: str, status: int = 200, **fields: str | list[str]
+    ) -> str:
+        """Send the form of an action as it stands on a page; return the page that one sees then.
+
+        `on`: the page's path; None for the page that the last form has led to.
+        """
+        if self._browser is not None:
+            shown = self._browser.send(on, action, fields, status >= HTTPStatus.BAD_REQUEST)
+            assert shown.status == status, unescape(shown.text())
+            return unescape(shown.text())
+        stands_on = self._shown if on is None else self._asked(on, {}).text
+        forms = {unescape(url): dict(HIDDEN.findall(text)) for url, text in FORM.findall(stands_on)}
+        hidden = forms.get(f"/shardpost/{action}")
+        assert hidden is not None, f"no form of {action} on {on}: {sorted(forms)}"
+        data = {name: unescape(value) for name, value in hidden.items()} | fields
+        sent = self._client.post(action, data=data)
         assert sent.status_code == status, unescape(sent.text)
+        self._shown = sent.text
         return unescape(sent.text)
 
     def raw(self, path: str, **query: object) -> Response:
@@ -86,5 +103,7 @@ def page_client(
     monkeypatch.setattr(rendering, "task_settings", lambda: settings)
     browser = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
     base = "http://airflow.test/shardpost/"
-    with TestClient(outer, base_url=base, headers=browser) as client:
-        yield PageClient(client)
+    with ExitStack() as running:
+        client = running.enter_context(TestClient(outer, base_url=base, headers=browser))
+        forms = running.enter_context(BrowserForms(outer)) if is_every() else None
+        yield PageClient(client, forms)
