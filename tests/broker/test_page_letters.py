@@ -140,7 +140,7 @@ def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: Pag
     park(ready, 2, b'{\n"Amount": "1,5"}')
     letter = "letters/letter?id=positions-0-1"
     fields = {"id": "positions-0-1", "written": "text", "value": '{\r\n"Amount": 1.5}'}
-    plan = page.send(letter, "letters/edit", **fields)
+    plan = page.send(letter, "letters/edit", 200, **fields)
     assert '"Amount": 1.5' in plan
     assert "<strong>1</strong> letter would be edited" in plan
     assert retries(ready) == []
@@ -149,7 +149,7 @@ def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: Pag
     two = "positions-0-0\r\npositions-0-1"
     assert "expected one letter" in page.send(None, "letters/apply", 400, ids=two, why="x")
     assert retries(ready) == []
-    page.send(letter, "letters/edit", **fields)
+    page.send(letter, "letters/edit", 200, **fields)
     page.send(None, "letters/apply", why="a comma")
     [retry] = retries(ready)
     assert retry.value == b'{\n"Amount": 1.5}'
