@@ -113,7 +113,7 @@ def email_command(
     `shardpost emails` reports what was delivered. Uses the newest snapshot and does not compact.
     Exit code 3: done, but some deliveries are unknown (`shardpost emails` lists them), or too many
     clients failed or are not subscribed; or nothing is frozen, since recipients fall by more than
-    SHARDPOST_MAX_DROP.
+    SHARDPOST_MAX_DROP; or the week is paused.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
         if dry_run or take_over or as_json or week or any(options.values()):

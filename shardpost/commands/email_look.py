@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 @click.option("--open", "is_opened", is_flag=True, help="Show the HTML in a browser.")
 @AS_JSON
 def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> int:
-    """Print one client's e-mail of a week: as it is frozen, or else as a run of now would send it.
+    """Print one client's e-mail of a week: as it was sent, or as a run of now would send it.
 
     Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
     """
-    from shardpost.weekly_email.mail_preview import preview
+    from shardpost.weekly_email.mail_preview import preview, when_sent
+    from shardpost.weekly_email.week_status import rows_of_frozen
 
-    found = preview(load(), client, IsoWeek.parse(week), now=datetime.now(UTC))
+    settings, iso_week, now = load(), IsoWeek.parse(week), datetime.now(UTC)
+    sent_at = when_sent(rows_of_frozen(settings, iso_week, client, now))
+    found = preview(settings, client, iso_week, now=now, sent_at=sent_at)
     if as_json:
         print_document(found, str, as_json=True)
     else:
@@ -42,7 +45,9 @@ def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> i
 
 def _lines(found: "MailPreview") -> Iterator[str]:
     of = "its frozen audience" if found.is_frozen else "the newest snapshot, not frozen yet"
-    yield f"# {found.week}, of {of}; nothing is sent"
+    since = found.look_since
+    written = f", as it was sent (templates since {since:%Y-%m-%d %H:%M} UTC)" if since else ""
+    yield f"# {found.week}, of {of}{written}; nothing is sent now"
     if found.remark:
         yield f"# {one_line(found.remark)}"
     for name, value in found.headers.items():

@@ -90,7 +90,7 @@ def resolve_command(
 ) -> int:
     """Decide whether e-mails whose delivery is unknown were delivered.
 
-    All clients or none: if the delivery to one of them is not unknown, nothing is changed. Refused
+    All clients or none: unless every one of them is `unknown`, nothing is changed. Refused
     while a run mails one of their shards.
     """
     from shardpost.weekly_email.ledger_decisions import resolve
@@ -144,8 +144,8 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
 def pause_command(week: str, why: str, by: str | None) -> int:
     """Stop mailing a week: runs that mail it end within seconds, and others refuse it.
 
-    Mails that are on their way are finished; who is not mailed yet stays open. `emails resume` and
-    a run go on; nobody is mailed twice.
+    Mails that are on their way are finished; who is not mailed yet stays open. To continue:
+    `emails resume`, then `shardpost email`; nobody is mailed twice.
     """
     from shardpost.weekly_email.paused_weeks import pause
 

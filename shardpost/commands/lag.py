@@ -29,13 +29,13 @@ HEADING = ("time to loss", "group", "partition", "records", "time behind", "reas
 @click.option("--all", "with_own", is_flag=True, help="Also the groups that are Shardpost's own.")
 @AS_JSON
 def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as_json: bool) -> int:
-    """Print a line for each consumer group: what is unread, and when that is lost.
+    """Print a line for each consumer group: what is unread, and when that can be lost.
 
-    LOSS: data is lost, or can be at any moment; WARN: it will be within SHARDPOST_LOSS_WARNING
-    seconds, or that is not known. Groups of Shardpost's own are only printed where they are not OK,
-    or with --all. With --group or --topic, their partitions follow; --json has all. Exit code 3 if
-    data is lost already, or will be within SHARDPOST_LOSS_WARNING seconds; 1 if not everything
-    could be queried.
+    LOSS: data is lost, or can be at any moment; WARN: it can be within SHARDPOST_LOSS_WARNING
+    seconds, or a partition could not be queried. Groups of Shardpost's own are printed only where
+    they are not OK, or with --all. With --group or --topic, their partitions follow; --json has
+    all. Exit code 3 if data is lost already, or can be within SHARDPOST_LOSS_WARNING seconds; 1 if
+    not everything could be queried.
     """
     from shardpost.lag.measure import measure
     from shardpost.lag.model.report import Selection

@@ -126,10 +126,11 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
 @NEEDED_WHY
 @BY
 def silence_command(key: str, duration: timedelta, why: str, by: str | None) -> int:
-    """Send nothing of what is firing under KEY for that time, but its end.
+    """Silence what is firing under KEY for that time.
 
-    And that it became worse. KEY as `shardpost alerts list` has it, which shows the silence too;
-    after it, what still fires is told again. Who silenced it, and why, is on record in `decisions`.
+    Meanwhile channels are told only that it ended or became worse; afterwards, if it still fires,
+    they are told again. `shardpost alerts list` prints KEY and the silence. Who silenced it, and
+    why, is on record in `decisions`.
     """
     return _silence(key, duration, who(by), why)
 

@@ -40,9 +40,9 @@ def tables_command() -> None:
 def list_command(as_json: bool) -> int:
     """Print the size of each table, and what prevents its files from being removed.
 
-    `rows` are those in the files of the newest snapshot, of which there may be several of a client
-    or none yet of a position: `shardpost sql` has the table's. `files` and `size` are all that is
-    stored, also for older ones; `versions` are those that are kept.
+    `rows` counts the rows in the files of the newest snapshot, before they are merged: a client may
+    have several, and a new position none yet (`shardpost sql` queries the merged tables). `files`
+    and `size` include what older snapshots need; `versions` are the kept versions.
     """
     from shardpost.maintenance.table_sizes import table_sizes
 

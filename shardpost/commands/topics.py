@@ -46,8 +46,9 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
 def groups_command(is_applied: bool, as_json: bool) -> int:
     """List the groups that former installations left in Kafka, and delete them with --apply.
 
-    Each notes how far the letters of rejected records were sent, by tables that are neither
-    those of this installation nor those of the owner of the topics.
+    The committed offsets of such a group (`shardpost-rejected-…`) say up to where an installation
+    sent its rejected records as dead letters. Never listed: the group of this installation, and
+    that of the owner of the topics.
     """
     from shardpost.holders.rejected_letters import former_groups
     from shardpost.kafka.groups import delete_groups

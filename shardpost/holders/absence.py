@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from shardpost.delta.snapshot import NEVER, Snapshot
-from shardpost.holders.model.shards import shard_of
 from shardpost.holders.queries import knows_client, knows_position
 from shardpost.settings import Settings
+from shardpost.shards import shard_of
 
 
 def why_no_holder(

@@ -16,9 +16,9 @@ from shardpost.delta.table import text_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.shards import shard_of
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.settings import Settings
+from shardpost.shards import shard_of
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.explain import ExchangeRecord, PositionRecord, Transition, explain
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import order_of
-from shardpost.holders.model.shards import shard_of
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     EXCHANGE_EVENTS,
@@ -36,6 +35,7 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.settings import Settings
+from shardpost.shards import shard_of
 
 
 def knows_client(settings: Settings, snapshot: Snapshot, client: str) -> bool:

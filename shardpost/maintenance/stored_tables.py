@@ -30,6 +30,7 @@ from shardpost.weekly_email.model.week_tables import (
     CLOSED_WEEKS,
     FROZEN_WEEKS,
     LEDGER_MARKS,
+    MAIL_LOOKS,
     PAUSED_WEEKS,
 )
 from shardpost.wording import counted
@@ -37,7 +38,7 @@ from shardpost.wording import counted
 # Tables with commit points of their own.
 OTHERS = (
     *(SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, CLOSED_WEEKS, LEDGER_MARKS, DEAD_LETTERS),
-    *(PAUSED_WEEKS, REBUILDS, MEASUREMENTS, ALERTS),
+    *(PAUSED_WEEKS, MAIL_LOOKS, REBUILDS, MEASUREMENTS, ALERTS),
 )
 TABLES = (*VIEW, *OTHERS)
 

@@ -162,8 +162,8 @@ def client(
     """Show one client's positions, and the timeline of the records that put or took them."""
     from shardpost import tables
     from shardpost.holders import absence, queries
-    from shardpost.holders.model.shards import shard_of
     from shardpost.holders.position_history import rejected_of
+    from shardpost.shards import shard_of
 
     at, settings = tables.snapshot(snapshot, visit.settings), visit.settings
     held = queries.query_holders(settings, at, queries.HoldersQuery(client, None, as_of))

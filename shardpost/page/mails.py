@@ -89,12 +89,11 @@ def _shown(
     visit: Visit, found: "FoundWeek", client: str, rows: Sequence[Mapping[str, Any]]
 ) -> tuple["MailPreview | None", str | None]:
     """Return the mail, as of when it was sent if it was; or None, and why there is none."""
-    from shardpost.weekly_email.mail_preview import preview
+    from shardpost.weekly_email.mail_preview import preview, when_sent
 
-    sent = [row for row in rows if row["state"] == "sent"]
-    at = parse_instant(sent[-1]["timestamp"]) if sent else visit.now
+    sent_at = when_sent(rows)
     try:
-        return preview(visit.settings, client, found.week, now=at), None
+        return preview(visit.settings, client, found.week, now=visit.now, sent_at=sent_at), None
     except ShardpostError as error:
         return None, str(error)
 

@@ -16,7 +16,7 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, o
 from shardpost.schedules import WeeklyTime
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
-from shardpost.weekly_email import closed_weeks, paused_weeks
+from shardpost.weekly_email import closed_weeks, mail_looks, paused_weeks
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -95,6 +95,7 @@ def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
         FrozenWeeks(settings).require_audience(week.iso_week, week.frozen)
         if week.frozen is None:  # its audience and contacts are the snapshot's
             snapshots.require_in_force(settings, week.snapshot)
+        mail_looks.keep(settings, week.context, week.shards, options.clock())
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
         reports = send_shards(week, options, rate)
         guard.mark_end(options.clock())

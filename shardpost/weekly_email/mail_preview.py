@@ -1,11 +1,11 @@
 """One client's mail of a week as it was or would be written; and the same, sent as a test.
 
-Of a week that was frozen it is that of its audience, with the templates of now; else it is what a
-run of now would send, as of the newest snapshot. No JVM, and nothing is written: a test goes to the
-mail server and leaves nothing in the ledger.
+Of a week that was frozen it is that of its audience: what was sent as it was sent, else by the
+templates of now. Of another week it is what a run of now would send, as of the newest snapshot. No
+JVM, and nothing is written: a test goes to the mail server and leaves nothing in the ledger.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +16,10 @@ import pyarrow as pa
 from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.instants import parse_instant
 from shardpost.settings import Settings
+from shardpost.shards import shard_of
+from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
@@ -42,7 +45,8 @@ class MailPreview:
     `is_frozen`: it is of the audience that was frozen, and else what a run of now would send.
     `snapshot` is the one that it is of, and `as_of` when its positions were held. `language` is
     that of its numbers and dates, None for those of records. `remark` is why no run would send it
-    now, None if one would.
+    now, None if one would. `look_since`: it is by the sender and the templates that its shard was
+    mailed by from then on; None: by those of now.
     """
 
     client: str
@@ -56,10 +60,12 @@ class MailPreview:
     as_of: datetime
     language: str | None
     remark: str | None
+    look_since: datetime | None
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `email preview --json`."""
-        return {**vars(self), "as_of": self.as_of.isoformat()}
+        since = self.look_since and self.look_since.isoformat()
+        return {**vars(self), "as_of": self.as_of.isoformat(), "look_since": since}
 
 
 @dataclass(frozen=True)
@@ -77,34 +83,52 @@ class SentTest:
         return dict(vars(self))
 
 
+def when_sent(rows: Sequence[Mapping[str, Any]]) -> datetime | None:
+    """Return when a client was sent its mail, by the ledger's rows of it; None if it was not."""
+    sent = [row["timestamp"] for row in rows if row["state"] == "sent"]
+    return parse_instant(sent[-1]) if sent else None
+
+
 def preview(
-    settings: Settings, client: str, week: IsoWeek, *, now: datetime | None = None
+    settings: Settings,
+    client: str,
+    week: IsoWeek,
+    *,
+    now: datetime | None = None,
+    sent_at: datetime | None = None,
 ) -> MailPreview:
     """Return a client's mail of a week, frozen or as of now; `now` is by default the clock's time.
 
+    With `sent_at` of a frozen week it is the one that was sent then.
     ShardpostError for a client that gets none: it is not in the audience, or holds nothing. One
     that is not subscribed, or has no usable address, has its mail with a remark. UsageError for a
     template that is wrong.
     """
-    now = now or datetime.now(UTC)
+    now = sent_at or now or datetime.now(UTC)
     found = _find(settings, client, week, now)
     to = recipient_of(found.member)
     remark = None
     if not isinstance(to, Recipient):
         remark = f"no run sends it: {to.reason}"
         to = found.recipient(_address_of(found.member.email))
-    templates = templates_of(settings)
-    made = found.draft(shown_sender_of(settings), templates, to, now)
+    sender, look = shown_sender_of(settings), None
+    if sent_at is not None and found.shards is not None:
+        look = mail_looks.find(settings, week, shard_of(client, found.shards), sent_at)
+    if look is not None:
+        sender = replace(sender, name=look.sender_name, address=look.sender_address)
+    templates = templates_of(settings) if look is None else look.templates
+    made = found.draft(sender, templates, to, now)
     headers = {name: _text(value) for name, value in made.headers.items()}
     if to.address == NOWHERE:
         del headers["To"]
     return MailPreview(
         *(client, str(week), headers["Subject"], headers, made.text, made.html),
-        is_frozen=found.is_frozen,
+        is_frozen=found.shards is not None,
         snapshot=found.snapshot,
         as_of=found.as_of,
         language=templates.language_for(to.language),
         remark=remark,
+        look_since=look.at if look else None,
     )
 
 
@@ -130,12 +154,12 @@ def send_test(
 
 @dataclass(frozen=True)
 class _Found:
-    """A client's part of a week, frozen or as of now."""
+    """A client's part of a week, as of now, or frozen for so many shards."""
 
     member: Member
     positions: list[dict[str, str | None]]
     week: IsoWeek
-    is_frozen: bool
+    shards: int | None
     snapshot: int
     as_of: datetime
     country: str
@@ -191,7 +215,7 @@ def _find_frozen(settings: Settings, client: str, week: IsoWeek, frozen: FrozenW
     )
     return _Found(
         *(member, row["positions"], week),
-        is_frozen=True,
+        shards=frozen.shards,
         snapshot=frozen.snapshot,
         as_of=frozen.as_of,
         country=frozen.country,
@@ -214,7 +238,7 @@ def _find_current(settings: Settings, client: str, week: IsoWeek, now: datetime)
         member = replace(member, has_contact=True, **contact._asdict())
     return _Found(
         *(member, positions, week),
-        is_frozen=False,
+        shards=None,
         snapshot=snapshot.number,
         as_of=as_of,
         country=snapshot.country,

@@ -11,7 +11,7 @@ from pathlib import Path
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
 from shardpost.text_files import read_text
-from shardpost.weekly_email.model import mail_face
+from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.localized import known_language
 from shardpost.weekly_email.model.mail_templates import (
     KINDS,
@@ -35,7 +35,7 @@ def templates_of(settings: Settings) -> MailTemplates:
     folder = settings.mail_templates
     files = tuple(sorted(_read(folder))) if folder else ()
     templates = MailTemplates(files, str(folder or ""), language, settings.mail_html_rows)
-    mail_face.check(templates)
+    mail_rendering.check(templates)
     return templates
 
 

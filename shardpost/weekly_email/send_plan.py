@@ -11,8 +11,8 @@ from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.mail_face import TemplateError
 from shardpost.weekly_email.model.mail_headers import ComposeError
+from shardpost.weekly_email.model.mail_rendering import TemplateError
 from shardpost.weekly_email.model.member import (
     UNSUBSCRIBED,
     Member,

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
+from shardpost.shards import shard_of
 from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
@@ -21,6 +21,7 @@ from shardpost.weekly_email.delivery_status import (
     WeekStatus,
     audience_of,
 )
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_guard import LedgerGuard, first_offsets
 from shardpost.weekly_email.ledger_topic import ShardLedger
@@ -107,9 +108,17 @@ def rows_of(found: FoundWeek, client: str) -> list[dict[str, Any]]:
     if found.closed is not None:
         return []
     status = found.status
-    shard = partition_of(client, status.partitions)
+    shard = shard_of(client, status.partitions)
     start = first_offsets(status.settings, found.week, status.partitions).get(shard)
     return ShardLedger(status.settings, found.week, shard).rows_of(client, start=start)
+
+
+def rows_of_frozen(
+    settings: Settings, week: IsoWeek, client: str, now: datetime
+) -> list[dict[str, Any]]:
+    """Return `rows_of` of a week that is frozen; none of another, and nothing is read then."""
+    frozen = FrozenWeeks(settings).find(week)
+    return rows_of(find_week(settings, week, now), client) if frozen else []
 
 
 def why_of(

@@ -13,8 +13,9 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.mail_preview import preview
+from shardpost.weekly_email.mail_preview import preview, when_sent
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.week_status import rows_of_frozen
 from tests.support.email_requests import email_request
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
@@ -68,6 +69,12 @@ def test_each_client_is_mailed_in_its_language_as_it_was_shown_before_and_after(
     assert weekly_email(request, world.settings)[0] == 0
     frozen = FrozenWeeks(world.settings).find(WEEK)
     assert frozen is not None
+    # Other templates, and another sender, from now on.
+    folder = world.settings.mail_templates
+    assert folder is not None
+    (folder / "subject.de.txt").write_text("Anders")
+    (folder / "weekly_email.txt").write_text("{{ no_variable }}")
+    settings = world.settings.model_copy(update={"mail_from": "Other <other@x.example>"})
     # A later record changes neither the audience nor the language of its mails.
     world.client("german", value=b'{"Language": "en"}')
     world.commit(looked_at=NOW)
@@ -75,9 +82,12 @@ def test_each_client_is_mailed_in_its_language_as_it_was_shown_before_and_after(
         found = read(server, client)
         text = found.get_body(("plain",))
         assert text is not None
-        after = preview(world.settings, client, WEEK, now=NOW)
+        sent_at = when_sent(rows_of_frozen(settings, WEEK, client, NOW))
+        after = preview(settings, client, WEEK, sent_at=sent_at)
+        assert after.look_since is not None
         for shown in (before[client], after):
             assert found["Subject"] == shown.subject
+            assert found["From"] == shown.headers["From"]
             assert found["Message-ID"] == shown.headers["Message-ID"]
             assert text.get_content().replace("\r\n", "\n") == shown.text
         assert after.is_frozen

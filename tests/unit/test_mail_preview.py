@@ -2,7 +2,7 @@
 
 import json
 import webbrowser
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,10 +12,15 @@ from shardpost.delta import table_log
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from shardpost.shards import shard_of
+from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.mail_preview import MailPreview, preview
+from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.own_templates import templates_of
+from shardpost.weekly_email.smtp_server import sender_of
 from tests.support.command_line import CommandLineHere
 from tests.support.week_tables import World
 from tests.support.written_weeks import freeze
@@ -78,6 +83,38 @@ def test_of_a_frozen_week_it_is_that_of_its_audience(world: World) -> None:
         shown(world, "c1")
 
 
+def test_what_was_sent_is_shown_by_the_sender_and_the_templates_of_then(
+    world: World, tmp_path: Path
+) -> None:
+    freeze(world.settings, WEEK, ["c1"], NOW)
+    frozen = FrozenWeeks(world.settings).find(WEEK)
+    assert frozen is not None
+    folder = tmp_path / "look"
+    folder.mkdir()
+    subject, minute = folder / "subject.txt", timedelta(minutes=1)
+    own = shard_of("c1", frozen.shards)
+    other, settings = own + 1, world.settings
+    for number, shards in enumerate([[own], [own], [own, other], [other]]):
+        subject.write_text(f"look {number // 2}")
+        given = {"mail_templates": folder, "mail_from": f"Bank {number // 2} <bank@x.example>"}
+        settings = world.settings.model_copy(update=given)
+        context = EmailContext(WEEK, NOW, "US", sender_of(settings), templates_of(settings))
+        mail_looks.keep(settings, context, shards, NOW + number * minute)
+    subject.write_text("look of now")
+
+    def at(sent_at: datetime | None) -> tuple[str, str, datetime | None]:
+        found = preview(settings, "c1", WEEK, now=NOW, sent_at=sent_at)
+        return found.subject, found.headers["From"], found.look_since
+
+    first, second = "Bank 0 <bank@x.example>", "Bank 1 <bank@x.example>"
+    assert at(None) == at(NOW - minute) == ("look of now", second, None)
+    assert at(NOW) == at(NOW + minute) == ("look 0", first, NOW)
+    assert at(NOW + 3 * minute) == ("look 1", second, NOW + 2 * minute)
+    assert [kept.shards for kept in mail_looks._kept(settings, WEEK)] == [(own,), (own, other)]
+    date = preview(settings, "c1", WEEK, sent_at=NOW).headers["Date"]
+    assert date == "Mon, 09 Nov 2026 08:00:00 +0000"
+
+
 def test_whom_no_run_would_mail_has_a_remark(world: World) -> None:
     off, nobody = shown(world, "off"), shown(world, "nobody")
     assert off.remark == "no run sends it: not subscribed"
@@ -112,7 +149,9 @@ def test_the_command_prints_headers_and_text_and_all_as_json(
     world: World, shardpost: CommandLineHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = shardpost("email", "preview", "c1", "--week", str(WEEK))
-    assert said.startswith(f"# {WEEK}, of the newest snapshot, not frozen yet; nothing is sent\n")
+    assert said.startswith(
+        f"# {WEEK}, of the newest snapshot, not frozen yet; nothing is sent now\n"
+    )
     assert "\nSubject: Your US stock in week 2026-W45: 2 positions\n" in said
     assert "\n10        AAPL    1234.5  NYSE\n" in said
     assert "<td>" not in said

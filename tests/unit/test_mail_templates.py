@@ -17,8 +17,8 @@ from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import holdings_of_batch
 from shardpost.weekly_email.model.localized import known_language, number_text
-from shardpost.weekly_email.model.mail_face import TemplateError
 from shardpost.weekly_email.model.mail_headers import ComposeError
+from shardpost.weekly_email.model.mail_rendering import TemplateError
 from shardpost.weekly_email.model.mail_templates import SHIPPED, MailTemplates
 from shardpost.weekly_email.model.member import Recipient
 from shardpost.weekly_email.model.message import compose

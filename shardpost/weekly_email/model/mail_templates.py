@@ -75,6 +75,10 @@ class MailTemplates:
                 return Source(self._by_name[own], f"{self.folder}/{own}")
         return shipped(name) if name in SHIPPED else None
 
+    def all_files(self) -> dict[str, str]:
+        """Return all templates by name: the installation's own, and shipped ones in their place."""
+        return {**{name: shipped(name).text for name in SHIPPED}, **dict(self.files)}
+
     def sources(self) -> Iterator[tuple[str, str]]:
         """Yield the installation's own files: name and text."""
         yield from self.files

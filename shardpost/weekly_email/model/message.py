@@ -15,7 +15,6 @@ from shardpost.errors import single_line
 from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings
 from shardpost.weekly_email.model.localized import ENGLISH
-from shardpost.weekly_email.model.mail_face import face_of
 from shardpost.weekly_email.model.mail_headers import (
     ComposeError,
     Headers,
@@ -23,6 +22,7 @@ from shardpost.weekly_email.model.mail_headers import (
     encoded,
     mailboxes,
 )
+from shardpost.weekly_email.model.mail_rendering import face_of
 from shardpost.weekly_email.model.mail_rows import Values
 from shardpost.weekly_email.model.member import Recipient
 

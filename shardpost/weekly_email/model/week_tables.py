@@ -1,12 +1,14 @@
 """The tables of the weekly e-mail; no snapshot names them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shardpost.delta.table import Array, Table, columns
-from shardpost.delta.typed_rows import columns_of
+from shardpost.delta.typed_rows import Json, columns_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.weekly_email.model.ledger import CLOSED_STATES
+from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
 
@@ -98,6 +100,38 @@ class PausedWeek:
 
 # Weeks that a person stopped, and let go on: the last row of a week counts.
 PAUSED_WEEKS = Table("paused_weeks", columns_of(PausedWeek))
+
+
+@dataclass(frozen=True)
+class MailLook:
+    """One row of `mail_looks`: by what the mails of shards of a week were written from a time on.
+
+    `files` are all templates by name, the shipped ones among them: another release may ship others.
+    `language` and `most_rows` as MailTemplates has them.
+    """
+
+    week: str
+    shards: tuple[int, ...]
+    at: datetime
+    sender_name: str
+    sender_address: str
+    files: Json[Mapping[str, str]]
+    language: str | None
+    most_rows: int
+
+    @property
+    def templates(self) -> MailTemplates:
+        """The templates as they were."""
+        folder = f"the templates of {self.week} as of {self.at:%Y-%m-%d %H:%M} UTC"
+        return MailTemplates(tuple(self.files.items()), folder, self.language, self.most_rows)
+
+    def is_like(self, other: "MailLook") -> bool:
+        """Tell whether mails are written by the same, whatever the shards and times."""
+        return replace(self, shards=other.shards, at=other.at) == other
+
+
+# By what mails were written; of a shard, the last row before a mail counts.
+MAIL_LOOKS = Table("mail_looks", columns_of(MailLook))
 
 
 @dataclass(frozen=True)

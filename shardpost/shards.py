@@ -1,4 +1,4 @@
-"""The shard of a client: the part of the holder tables, of a topic and of a week that has it."""
+"""The shard of a client: the part that has it of the holder tables, of their topic, of a week."""
 
 from shardpost.kafka.partitioning import partition_of
 

@@ -1,0 +1,42 @@
+"""By what the mails of a week were written: kept, so that they can be shown as they were sent.
+
+The table `mail_looks` has it, through deltalake: no JVM. Rows are only added. A run adds one,
+behind the locks of its shards and before its first mail, for those of its shards that were not
+mailed by the same sender and templates last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from shardpost.delta import table_log
+from shardpost.delta.query import select
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.email_request import EmailContext
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import MAIL_LOOKS, MailLook
+
+
+def keep(settings: Settings, context: EmailContext, shards: Sequence[int], now: datetime) -> None:
+    """Keep by what a run writes the mails of its shards from now on."""
+    sender, templates = context.sender, context.templates
+    look = MailLook(
+        *(str(context.week), tuple(shards), now, sender.name, sender.address),
+        *(templates.all_files(), templates.language, templates.most_rows),
+    )
+    last = {shard: kept for kept in _kept(settings, context.week) for shard in kept.shards}
+    changed = [one for one in shards if one not in last or not last[one].is_like(look)]
+    if changed:
+        look = replace(look, shards=tuple(changed))
+        table_log.append(settings, MAIL_LOOKS, lambda: look)
+
+
+def find(settings: Settings, week: IsoWeek, shard: int, sent_at: datetime) -> MailLook | None:
+    """Return by what a mail of a shard was written that was sent then; None if it is not known."""
+    known = [look for look in _kept(settings, week) if shard in look.shards and look.at <= sent_at]
+    return known[-1] if known else None
+
+
+def _kept(settings: Settings, week: IsoWeek) -> list[MailLook]:
+    """Return the rows of a week, oldest first."""
+    return select(settings, MAIL_LOOKS, MailLook, f"WHERE week = '{week}' ORDER BY at")
