@@ -3,7 +3,7 @@
 BIN := .venv/bin
 COMPOSE := docker compose
 
-.PHONY: help setup demo cluster-demo test test-all test-cluster bench screenshots lint lock
+.PHONY: help setup demo cluster-demo test test-all test-faults test-cluster bench screenshots lint lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -25,6 +25,9 @@ test: setup  ## the tests, four at a time, of many cases some (one tier alone: .
 
 test-all: setup  ## the same tests, each as far as it goes: every step killed, long histories
 	@$(BIN)/pytest --numprocesses 4 --all
+
+test-faults: setup  ## each fault of a cluster, and ARGS of them at random (root; hours)
+	@$(BIN)/pytest tests/cluster --all --faults $(or $(ARGS),12)
 
 test-cluster: setup  ## docker-compose.yml brought up for real, with stand-ins of foreign images (root, Docker)
 	@$(BIN)/pytest tests/containers --containers

@@ -1,4 +1,4 @@
-"""One cluster for all tests of this tier; `make test` takes one of them."""
+"""One cluster for all tests of this tier: `make test` takes one of them, `make test-all` some."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,31 +8,32 @@ import pytest
 from shardpost.settings import Settings
 from tests.conftest import settings_of_its_own
 from tests.support.cluster import Cluster, running_cluster
-from tests.support.how_far import is_every
+from tests.support.how_far import by_seed, is_every
 from tests.support.installation import Installation, installation
 
 STORY = "test_secured"  # all features, one after the other: several minutes
-LONG = (
-    "test_airflow_faults",
-    "test_bad_network",
-    "test_clocks",
-    "test_random_faults",
-)  # --all runs them
+LONG = ("test_airflow_faults", "test_bad_network", "test_clocks", "test_random_faults")
+SOME = 10  # tests that a run of every case takes, unless it is for the faults (`--faults`)
 SECONDS = 900  # of a test; the first one starts the parts that it asks for
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give the tests of this folder their time, and have `make test` take one of them."""
-    if not is_every():
-        config.hook.pytest_deselected(items=[one for one in items if one.path.stem in LONG])
-        items[:] = [one for one in items if one.path.stem not in LONG]
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.timeout(SECONDS))
-            is_story = item.path.stem == STORY
-            group = "stories of a whole stack" if is_story else "tests of the cluster"
-            item.add_marker(pytest.mark.one_of(group))
+    ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    if config.option.faults is None:
+        short = [item for item in ours if item.path.stem not in LONG]
+        if is_every():
+            short = by_seed("faults").sample(short, min(SOME, len(short)))
+        left = [item for item in ours if item not in short]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+        ours = short
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(SECONDS))
+        is_story = item.path.stem == STORY
+        group = "stories of a whole stack" if is_story else "tests of the cluster"
+        item.add_marker(pytest.mark.one_of(group))
 
 
 @pytest.fixture(scope="session")

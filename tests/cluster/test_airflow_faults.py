@@ -14,14 +14,13 @@ from shardpost.embedded.daemons import Daemon, stop_together, wait_until
 from shardpost.settings import Settings
 from tests.e2e.conftest import client_of
 from tests.support.cluster import Cluster, Database, Part
-from tests.support.how_far import by_seed, up_to
+from tests.support.how_far import by_seed
 from tests.support.installation import WORK, Installation
 from tests.support.job_process import wait_for
 from tests.support.network import Host
 from tests.support.postgresql import PASSWORD, USER
 
 FAULT_SECONDS, LONGEST_WAIT_SECONDS = 30.0, 40.0
-EVERY, QUICK = 4, 1
 ENDED = {"success", "failed"}
 
 
@@ -130,7 +129,7 @@ def test_without_scheduler_or_database_for_a_while_each_dag_ends_right(
     airflow_home.disable_schedules(at_work.settings)
     own, random_ = AirflowOnPostgres(at_work.settings, cluster.database), by_seed("airflow")
     with own.up():
-        for number in range(pytestconfig.option.faults or up_to(EVERY, QUICK)):
+        for number in range(pytestconfig.option.faults):
             work, fault = random_.choice([*WORK]), random_.choice([*own.faults()])
             work = work if number else "compaction"
             at_work.give(work)

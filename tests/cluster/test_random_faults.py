@@ -13,13 +13,12 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from tests.support.cluster import Cluster
-from tests.support.how_far import by_seed, up_to
+from tests.support.how_far import by_seed
 from tests.support.installation import DONE, WORK, Installation
 from tests.support.job_process import Job, wait_for
 
 FAULT_SECONDS = 30.0
 FIRST_GUESS_SECONDS = 30.0
-EVERY, QUICK = 12, 1
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ class Rounds:
 def test_whatever_dies_or_is_cut_off_at_any_moment_nothing_is_lost_and_nothing_done_twice(
     cluster: Cluster, at_work: Installation, pytestconfig: pytest.Config
 ) -> None:
-    count = pytestconfig.option.faults or up_to(EVERY, QUICK)
+    count = pytestconfig.option.faults
     random_ = by_seed("faults")
     rounds = Rounds(cluster, at_work)
     rounds.undisturbed("compaction")
