@@ -21,19 +21,21 @@ class _Extent:
     """What the command line says; set before the first test module is imported."""
 
     is_all = False
+    is_on_store = False
     seed = 0
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Declare `--all` and `--seed`."""
     parser.addoption("--all", action="store_true", help="every case, not the first and some")
+    parser.addoption("--on-store", action="store_true", help="with --all: only on a store")
     parser.addoption("--seed", type=int, help="which cases are taken; printed by each run")
 
 
 def configure(config: pytest.Config) -> None:
     """Take over the options; processes of one run have one seed."""
     seed = getattr(config, "workerinput", {}).get("seed", config.option.seed)
-    _Extent.is_all = config.option.all
+    _Extent.is_all, _Extent.is_on_store = config.option.all, config.option.on_store
     _Extent.seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     examples = EVERY_EXAMPLE if _Extent.is_all else QUICK_EXAMPLES
     # How long an example takes is the machine's affair.
@@ -80,8 +82,9 @@ def declare_markers(config: pytest.Config) -> None:
     )
 
 
-# How many tests a quick run takes once more on an object store.
-QUICK_ON_STORE = 4
+# How many tests a quick run takes on an object store in place of a home, and how many one of every
+# case takes once more there.
+QUICK_ON_STORE, EVERY_ON_STORE = 4, 12
 # The fixture that says where the tables are, and its values.
 TABLES_AT, HOME, STORE = "tables_at", "home", "store"
 
@@ -89,8 +92,7 @@ TABLES_AT, HOME, STORE = "tables_at", "home", "store"
 def generate(metafunc: pytest.Metafunc) -> None:
     """Have a test that is marked so run twice: with its tables in its home, and on a store.
 
-    A unit test does so in a run of every case only: else it needs nothing. Of the others, a quick
-    run takes one of the two.
+    A unit test does so in a run of every case only: else it needs nothing.
     """
     is_marked = metafunc.definition.get_closest_marker("also_on_store")
     if is_marked and (_Extent.is_all or metafunc.definition.path.parent.name != "unit"):
@@ -105,10 +107,11 @@ def _is_on_store(item: pytest.Item) -> bool:
 def left_out(items: list[pytest.Item]) -> set[str]:
     """Return the ids of tests that this run leaves out: of each `one_of`, all but one.
 
-    Of those on a store, all but some, which are not run with their tables in a home then.
+    Of those on a store, all but some, which are not run with their tables in a home then. A run of
+    every case takes more of these, beside those in a home; with `--on-store` all, and no other.
     """
     if _Extent.is_all:
-        return set()
+        return _left_out_of_all(items)
     groups: dict[str, list[str]] = {}
     for item in items:
         if marker := item.get_closest_marker("one_of"):
@@ -118,6 +121,15 @@ def left_out(items: list[pytest.Item]) -> set[str]:
     taken = drawn(stored, QUICK_ON_STORE)
     at_home = {HOME.join(nodeid.rsplit(STORE, 1)) for nodeid in taken}
     return left | ({*stored} - {*taken}) | at_home
+
+
+def _left_out_of_all(items: list[pytest.Item]) -> set[str]:
+    stored = sorted(item.nodeid for item in items if _is_on_store(item))
+    if _Extent.is_on_store:
+        return {item.nodeid for item in items} - {*stored}
+    long = [nodeid for nodeid in stored if not nodeid.startswith("tests/unit/")]
+    taken = by_seed("store").sample(long, min(len(long), EVERY_ON_STORE))
+    return {*long} - {*taken}
 
 
 def is_every() -> bool:
