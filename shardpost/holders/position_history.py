@@ -8,6 +8,7 @@ from typing import Any
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
+from shardpost.holders.model.as_of import RELATIONS, counted_positions
 from shardpost.holders.model.explain import Standing, Transition, standing, transitions
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first
@@ -100,6 +101,21 @@ def position_history(settings: Settings, snapshot: Snapshot, position: str) -> P
         transitions(good, exchanges, snapshot.country) if good else [],
         len(found) == len(kept),
     )
+
+
+_HOLDER_THEN = "SELECT t.client FROM ({counted}) t WHERE t.position = {position}"
+
+
+def holder_then(settings: Settings, snapshot: Snapshot, position: str, at: datetime) -> str | None:
+    """Return who held a position as of a time; None if nobody, or if it did not count.
+
+    ShardpostError for a time of which the history was pruned.
+    """
+    snapshot.require_history(at)
+    counted = counted_positions(snapshot.country, at)
+    sql = _HOLDER_THEN.format(counted=counted, position=text_literal(position))
+    found = rows(settings, sql, at_snapshot(snapshot, *RELATIONS))
+    return found[0]["client"] if found else None
 
 
 def rejected_of(

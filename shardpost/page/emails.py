@@ -59,6 +59,8 @@ def weeks(visit: Asked, page: Number = 1) -> Response:
         refresh=REFRESH_SECONDS if found and found.is_reading else None,
         problem=found.problem if found else None,
         week_to_send=str(IsoWeek.last_ended(visit.now)),
+        current_week=str(IsoWeek.of(visit.now)),
+        templates=visit.settings.mail_templates,
     )
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/holders", dependencies=[sees(POSITIONS)])
 
 NOBODY = "Nobody holds any. `shardpost compact`, or the DAG compact_positions, reads new positions."
-NOBODY_SO = "No holder is like that: leave a filter out, or search for another id."
+NOBODY_SO = "No client who holds is like that: leave a filter out, or search for another id."
+NO_CLIENT_SO = "No client whose id begins so holds any."
+NO_CHANGE = "No record gave it a position."
 # Ids of positions that stand in the row of a client.
 LISTED_POSITIONS = 20
 # Of clients that had more positions, the records are replayed of so many positions at a time.
@@ -61,7 +63,9 @@ def holders(
             "why": why_no_holder(settings, at, search, shard),
         }
     asked = {"search": search, "shard": shard, "as_of": as_of, "snapshot": snapshot}
-    empty = NOBODY_SO if search is not None or shard is not None or as_of else NOBODY
+    empty = NOBODY_SO if shard is not None or as_of else NOBODY
+    if search is not None:
+        empty = NO_CLIENT_SO
     return visit.answer(
         "holders.html",
         found if is_whole else None,
@@ -164,6 +168,7 @@ def client(
     from shardpost.holders import absence, queries
     from shardpost.holders.position_history import rejected_of
     from shardpost.shards import shard_of
+    from shardpost.weekly_email.model.week import IsoWeek
 
     at, settings = tables.snapshot(snapshot, visit.settings), visit.settings
     held = queries.query_holders(settings, at, queries.HoldersQuery(client, None, as_of))
@@ -174,7 +179,7 @@ def client(
     rejected = rejected_of(settings, at, replayed)
     why = None if held else absence.why_no_holder(settings, at, client)
     timeline = (
-        page_of(_newest_first(visit, changes, snapshot), CHANGES, page, "No record put any.")
+        page_of(_newest_first(visit, changes, snapshot), CHANGES, page, NO_CHANGE)
         if is_whole
         else _last_of_each(visit, changes, snapshot, page, len(ever))
     )
@@ -186,6 +191,7 @@ def client(
         positions=held.get(client, []),
         shard=shard_of(client, at.shards),
         ever=len(ever),
+        last_week=str(IsoWeek.last_ended(visit.now)),
         is_whole=is_whole,
         why=why,
         rejected=_rejected(visit, rejected, snapshot),
@@ -212,7 +218,7 @@ def _last_of_each(
     """Return a page of a client with very many positions: of each what was done to it last."""
     last = {change.position: change for change in changes}
     rows = [_change(visit, change, snapshot) for change in last.values()]
-    return Listing(CHANGES, rows, "No record put any.", total=total, number=page)
+    return Listing(CHANGES, rows, NO_CHANGE, total=total, number=page)
 
 
 def _change(visit: Visit, change: "Transition", snapshot: int | None) -> tuple[object, ...]:
@@ -246,23 +252,28 @@ def _rejected(visit: Visit, records: Sequence["RecordOfPosition"], snapshot: int
 
 @router.get("/position")
 def position(
-    visit: Asked, position: Required, snapshot: Number = None, page: PageNumber = 1
+    visit: Asked,
+    position: Required,
+    as_of: Instant = None,
+    snapshot: Number = None,
+    page: PageNumber = 1,
 ) -> Response:
-    """Show who has a position, why it counts or not, and all its records."""
+    """Show who has a position, or had it, why it counts or not, and all its records."""
     from shardpost import tables
-    from shardpost.holders.absence import pruned, unknown_position
-    from shardpost.holders.position_history import MOST_RECORDS, position_history
+    from shardpost.holders.absence import not_covered, pruned, unknown_position
+    from shardpost.holders.position_history import MOST_RECORDS, holder_then, position_history
 
     at = tables.snapshot(snapshot, visit.settings)
     found = position_history(visit.settings, at, position)
-    notes = [pruned(at)]
+    notes = [not_covered(at.as_known(visit.now), as_of), pruned(at)]
     if not found.is_whole:
         notes.append(f"It has more records than {MOST_RECORDS:,}: these are the newest")
     standing = found.standing
     owner = standing.client if standing else None
-    holder = (
-        Link(owner, visit.url("holders/client", client=owner, snapshot=snapshot)) if owner else None
-    )
+    held_then = None
+    if as_of is not None:
+        then = holder_then(visit.settings, at, position, as_of)
+        held_then = _client(visit, then, as_of, snapshot)
     return visit.answer(
         "holders_position.html",
         found,
@@ -270,11 +281,21 @@ def position(
         position=position,
         standing=standing,
         why=found.why,
-        holder=holder,
+        holder=_client(visit, owner, None, snapshot),
+        held_then=held_then or "nobody, or it did not count",
         snapshot=at,
-        asked={"snapshot": snapshot},
+        asked={"as_of": as_of, "snapshot": snapshot},
         notes_of=notes,
     )
+
+
+def _client(
+    visit: Visit, client: str | None, as_of: datetime | None, snapshot: int | None
+) -> Link | None:
+    if client is None:
+        return None
+    at = {"as_of": _iso(as_of), "snapshot": snapshot}
+    return Link(client, visit.url("holders/client", client=client, **at))
 
 
 RECORDS = ("time", "what it did", "client", "exchange", "ticker", "amount", "snapshot", "record")

@@ -23,8 +23,10 @@ NONE_AT_ALL = (
     "No dead letters: nothing waits, is parked, or was resolved in the last 7 days. What a consumer"
     " cannot process comes here, and the DAG sweep_dead_letters deals with it every five minutes."
 )
-NO_MATCH = "No letter matches. With a time since when, also those are looked through that were"
-NO_MATCH += " resolved more than 7 days ago."
+NO_MATCH = (
+    "No letter matches. Those that were resolved more than 7 days ago are listed only with a time"
+    " in Since."
+)
 LONGEST_ERROR = 160
 # Origins and errors that a form offers.
 MOST_OFFERED = 500
@@ -67,7 +69,7 @@ def letters(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
     groups = found.groups()
     length, counts = found.over_time()
     rows = [_group_row(visit, asked, group) for group in groups]
-    columns = ("letters", "state", "origin", "error", "oldest", "newest", "its error", "decide")
+    columns = ("letters", "state", "origin", "error id", "oldest", "newest", "such as", "decide")
     document = {
         "letters": found.total,
         "due": found.due(visit.now),
@@ -103,7 +105,7 @@ def one_by_one(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
         )
         for step in steps
     ]
-    columns = ("letter", "state", "origin", "error", "attempt", "since", "due", "its error")
+    columns = ("letter", "state", "origin", "error id", "attempt", "since", "due", "error")
     empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
     listing = Listing(columns, rows, empty, total=found.total, number=page)
     return visit.answer("letter_list.html", [step.as_json() for step in steps], listing, **given)

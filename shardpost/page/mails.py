@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
@@ -33,11 +34,16 @@ MAIL_POLICY = "; ".join(
     )
 )
 Text = Annotated[str, Query(min_length=1)]
+Subject = Annotated[str, Query(max_length=500)]
 
 
 @router.get("")
-def mail(visit: Asked, week: Text, client: Text) -> Response:
-    """Show a client's mail of a week, and the ledger's records of it."""
+def mail(visit: Asked, week: Text, client: Text, subject: Subject = "") -> Response:
+    """Show a client's mail of a week, and the ledger's records of it.
+
+    Whoever may start a run may try another subject, a template, which is kept nowhere.
+    """
+    require_may_try(visit, subject)
     from shardpost.weekly_email.week_status import find_week, rows_of, why_of
 
     found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
@@ -47,7 +53,7 @@ def mail(visit: Asked, week: Text, client: Text) -> Response:
         [_row(visit, row) for row in rows],
         "The ledger has no record of this client in this week.",
     )
-    shown, why_none = _shown(visit, found, client, rows)
+    shown, why_none = _shown(visit, found, client, rows, subject)
     return visit.answer(
         "emails_mail.html",
         rows,
@@ -59,7 +65,16 @@ def mail(visit: Asked, week: Text, client: Text) -> Response:
         shown=shown,
         is_sent=any(row["state"] == "sent" for row in rows),
         why_none=why_none,
+        subject=subject,
+        may_try=visit.may_run(EMAILS),
+        templates=visit.settings.mail_templates,
     )
+
+
+def require_may_try(visit: Visit, subject: str) -> None:
+    """Refuse a template of somebody who may not start a run."""
+    if subject and not visit.may_run(EMAILS):
+        raise HTTPException(403, f"a subject is tried by users who may run the DAG {EMAILS}")
 
 
 def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
@@ -73,12 +88,13 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
 
 
 @router.get("/html")
-def html(visit: Asked, week: Text, client: Text) -> Response:
+def html(visit: Asked, week: Text, client: Text, subject: Subject = "") -> Response:
     """Return the HTML of the mail alone, for a frame that runs and loads nothing."""
+    require_may_try(visit, subject)
     from shardpost.weekly_email.week_status import find_week, rows_of
 
     found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
-    shown, why_none = _shown(visit, found, client, rows_of(found, client))
+    shown, why_none = _shown(visit, found, client, rows_of(found, client), subject)
     headers = {**HEADERS, "Content-Security-Policy": MAIL_POLICY}
     if shown is None:
         return PlainTextResponse(why_none, headers=headers)
@@ -86,14 +102,22 @@ def html(visit: Asked, week: Text, client: Text) -> Response:
 
 
 def _shown(
-    visit: Visit, found: "FoundWeek", client: str, rows: Sequence[Mapping[str, Any]]
+    visit: Visit,
+    found: "FoundWeek",
+    client: str,
+    rows: Sequence[Mapping[str, Any]],
+    subject: str,
 ) -> tuple["MailPreview | None", str | None]:
-    """Return the mail, as of when it was sent if it was; or None, and why there is none."""
+    """Return the mail, as of when it was sent if it was; or None, and why there is none.
+
+    With a subject that is tried it is as a run of now would write it.
+    """
     from shardpost.weekly_email.mail_preview import preview, when_sent
 
-    sent_at = when_sent(rows)
+    sent_at = None if subject else when_sent(rows)
+    of = (visit.settings, client, found.week)
     try:
-        return preview(visit.settings, client, found.week, now=visit.now, sent_at=sent_at), None
+        return preview(*of, now=visit.now, sent_at=sent_at, subject=subject or None), None
     except ShardpostError as error:
         return None, str(error)
 

@@ -6,7 +6,7 @@ which is shown with its age. Kafka is only asked whether it listens.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter
@@ -196,7 +196,7 @@ def _cards(visit: Visit, known: Known) -> Iterator[Card]:
         if source in known.looks:
             yield make(visit, known.looks[source])
     active = [one for one in known.firing if one.ended_at is None]
-    yield Card("Alerts", str(len(active)), "firing, or of today", visit.url("alerts"))
+    yield Card("Alerts", str(len(active)), "firing, or happened today", visit.url("alerts"))
 
 
 def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
@@ -208,7 +208,7 @@ def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
     age = "age unknown"
     if known.looked_at != NEVER:
         age = f"{duration_text(visit.now - known.looked_at)} old"
-    held = f"{counted(counts.holders, 'holder')}, {counted(counts.positions, 'position')}"
+    held = f"{counted(counts.holders, 'holder')} of {counted(counts.held, 'position')}"
     more = f"snapshot {newest.number}: {held}"
     return Card("Snapshot", age, more, visit.url("tables/snapshots"))
 
@@ -219,6 +219,9 @@ def _lag_card(visit: Visit, last: "LastValues") -> Card:
         for labels, value in last.of("least_time_to_loss_seconds")
     ]
     seconds, where = min(left, default=(None, "no reader is behind what Kafka deletes"))
+    if seconds is not None and last.at is not None:
+        where = f"{where}, from about {last.at + timedelta(seconds=seconds):%Y-%m-%d %H:%M} UTC on"
+        seconds = max(0.0, seconds - (visit.now - last.at).total_seconds())
     return Card("Time to loss", time_to_loss(seconds), where, visit.url("topics"), last.at)
 
 
@@ -246,6 +249,8 @@ def _letters_card(visit: Visit, last: "LastValues") -> Card:
 def _runs_card(visit: Visit, last: "LastValues") -> Card:
     states = last.by_label("runs", "state")
     oldest = last.one("run_age_seconds")
+    if oldest is not None and last.at is not None:
+        oldest += (visit.now - last.at).total_seconds()
     more = f"oldest for {duration_text(oldest)}" if oldest is not None else "all keys are free"
     count = int(sum(states.values()))
     return Card("Run keys at work", f"{count:,}", more, visit.url("runs"), last.at)

@@ -32,6 +32,12 @@ READ_ONE_BY_ONE = 20
 # So long an answer waits for a decision to be carried out; a longer one goes on by itself.
 ANSWER_SECONDS = 2.0
 SLOWEST = 0.001
+# What becomes of letters, as the page says it.
+DECISIONS = {
+    "redriven": "redriven",
+    "edited": "redriven with another value",
+    "discarded": "discarded",
+}
 
 
 class Chosen(BaseModel):
@@ -135,14 +141,19 @@ def last(visit: Asked) -> Response:
     run = last_run(visit.settings, visit.now)
     refusals = [] if run is None else [(one["letter_id"], one["reason"]) for one in run.refusals]
     return visit.answer(
-        "redrive_run.html", run, _refused(visit, refusals), run=run, again=_again(visit, run)
+        "redrive_run.html",
+        run,
+        _refused(visit, refusals),
+        run=run,
+        again=_again(visit, run),
+        decisions=DECISIONS,
     )
 
 
 def _said(run: "RedriveRun") -> str:
     if run.is_going:
         return "It goes on by itself: this page says how far it is."
-    done = f"{counted(run.done, 'letter')} {run.decision}"
+    done = f"{counted(run.done, 'letter')} {DECISIONS[run.decision]}"
     return f"{done}, {run.refused} refused." if run.refused else f"{done}."
 
 
@@ -207,10 +218,22 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
         chosen=chosen,
         is_read=is_read,
         refusals=_refused(visit, refusals),
+        decisions=DECISIONS,
         value=None if value is None else base64.b64encode(value).decode(),
         shown=None if value is None else laid_out(value, ON_OWN_PAGE),
+        problem=None if value is None else _problem(visit, document, value),
         run=last_run(visit.settings, visit.now),
     )
+
+
+def _problem(visit: Visit, document: dict[str, Any], value: bytes) -> str | None:
+    """Return why a compaction would reject the new value of a letter of an input; None if not."""
+    from shardpost.holders.model.value_problems import first_problem
+    from shardpost.holders.model.view_tables import INPUTS
+
+    fields = {visit.settings.topic(name): tables.fields for name, tables in INPUTS.items()}
+    origins = {group["origin"] for group in document["groups"]} & fields.keys()
+    return first_problem(value, fields[origins.pop()]) if origins else None
 
 
 def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":

@@ -110,6 +110,13 @@ class Listing:
         """How many pages there are."""
         return 1 if self.total is None else max(1, -(-self.total // ROWS_OF_A_PAGE))
 
+    @property
+    def why_empty(self) -> str:
+        """Say what to do where there are no rows, or that there is no such page."""
+        if self.number > self.pages:
+            return f"There is no page {self.number:,}: the last one is page {self.pages:,}."
+        return self.empty
+
     def as_csv(self) -> str:
         """Return it as RFC 4180 has it; what a spreadsheet would take for a formula is quoted."""
         out = io.StringIO()

@@ -123,7 +123,8 @@ def _loss_condition(found: Found, subject: str, rows: Iterable[LagRow], warning:
     if not losing:
         return
     worst = min(losing, key=lambda row: (row.seconds_to_loss, row.partition))
-    more = f", as {len(losing) - 1} more of its partitions" if len(losing) > 1 else ""
+    others = counted(len(losing) - 1, "other partition")
+    more = f" (and {others})" if len(losing) > 1 else ""
     text = f"partition {worst.partition}{more}: {worst.reason}"
     rule = conditions.TIME_TO_LOSS if worst.seconds_to_loss else conditions.DATA_LOST
     found.conditions.append(rule.broken(subject, text))

@@ -29,7 +29,7 @@ from shardpost.weekly_email.model.member import Member, Recipient, recipient_of
 from shardpost.weekly_email.model.message import Draft, draft
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.own_templates import templates_of
+from shardpost.weekly_email.own_templates import templates_of, with_subject
 from shardpost.weekly_email.smtp import SmtpSession
 from shardpost.weekly_email.smtp_server import sender_of, shown_sender_of
 
@@ -96,10 +96,12 @@ def preview(
     *,
     now: datetime | None = None,
     sent_at: datetime | None = None,
+    subject: str | None = None,
 ) -> MailPreview:
     """Return a client's mail of a week, frozen or as of now; `now` is by default the clock's time.
 
-    With `sent_at` of a frozen week it is the one that was sent then.
+    With `sent_at` of a frozen week it is the one that was sent then. `subject` is a template that
+    is tried in the place of the subject's.
     ShardpostError for a client that gets none: it is not in the audience, or holds nothing. One
     that is not subscribed, or has no usable address, has its mail with a remark. UsageError for a
     template that is wrong.
@@ -117,6 +119,8 @@ def preview(
     if look is not None:
         sender = replace(sender, name=look.sender_name, address=look.sender_address)
     templates = templates_of(settings) if look is None else look.templates
+    if subject is not None:
+        templates = with_subject(templates, subject)
     made = found.draft(sender, templates, to, now)
     headers = {name: _text(value) for name, value in made.headers.items()}
     if to.address == NOWHERE:

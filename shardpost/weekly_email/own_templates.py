@@ -5,6 +5,7 @@ becomes of the folder meanwhile.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from shardpost.weekly_email.model.localized import known_language
 from shardpost.weekly_email.model.mail_templates import (
     KINDS,
     SHIPPED,
+    SUBJECT,
     MailTemplates,
     language_of,
     shipped,
@@ -37,6 +39,18 @@ def templates_of(settings: Settings) -> MailTemplates:
     templates = MailTemplates(files, str(folder or ""), language, settings.mail_html_rows)
     mail_rendering.check(templates)
     return templates
+
+
+def with_subject(templates: MailTemplates, subject: str) -> MailTemplates:
+    """Return the templates with another subject, for all languages; UsageError if it is wrong."""
+    others = [(name, text) for name, text in templates.files if not _is_subject(name)]
+    tried = replace(templates, files=(*others, (SUBJECT, subject)), folder="tried")
+    mail_rendering.check(tried)
+    return tried
+
+
+def _is_subject(name: str) -> bool:
+    return name.partition(".")[0] == SUBJECT.partition(".")[0] and name.endswith(".txt")
 
 
 def write_shipped(folder: Path) -> list[Path]:

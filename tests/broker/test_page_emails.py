@@ -279,6 +279,25 @@ def test_a_clients_mail_is_shown_as_it_was_sent_in_a_frame_of_its_own(
     assert "cannot be shown" in nobody
 
 
+def test_another_subject_is_tried_and_kept_nowhere(
+    ready: Settings, week: IsoWeek, page: PageClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = {"week": week, "client": "c0"}
+    shown = page.get("emails/mail", **of, subject="{{ count }} in {{ week }}")
+    assert f"Subject: 1 in {week}\n" in shown
+    assert "The mail as it would be with that subject" in shown
+    assert f"<title>1 in {week}" in page.get(
+        "emails/mail/html", **of, subject="{{ count }} in {{ week }}"
+    )
+    assert "no_such" in page.get("emails/mail", **of, subject="{{ no_such }}")
+    assert "Subject: 1 in" not in page.get("emails/mail", **of)
+    assert "SHARDPOST_MAIL_TEMPLATES names it" in page.get("emails")
+    with page_client(ready, monkeypatch, "eve", "viewer") as viewer:
+        assert "Try another subject" not in viewer.get("emails/mail", **of)
+        for path in ("emails/mail", "emails/mail/html"):
+            viewer.get(path, 403, **of, subject="x")
+
+
 def test_a_mail_is_sent_as_a_test_to_another_address_and_that_is_recorded(
     ready: Settings, week: IsoWeek, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,9 @@ def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved
     assert "Only the beginning is shown" in page.get("letters/letter", id="positions-0-2")
     assert "no letter nobody" in page.get("letters/letter", 503, id="nobody")
     assert "state 'x': expected one of waiting" in page.get("letters", 400, state="x")
+    assert "There is no page 99: the last one is page 1." in page.get("letters/list", page=99)
+    found = page.get("letters", origin="positions", state="parked")
+    assert "letters/plan?origin=positions" in found
 
 
 def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
@@ -142,7 +145,7 @@ def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: Pag
     fields = {"id": "positions-0-1", "written": "text", "value": '{\r\n"Amount": 1.5}'}
     plan = page.send(letter, "letters/edit", 200, **fields)
     assert '"Amount": 1.5' in plan
-    assert "<strong>1</strong> letter would be edited" in plan
+    assert "<strong>1</strong> letter would be redriven with another value" in plan
     assert retries(ready) == []
     value = base64.b64encode(b'{\n"Amount": 1.5}').decode()
     assert f'value="{value}"' in plan
@@ -158,6 +161,25 @@ def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: Pag
     text = page.get(letter)
     assert "a comma" in text
     assert "records/record?topic=" in text
+
+
+def test_what_a_compaction_would_reject_again_is_told_before(
+    ready: Settings, page: PageClient
+) -> None:
+    topic = ready.topic("positions")
+    put(ready, [failed(ready, original(1, b"k", b"{}", topic=topic), "ValueError: bad")])
+    assert total(sweep(ready, START)) == {"parked": 1}
+    fields = {"id": f"{topic}-0-1", "written": "text"}
+    good = '{"Client": "c", "Ticker": "T", "Amount": 1, "Exchange": "LON"}'
+    for value, said in {
+        good: None,
+        good.replace("1", '"1"'): 'expected a number for Amount, found "1"',
+        "{": "expected one JSON object, found {",
+    }.items():
+        on = f"letters/letter?id={fields['id']}"
+        plan = page.send(on, "letters/edit", 200, **fields, value=value)
+        assert ("would reject it again" in plan) == (said is not None)
+        assert (said or "") in plan
 
 
 def test_a_long_one_goes_on_by_itself_and_is_stopped(

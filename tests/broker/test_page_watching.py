@@ -98,7 +98,7 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
     measures = [
         *(Measure("source_up", 1, {"source": name}) for name in ("lag", "emails", "letters")),
         *(Measure("source_up", 1, {"source": name}) for name in ("runs", "sizes")),
-        Measure("least_time_to_loss_seconds", 7200, lag),
+        Measure("least_time_to_loss_seconds", 4 * 3600 + 59, lag),
         Measure("records_behind", 12, lag),
         Measure("emails", 7, {"week": "2026-W47", "state": "sent"}),
         Measure("emails", 1, {"week": "2026-W47", "state": "unknown"}),
@@ -131,6 +131,8 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
             "Alerts": "2",
         }
         shown = page.get("")
+        lost_at = now + timedelta(hours=2, seconds=59)
+        assert f"readers in positions, from about {lost_at:%Y-%m-%d %H:%M} UTC on" in shown
         assert "What to do first" not in shown
         assert "does not answer" in shown
         topics = page.get("topics")

@@ -5,6 +5,7 @@ import json
 from pyspark.sql import SparkSession
 
 from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field
+from shardpost.holders.model.value_problems import first_problem
 from shardpost.holders.spark import decoding
 from tests.support.decoding import decode
 
@@ -67,6 +68,22 @@ def test_an_amount_is_its_own_whatever_else_looks_like_it(spark: SparkSession) -
     value = f'{{{more},"Client":"c 1e1","Ticker":"T","Amount":1e400,"Exchange":"1, 2"}}'
     [row] = decode(spark, POSITION_FIELDS, [(b"k", value.encode())]).collect()
     assert (row["client"], row["amount"], row["exchange"]) == ("c 1e1", "1e400", "1, 2")
+
+
+VALUES = [
+    *("5", "-1.5", "null", "true", '"1"', '"é"', "{}", '["a", 1.50]', '{"Client": "c"}'),
+    *("", " ", "[]", "{", '{"Client": "c"', "oops", '"text"', "\\ud83d"),
+]
+
+
+def test_a_person_who_corrects_a_value_is_told_the_same_before(spark: SparkSession) -> None:
+    whole = '{"Client":%s,"Ticker":"T","Amount":%s,"Exchange":"X"}'
+    values = [*VALUES, *(whole % ('"c"', one) for one in VALUES), *(whole % (o, 1) for o in VALUES)]
+    values += ['{"Name":"n","Email":5,"Subscribed":true}', '{"Subscribed":"yes"}', '{"Name":null}']
+    for fields in (POSITION_FIELDS, CLIENT_FIELDS, EXCHANGE_FIELDS):
+        found = judge(spark, fields, [(b"k", value.encode()) for value in values])
+        told = [first_problem(value.encode(), fields) for value in values]
+        assert told == [reason for _, reason in found]
 
 
 def test_of_a_field_that_is_given_twice_the_last_counts(spark: SparkSession) -> None:

@@ -69,9 +69,7 @@ def test_the_list_is_that_of_the_command_page_by_page(page: PageClient, story: S
 def test_a_search_finds_a_client_or_a_position_and_says_why_neither(page: PageClient) -> None:
     assert "holders/client?client=client2" in page.get("holders", search="client2")
     assert "holders/position?position=10" in page.get("holders", search="10")
-    assert "has no record of a client or a position <bdi>nobody" in page.get(
-        "holders", search="nobody"
-    )
+    assert "There is no client and no position <bdi>nobody" in page.get("holders", search="nobody")
     own = partition_of("client1", 4)
     found = page.get("holders", search="client1", shard=(own + 1) % 4)
     assert f"client1 is in shard {own}, not in {(own + 1) % 4}" in found
@@ -98,6 +96,10 @@ def test_a_client_has_its_positions_and_every_record_that_put_or_took_one(
     assert "Rejected records of these positions" in shown
 
 
+def test_a_page_behind_the_last_one_says_which_that_is(page: PageClient) -> None:
+    assert "There is no page 9: the last one is page " in page.get("holders", page=9)
+
+
 def test_who_holds_nothing_is_told_as_the_command_tells_it(page: PageClient) -> None:
     assert "It holds none." in page.get("holders/client", client="client2")
     unknown = "client nobody is unknown to snapshot 2: no record of it or its positions"
@@ -121,6 +123,10 @@ def test_a_position_has_its_holder_the_reason_and_all_its_records(page: PageClie
     assert (other["counts"], other["why"]) == (False, "exchange LON is in GB")
     shown = page.get("holders/position", position="3")
     assert "took: client2; put: client1" in shown
+    for then, holder in ((1.5, "client2"), (-1, "nobody, or it did not count")):
+        before = page.get("holders/position", position="3", as_of=at(then).isoformat())
+        held = before[before.index("Held as of") :][:500]
+        assert holder in held
     assert "holders/client?client=client1" in shown
 
 

@@ -1,0 +1,40 @@
+"""What is wrong with a value before it is written: for a person who corrects one.
+
+spark/decoding.py decides, and is stricter about what is no JSON; what both find, they say alike.
+"""
+
+import json
+
+from shardpost.holders.model.fields import Field, FieldType
+
+# As spark/decoding.py quotes them.
+MAX_QUOTED = 100
+
+
+def first_problem(value: bytes, fields: tuple[Field, ...]) -> str | None:
+    """Return why a value with these fields would be rejected; None if nothing is found."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "expected a value in UTF-8, found other bytes"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return f"expected one JSON object, found {text[:MAX_QUOTED]}"
+    for field in fields:
+        own = found.get(field.name)
+        is_left_out = own is None and not field.required
+        if not (is_left_out or _is_of(field.type, own)):
+            own_text = json.dumps(own, ensure_ascii=False, separators=(",", ":"))
+            said = own_text[:MAX_QUOTED] if field.name in found else "nothing"
+            return f"expected {field.expected} for {field.name}, found {said}"
+    return None
+
+
+def _is_of(type_: FieldType, value: object) -> bool:
+    is_flag = isinstance(value, bool)  # which is a number, too, for Python
+    if type_ is FieldType.NUMBER:
+        return isinstance(value, int | float) and not is_flag
+    return is_flag if type_ is FieldType.FLAG else isinstance(value, str)
