@@ -168,7 +168,7 @@ def _causes(visit: Visit, week: str, state: str, document: Mapping[str, Any]) ->
         )
         for cause in document["causes"][state]
     ]
-    return Listing(("reason", "clients", "such as"), rows, f"Nobody is {state}.")
+    return Listing(("reason", "clients", "such as"), rows, f"No client is in state {state}.")
 
 
 def _late(visit: Visit, week: str, late: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -257,7 +257,7 @@ def _listed(visit: Visit, found: "FoundWeek", state: str, reason: str, page: int
     from shardpost.weekly_email import kept_folds
 
     columns = ("client", "shard", "reason")
-    empty = f"Nobody is {state}{' for that reason' if reason else ''}."
+    empty = f"No client is in state {state}{' for that reason' if reason else ''}."
     if found.closed is not None:
         return Listing(columns, (), found.closed.explanation)
     if reason:

@@ -1,4 +1,4 @@
-"""Who holds, in which positions, and which records put or took them."""
+"""Who holds, in which positions, and which records gave and took them."""
 
 from collections.abc import Sequence
 from datetime import datetime

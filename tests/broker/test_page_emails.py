@@ -172,8 +172,8 @@ def test_each_state_lists_its_clients_by_page_and_reason(
     failed = page.get("emails/clients", week=week, state="failed", reason=f"{REFUSED} …")
     assert "c1" in failed
     assert "c2" in failed
-    assert "Clients that are failed: 2" in failed
-    assert "Nobody is failed for that reason" in page.get(
+    assert "Clients in state failed: 2" in failed
+    assert "No client is in state failed for that reason" in page.get(
         "emails/clients", week=week, state="failed", reason="another"
     )
     assert "expected one of" in page.get("emails/clients", 400, week=week, state="lost")
@@ -220,7 +220,7 @@ def test_many_unknown_deliveries_are_resolved_at_once_and_recorded(
     }
     assert {one.about for one in made} == {f"{week}/{c}".encode() for c in ("c3", EVIL)}
     shown = page.get("emails/clients", week=week, state="unknown")
-    assert "Nobody is unknown" in shown
+    assert "No client is in state unknown" in shown
 
 
 def test_a_week_is_paused_and_resumed_and_runs_refuse_it_meanwhile(
