@@ -130,13 +130,16 @@ def last_looks(settings: Settings, until: datetime) -> dict[str, LastValues]:
 MOST_POINTS = 300
 
 
+Value = tuple[datetime, float]
+
+
 @dataclass(frozen=True)
 class Point:
-    """The least and the largest value within a span of time that begins then."""
+    """The last value within a span of time, the least and the largest, each with its time."""
 
-    at: datetime
-    least: float
-    largest: float
+    last: Value
+    least: Value
+    largest: Value
 
 
 def series(
@@ -148,26 +151,35 @@ def series(
 ) -> dict[tuple[str, str], list[Point]]:
     """Return {(name, labels as JSON): points} of metrics between two times, oldest first.
 
-    A point for each of up to MOST_POINTS equal spans of time; of all labels, or of these.
+    A point for each look; where there were more than MOST_POINTS, for each of up to so many equal
+    spans of time. Of all labels, or of these.
     """
     if not exists(settings, MEASUREMENTS):
         return {}
-    span = max(1, int((until - since).total_seconds()) // MOST_POINTS)
     listed = ", ".join(map(text_literal, names))
     where = (
         f"run >= {int(since.timestamp())} AND run <= {_latest_run(until)} AND name IN ({listed})"
     )
     if labels is not None:
         where += f" AND labels = {text_literal(json.dumps(labels))}"
+    opened = OpenedTables(settings, {MEASUREMENTS: None})
+    [looks] = opened.rows(f"SELECT count(DISTINCT run) AS n FROM measurements WHERE {where}")  # noqa: S608
+    is_thinned = looks["n"] > MOST_POINTS
+    span = max(1, int((until - since).total_seconds()) // MOST_POINTS) if is_thinned else 1
     sql = (
-        f"SELECT name, labels, run / {span} AS span, min(run) AS run, min(value) AS least,"  # noqa: S608
-        f" max(value) AS largest FROM measurements WHERE {where}"
-        f" GROUP BY name, labels, run / {span} ORDER BY name, labels, span"
+        "SELECT name, labels, last_value(value ORDER BY run) AS last, max(run) AS last_run,"  # noqa: S608
+        " min(value) AS least, last_value(run ORDER BY value DESC, run) AS least_run,"
+        " max(value) AS largest, last_value(run ORDER BY value, run) AS largest_run"
+        f" FROM measurements WHERE {where}"
+        f" GROUP BY name, labels, run / {span} ORDER BY name, labels, last_run"
     )
     found: dict[tuple[str, str], list[Point]] = {}
-    for row in rows(settings, sql, {MEASUREMENTS: None}):
-        point = Point(datetime.fromtimestamp(row["run"], UTC), row["least"], row["largest"])
-        found.setdefault((row["name"], row["labels"]), []).append(point)
+    for row in opened.rows(sql):
+        values = (
+            (datetime.fromtimestamp(row[f"{one}_run"], UTC), row[one])
+            for one in ("last", "least", "largest")
+        )
+        found.setdefault((row["name"], row["labels"]), []).append(Point(*values))
     return found
 
 

@@ -70,7 +70,7 @@ def _kept_sizes(visit: Visit, days: int) -> dict[str, Points]:
     with table_errors():
         kept = series(visit.settings, ["table_bytes"], since(visit, days), visit.now)
     return {
-        json.loads(labels)["table"]: [(one.at, one.largest) for one in points]
+        json.loads(labels)["table"]: [one.last for one in points]
         for (_, labels), points in kept.items()
     }
 

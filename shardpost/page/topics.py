@@ -194,7 +194,8 @@ def _charts(visit: Visit, group: str, topic: str, days: int) -> list[tuple[str, 
     made = []
     for name, title, unit, least in CHARTS:
         of_metric = points.get(name, [])
-        line = [(one.at, (one.least if least else one.largest) / unit) for one in of_metric]
+        worst = (one.least if least else one.largest for one in of_metric)
+        line = [(at, value / unit) for at, value in worst]
         if line:
             made.append((title, chart_of({group: line}, title), numbers_of({title: line})))
     return made

@@ -437,25 +437,42 @@ def test_each_source_has_its_own_last_look(settings: Settings) -> None:
     assert history.last_looks(settings, T0 + history.LOOKS_WITHIN + HOUR) == {}
 
 
-def test_values_over_time_are_as_many_as_a_chart_shows_and_the_worst_of_their_spans(
-    settings: Settings,
-) -> None:
-    def value(number: int, state: str) -> Measure:
-        return Measure("letters", number % 10, {"state": state})
-
+def test_values_over_time_are_those_of_each_look_at_its_time(settings: Settings) -> None:
     for number in range(12):
-        both = [value(number, "parked"), value(10 - number, "it's")]
-        history.add_measures(settings, both, T0 + number * QUARTER)
+        kept = [
+            Measure("letters", number % 10, {"state": "parked"}),
+            Measure("letters", 10 - number % 10, {"state": "it's"}),
+        ]
+        history.add_measures(settings, kept, T0 + number * QUARTER)
     until = T0 + 3 * HOUR
-    found = history.series(settings, ["letters"], T0, until)
+    since = until - history.MOST_POINTS * HOUR
+    found = history.series(settings, ["letters"], since, until)
     assert len(found) == 2
     parked = found["letters", '{"state": "parked"}']
-    assert [(one.at, one.largest) for one in parked] == [
-        (T0 + n * QUARTER, n % 10) for n in range(12)
+    looks = [(T0 + n * QUARTER, n % 10) for n in range(12)]
+    assert [one.last for one in parked] == looks
+    assert [one.largest for one in parked] == looks
+    [others] = history.series(settings, ["letters"], since, until, {"state": "it's"}).values()
+    assert [one.least for one in others] == [(at, 10 - value) for at, value in looks]
+
+
+def test_values_over_a_long_time_are_those_of_its_spans_each_at_the_time_it_was_measured(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOST_POINTS", 3)
+    for number, value in enumerate((5, 9, 2, 4, 7, 7, 7, 1)):
+        history.add_measures(
+            settings, [Measure("letters", value, {"state": "parked"})], T0 + number * QUARTER
+        )
+
+    def look(number: int, value: float) -> tuple[datetime, float]:
+        return T0 + number * QUARTER, value
+
+    [points] = history.series(settings, ["letters"], T0, T0 + 3 * HOUR).values()
+    assert points == [
+        history.Point(last=look(3, 4), least=look(2, 2), largest=look(1, 9)),
+        history.Point(last=look(7, 1), least=look(7, 1), largest=look(6, 7)),
     ]
-    since = until - history.MOST_POINTS * HOUR  # an hour is one point
-    [points] = history.series(settings, ["letters"], since, until, {"state": "it's"}).values()
-    assert [(one.least, one.largest) for one in points] == [(0, 9), (3, 6), (0, 9)]
 
 
 def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
