@@ -40,23 +40,45 @@ function localTimes() {
   }
 }
 
+const MINUTE = 60_000;
+const COLORS = 8;
+const series = Array.from({ length: COLORS }, (_, number) => `--series-${number + 1}`);
+
+// Around a single instant Plotly would count fractions of milliseconds: it gets an hour.
+function roomy(traces) {
+  const all = traces.flatMap((trace) => trace.x ?? []);
+  const times = all.map((at) => (/^\d{4}-\d\d-\d\dT/.test(at) ? Date.parse(at) : NaN));
+  const [first, last] = [Math.min(...times), Math.max(...times)];
+  if (!times.length || !(last - first < MINUTE)) return { traces, axis: {} };
+  const range = [first - 30 * MINUTE, last + 30 * MINUTE].map((at) => new Date(at).toISOString());
+  const widened = traces.map((trace) => (trace.type === "bar" ? { width: 30 * MINUTE, ...trace } : trace));
+  return { traces: widened, axis: { range } };
+}
+
+// What has no color of its own is told apart by its form.
+function formed(trace, number) {
+  if (number < COLORS) return trace;
+  return { line: { dash: "dash" }, marker: { symbol: "diamond", pattern: { shape: "/" } }, ...trace };
+}
+
 function drawCharts() {
   if (!window.Plotly) return;
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();
   for (const place of document.querySelectorAll(".chart")) {
     const figure = JSON.parse(place.dataset.figure);
+    const { traces, axis: times } = roomy(figure.data);
     const axis = { gridcolor: color("--line"), linecolor: color("--line"), zerolinecolor: color("--line") };
     const layout = {
       margin: { l: 50, r: 10, t: 10, b: 40 }, height: 260,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: color("--text"), family: "inherit", size: 12 },
-      colorway: ["--series-1", "--series-2", "--series-3", "--series-4", "--series-5"].map(color),
+      colorway: series.map(color),
       legend: { orientation: "h", yanchor: "top", y: -0.25 },  // below the date under the times
       ...figure.layout,
-      xaxis: { ...axis, ...figure.layout?.xaxis }, yaxis: { ...axis, ...figure.layout?.yaxis },
+      xaxis: { ...axis, ...times, ...figure.layout?.xaxis }, yaxis: { ...axis, ...figure.layout?.yaxis },
     };
-    window.Plotly.react(place, figure.data, layout, { displayModeBar: false, responsive: true });
+    window.Plotly.react(place, traces.map(formed), layout, { displayModeBar: false, responsive: true });
   }
 }
 
