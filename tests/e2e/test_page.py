@@ -67,6 +67,7 @@ def test_it_is_in_airflows_navigation_and_each_part_is_to_be_read_by_all(page: P
         page.set_viewport_size(NARROW)
         widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= widths[1], f"{section.title} is wider than a phone"
+        expect(page.locator("nav [aria-current=page]")).to_be_in_viewport()
         page.set_viewport_size(WIDE)
     assert console.errors == []
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from shardpost.page.charts import chart_of
-from shardpost.page.rendering import FOLDER, environment
-from tests.support.browser import NARROW, chromium
+from shardpost.page.rendering import FOLDER, Link, Listing, environment
+from tests.support.browser import NARROW, WIDE, chromium
 
 T0 = datetime(2026, 11, 26, 14, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -73,3 +73,32 @@ def test_no_two_lines_of_a_chart_look_alike(page: Page) -> None:
         for number, one in enumerate(found["data"])
     ]
     assert len({*looks}) == 12
+
+
+def test_the_headings_of_numbers_stand_above_them(page: Page) -> None:
+    rows = [("a", 1_000, None, Link("1", "x")), ("b", None, None, 2)]
+    listing = Listing(("name", "rows", "nothing", "mixed"), rows)
+    text = MACROS + '{{ m.table(listing, "Sizes") }}'
+    show(page, environment().from_string(text).render(listing=listing))
+    aligned = "every => every.map(one => getComputedStyle(one).textAlign)"
+    assert page.locator("th").evaluate_all(aligned) == ["left", "right", "left", "left"]
+
+
+def test_a_phone_shows_the_section_it_is_in_and_rows_as_low_as_they_can_be(page: Page) -> None:
+    links = [
+        f'<a href="#"{" aria-current=page" if n == 7 else ""}>Section {n}</a>' for n in range(9)
+    ]
+    rows = [("x" * 400, "a_" * 100, "some words and more " * 5)]
+    listing = Listing(("id", "setting", "found"), rows)
+    text = MACROS + '{{ m.table(listing, "Found") }}'
+    table = environment().from_string(text).render(listing=listing)
+    show(page, f"<header><nav>{''.join(links)}</nav></header><main>{table}<p>{'y' * 400}</main>")
+    current = page.locator("nav [aria-current]")
+    expect(current).to_be_in_viewport(ratio=1)
+    page.set_viewport_size(WIDE)
+    page.set_viewport_size(NARROW)  # as a phone that is turned
+    expect(current).to_be_in_viewport(ratio=1)
+    assert page.evaluate("[scrollX, document.documentElement.scrollWidth]") == [0, NARROW["width"]]
+    cells = page.locator("td").evaluate_all("every => every.map(one => one.clientWidth)")
+    assert max(cells) <= 320
+    assert min(cells) >= 300

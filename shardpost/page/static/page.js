@@ -40,6 +40,22 @@ function localTimes() {
   }
 }
 
+// On a phone the sections are wider than their bar.
+function showSection() {
+  const bar = document.querySelector("header nav");
+  const current = bar?.querySelector("[aria-current]");
+  if (current) bar.scrollLeft = current.offsetLeft - (bar.clientWidth - current.offsetWidth) / 2;
+}
+
+// The long names of settings may be broken, but between their words.
+function breakNames() {
+  for (const place of document.querySelectorAll("td bdi")) {
+    if (!/\w{20}/.test(place.textContent)) continue;
+    const words = place.textContent.split(/(?<=_)/);
+    place.replaceChildren(...words.flatMap((word) => [word, document.createElement("wbr")]).slice(0, -1));
+  }
+}
+
 const MINUTE = 60_000;
 const COLORS = 8;
 const series = Array.from({ length: COLORS }, (_, number) => `--series-${number + 1}`);
@@ -94,6 +110,9 @@ addEventListener("click", (event) => {
 });
 
 document.addEventListener("DOMContentLoaded", () => {
+  showSection();
+  matchMedia("(max-width: 600px)").addEventListener("change", showSection);
+  breakNames();
   localTimes();
   drawCharts();
   for (const place of document.querySelectorAll("[data-refresh]")) {
