@@ -24,6 +24,10 @@ class UsageError(ShardpostError):
     exit_code = BAD_USAGE
 
 
+class NotFoundError(ShardpostError):
+    """There is no such thing as was asked for: it never was, or is gone."""
+
+
 class NoSnapshotError(ShardpostError):
     """Nothing was compacted in this home yet; it may be another than was meant."""
 

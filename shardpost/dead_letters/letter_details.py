@@ -20,7 +20,7 @@ from shardpost.dead_letters.model.letter_format import (
 from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
 from shardpost.dead_letters.record_batches import read_one
 from shardpost.decisions import Decision, decode
-from shardpost.errors import ShardpostError, one_line
+from shardpost.errors import NotFoundError, one_line
 from shardpost.instants import EARLIEST_MS, instant_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import first_offsets_since
@@ -72,14 +72,14 @@ class LetterDetails:
 
 
 def describe(settings: Settings, letter_id: str) -> LetterDetails:
-    """Return the details of a letter; ShardpostError if it is unknown."""
+    """Return the details of a letter; NotFoundError if it is unknown."""
     steps = life(settings, letter_id)
     generations = letter_topics.current_progress(settings).generations
     record = newest_record(settings, steps, generations)
     newest = newest_steps(steps, generations).get(letter_id)
     is_known = not all(step.is_by_hand for step in steps)
     if not is_known and record is None:
-        raise ShardpostError(
+        raise NotFoundError(
             f"no letter {one_line(letter_id)}: `shardpost letters list` lists those known"
         )
     return LetterDetails(

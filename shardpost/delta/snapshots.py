@@ -18,7 +18,7 @@ from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS, kept_snapshot
 from shardpost.delta.storage import exists
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import columns_of, from_row
-from shardpost.errors import NoSnapshotError, ShardpostError
+from shardpost.errors import NoSnapshotError, NotFoundError, ShardpostError
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def get(
     now: datetime,
     pinned: Callable[[], Collection[int]] = tuple,
 ) -> Snapshot:
-    """Return the snapshot of a number; ShardpostError if there is none, or it is no longer kept.
+    """Return the snapshot of a number; NotFoundError if there is none, or it is no longer kept.
 
     One that was returned stays readable for an hour after it is no longer kept: only then are its
     files removed (GRACE). `pinned` returns those that are kept whatever their age; the same hour
@@ -68,7 +68,7 @@ def get(
         return last
     if last is None or not 0 < number < last.number:
         there_are = f"1 to {last.number}" if last else "none yet"
-        raise ShardpostError(f"no snapshot {number}: there are {there_are}")
+        raise NotFoundError(f"no snapshot {number}: there are {there_are}")
     committed = _by_number(settings, "committed_at")
     kept = kept_snapshots(committed.items(), now, settings.snapshot_days)
     if number not in kept:
@@ -76,7 +76,7 @@ def get(
     found = _with_number(settings, number) if number in kept else None
     if found is None:
         of = f" of {committed[number]:%Y-%m-%d}" if number in committed else ""
-        raise ShardpostError(
+        raise NotFoundError(
             f"snapshot {number}{of} is no longer kept: SHARDPOST_SNAPSHOT_DAYS is"
             f" {settings.snapshot_days}, {RETENTION_IN_WORDS};"
             f" the nearest that are: {_nearest(kept, number)}"
