@@ -37,10 +37,10 @@ def conf_of(name: str, text: str) -> dict[str, Any]:
     """Return the params of a run that a text in JSON has; UsageError names the option."""
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name} {text!r}: expected a JSON object: {error}") from None
+    except (ValueError, RecursionError):
+        found = None
     if not isinstance(found, dict):
-        raise UsageError(f"{name} {text!r}: expected a JSON object")
+        raise UsageError(f"{name}: expected a JSON object, found {text!r}")
     return found
 
 

@@ -146,7 +146,7 @@ def send_test(
     """
     address = check_address(to)
     if isinstance(address, UnusableAddress):
-        raise UsageError(f"--to: {address.reason}")
+        raise UsageError(f"address: {address.reason}")
     now = now or datetime.now(UTC)
     found = _find(settings, client, week, now)
     sender, templates = sender_of(settings), templates_of(settings)
