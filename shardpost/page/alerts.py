@@ -9,13 +9,13 @@ from fastapi.responses import Response
 
 from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition
 from shardpost.alerts.model.firing import Firing, Silence
-from shardpost.errors import UsageError, single_line
+from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.rendering import Asked, Link, Listing, Reason, Visit, page_of
 
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
-COLUMNS = ("alert", "severity", "since", "over since", "told last", "silenced until", "found")
+COLUMNS = ("alert", "severity", "since", "ended", "last sent", "silenced until", "found")
 LONGEST_NAME = 100
 NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
 
@@ -128,7 +128,7 @@ def alert(visit: Asked, key: str) -> Response:
     """Show one alert, who was told, and what silences it."""
     found = _require(firing(visit), key)
     told = [(name, told.at, str(told.severity)) for name, told in sorted(found.told.items())]
-    listing = Listing(("channel", "told last", "as"), told, "Nobody was told yet.")
+    listing = Listing(("channel", "last sent", "as"), told, "Nobody was told yet.")
     runbook = f"{visit.settings.runbook}{found.condition.rule}"
     return visit.answer(
         "alert.html",
@@ -145,7 +145,7 @@ def alert(visit: Asked, key: str) -> Response:
 def _require(known: Iterable[Firing], key: str) -> Firing:
     found = next((one for one in known if one.condition.name == key), None)
     if found is None:
-        raise UsageError(f"{key} is not firing any more: the page Alerts lists what is")
+        raise NotFoundError(f"no alert {key} is firing: it ended, or never was")
     return found
 
 
@@ -157,7 +157,10 @@ def silence(
     visit: Asked, key: Key, duration: Annotated[str, Form(max_length=20)], why: Reason
 ) -> Response:
     """Send nothing of an alert for a time, but its end, or that it became worse."""
-    return _silence(visit, key, parse_duration(duration.strip()), why)
+    wanted = parse_duration(duration.strip())
+    if not wanted:
+        raise UsageError(f"duration {duration!r}: expected at least 1m")
+    return _silence(visit, key, wanted, why)
 
 
 @router.post("/unsilence", dependencies=acts(KAFKA))

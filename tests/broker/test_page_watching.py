@@ -56,7 +56,9 @@ def test_alerts_are_shown_silenced_and_told_again_on_record(
         assert "alerts.log" in one
         on = f"alerts/one?key={key}"
         page.send(on, "alerts/silence", 400, key=key, duration="2h", why=" ")
-        page.send(on, "alerts/silence", 400, key=key, duration="2y", why="x")
+        for duration in ("2y", "2 hours", "0h"):
+            refused = page.send(on, "alerts/silence", 400, key=key, duration=duration, why="x")
+            assert f"duration '{duration}': expected " in refused
         said = page.send(on, "alerts/silence", key=key, duration="2h", why="we know")
         assert f"{key}: silenced until" in said
         assert page.json("alerts")[-1]["silenced_by"] == "anna"
@@ -64,7 +66,7 @@ def test_alerts_are_shown_silenced_and_told_again_on_record(
         said = page.send(on, "alerts/unsilence", key=key, why="we do not")
         assert "not silenced any more" in said
         assert page.csv("alerts")[0].startswith("alert,severity,since")
-        assert "is not firing any more" in page.get("alerts/one", 400, key="gone")
+        assert "no alert gone is firing" in page.get("alerts/one", 404, key="gone")
     found = [(one.about, one.kind, one.who, one.why) for one, _ in decisions.list_all(ready)]
     about = f"alert/{key}".encode()
     assert found == [
