@@ -17,6 +17,7 @@ from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request
 from fastapi.params import Depends as Dependency
 from itsdangerous import BadData, SignatureExpired, URLSafeTimedSerializer
+from starlette.datastructures import FormData
 
 FORM_SECONDS = 3600
 _SALT = "shardpost.page"
@@ -84,11 +85,22 @@ async def require_own_form(request: Request, user: GetUserDep) -> None:
     try:
         sealed = _serializer().loads(str(form.get("token", "")), max_age=FORM_SECONDS)
     except SignatureExpired:
+        _keep(request, form)
         raise HTTPException(403, "the form is older than an hour: open the page again") from None
     except BadData:
         raise HTTPException(403, "expected a form of this page: open it again") from None
     if sealed != [user.get_name(), request.url.path]:
         raise HTTPException(403, "expected the form of this user and action: open the page again")
+    _keep(request, form)
+
+
+def _keep(request: Request, form: FormData) -> None:
+    """Keep what a form of ours has sent, for the page that says why it was refused."""
+    request.state.sent = [
+        (name, text)
+        for name, text in form.multi_items()
+        if name != "token" and isinstance(text, str) and text
+    ]
 
 
 def _require_same_origin(request: Request) -> None:

@@ -1,11 +1,12 @@
 """How a page is answered: HTML from a template, or the same as JSON or CSV by `?format=`.
 
-Templates escape what they are given. Where a page is not to be had, it says why instead.
+Templates escape what they are given.
 """
 
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from fastapi.responses import (
     Response,
 )
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from pydantic import AfterValidator
 
 from shardpost import __version__
@@ -60,6 +62,7 @@ HEADERS = {
 }
 LONGEST_CELL = 400
 ROWS_OF_A_PAGE = 100
+_CODE = re.compile("`([^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -239,13 +242,6 @@ class Visit(Place):
         return access.unsealed(self.request.query_params.get("said", ""))
 
 
-def refusal(request: Request, status: int, why: str) -> Response:
-    """Return a page that says why there is no other."""
-    found = environment().get_template("refusal.html")
-    text = found.render(visit=Place(request), sections=SECTIONS, why=why, status=status)
-    return HTMLResponse(text, status, HEADERS)
-
-
 def _json(document: object) -> str:
     return json.dumps(document, default=methodcaller("as_json"))
 
@@ -293,9 +289,15 @@ def environment() -> Environment:
         "iso": lambda at: at.astimezone(UTC).isoformat(),
         "kind": _kind,
         "harmless": harmless,
+        "coded": _coded,
         "size": in_bytes,
     }
     return found
+
+
+def _coded(text: str) -> Markup:
+    """Return a text as HTML, in which what stands between backticks is code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def _kind(cell: object) -> str:

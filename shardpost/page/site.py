@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import NotFoundError, ShardpostError, UsageError
 from shardpost.page import (
     access,
     alerts,
@@ -29,10 +29,12 @@ from shardpost.page import (
     stored_tables,
     topics,
 )
-from shardpost.page.rendering import FOLDER, HEADERS, refusal
+from shardpost.page.refusals import in_words, misunderstanding, refusal
+from shardpost.page.rendering import FOLDER, HEADERS
 
 STATIC = FOLDER / "static"
 UNKNOWN_USER = 401
+STATUS = {UsageError: 400, NotFoundError: 404}
 # A year: the address has the version in it.
 CACHED = {
     "Cache-Control": "private, max-age=31536000, immutable",
@@ -87,17 +89,18 @@ async def _refused(request: Request, error: Exception) -> Response:
         return JSONResponse({"detail": found.detail}, found.status_code, headers)
     if found.status_code == UNKNOWN_USER and request.method == "GET":
         return RedirectResponse(access.login_url(request), 302, HEADERS)
-    return refusal(request, found.status_code, str(found.detail))
+    why = in_words(found.status_code, str(found.detail), request.url.path)
+    return refusal(request, found.status_code, why)
 
 
 async def _not_to_be_had(request: Request, error: Exception) -> Response:
     """Say what is not there, or does not answer, in the place of the page."""
-    status = 400 if isinstance(error, UsageError) else 503
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 503)
     return await _refused(request, HTTPException(status, str(error)))
 
 
 async def _not_understood(request: Request, error: Exception) -> Response:
     """Say which parameter is not what was expected."""
     problems = cast(RequestValidationError, error).errors()
-    said = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in problems)
+    said = "; ".join(dict.fromkeys(map(misunderstanding, problems)))
     return await _refused(request, HTTPException(400, said))

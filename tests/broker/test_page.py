@@ -84,4 +84,79 @@ def test_pages_are_kept_by_nobody_and_load_nothing_from_elsewhere(
         assert "http" not in policy
         with pytest.raises(Exception, match="404"):
             page.response("static/x/..%2Fsite.py")
-        assert page.get("holders", 400, page="none").count("page: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "said"),
+    [
+        ("holders", {"page": "none"}, "page: expected a whole number, found 'none'"),
+        ("holders", {"shard": "x" * 99}, f"shard: expected a whole number, found '{'x' * 50}'"),
+        ("holders", {"page": 0}, "page: expected a number from 1 on, found '0'"),
+        ("records", {"offset": 2**63}, f"offset: expected a number up to {2**63 - 1}, found '"),
+        ("holders/client", {"client": ""}, "client: expected at least 1 character, found none"),
+        ("holders/client", {}, "client: expected a value, found none"),
+        (
+            "emails/start",
+            {"week": "2026-W47", "again": "some"},
+            "again: expected one of nothing, FAILED, SUPPRESSED, found 'some'",
+        ),
+        (
+            "emails/start",
+            {"week": "2026-W47", "early": "x"},
+            "early: expected true or false, found",
+        ),
+        ("records", {"read": "x"}, "read: expected one of committed, uncommitted, found 'x'"),
+    ],
+)
+def test_what_is_wrong_with_a_parameter_is_said_in_our_words(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, path: str, asked: dict[str, Any], said: str
+) -> None:
+    with page_client(settings, monkeypatch) as page:
+        assert said in page.get(path, 400, **asked)
+
+
+def test_from_a_refused_form_one_comes_back_to_its_page_with_what_was_sent(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = "http://airflow.test"
+    with page_client(settings, monkeypatch, user="anna") as page:
+
+        def back_from(action: str, referer: str, **fields: str) -> str:
+            own = fields | {"token": access.form_token("anna", f"/shardpost/{action}")}
+            found = page.post(action, own, Referer=referer)
+            assert found.status_code == 400
+            return found.text
+
+        typed = {"key": "a", "duration": "2 hours", "why": "<b>because</b>"}
+        form = "/shardpost/alerts/one?key=a"
+        refused = back_from(ACTION, f"{host}{form}&said=x", **typed)
+        assert f'href="{form}">Back to the form' in refused
+        assert ">2 hours</pre>" in refused
+        assert ">&lt;b&gt;because&lt;/b&gt;</pre>" in refused
+        assert "token" not in refused
+        for elsewhere in (
+            "",
+            f"{host}/dags",
+            f"http://evil.test{form}",
+            f"{host}/shardpost/alerts/silence",
+        ):
+            refused = back_from(ACTION, elsewhere, **typed)
+            assert 'href="/shardpost/alerts">Alerts' in refused
+            assert "Back to the form" not in refused
+        assert "what was sent" not in page.post(ACTION, typed).text.lower()
+        refused = back_from("runs/request", f"{host}/shardpost/runs", key="k", dag="d", conf="no")
+        assert "params: expected a JSON object, found &#39;no&#39;" in refused
+
+
+def test_what_does_not_exist_is_not_found_and_leads_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with page_client(settings, monkeypatch) as page:
+        for path in ("nope", "tables/nope", "holders?snapshot=99", "alerts/one?key=nope"):
+            found = page.get(path, 404)
+            assert "<h1>Not found</h1>" in found
+            assert 'href="/shardpost/">Overview' in found
+            assert "Try again" not in found
+        assert "there is no page /shardpost/tables/nope" in page.get("tables/nope", 404)
+        assert "which takes a form" in page.get("alerts/silence", 405)
+        assert "Try again" in page.get("holders", 503)
