@@ -9,6 +9,7 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.errors import ShardpostError, harmless, one_line
 from shardpost.instants import instant_of, parse_instant
 from shardpost.page.access import LETTERS, sees
+from shardpost.page.record_outcomes import record_link
 from shardpost.page.rendering import HEADERS, Asked, Link, Listing, Visit
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
 
@@ -56,12 +57,6 @@ def value(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in th
         raise ShardpostError(f"letter {one_line(id)}: its value is no longer in Kafka")
     headers = {**HEADERS, "Content-Disposition": 'attachment; filename="value.bin"'}
     return Response(record.value, media_type="application/octet-stream", headers=headers)
-
-
-def record_link(visit: Visit, topic: str, partition: int, offset: int) -> Link:
-    """Return the link to a record among those of Kafka."""
-    address = visit.url("records/record", topic=topic, partition=str(partition), offset=str(offset))
-    return Link(f"{topic}[{partition}]@{offset}", address)
 
 
 def _facts(visit: Visit, found: "LetterDetails") -> dict[str, Any]:

@@ -34,6 +34,10 @@ DAG_OF: Mapping[TopicName, str] = {
 }
 
 
+# The word for a record of an input that is the latest of its key.
+IN_EFFECT = "in effect"
+
+
 @dataclass(frozen=True)
 class OwnTopic:
     """One of our topics: its name in Kafka, and in the contract."""
@@ -69,6 +73,21 @@ def own_topic(visit: Visit, name: str) -> OwnTopic:
     if not topics[name].is_seen(visit):
         raise HTTPException(403, f"for users who may see the DAG {topics[name].dag}")
     return topics[name]
+
+
+def topic_link(visit: Visit, name: str) -> Link | str:
+    """Return the link to a topic's records; its name alone of a topic that is not ours."""
+    is_own = name in own_topics(visit.settings)
+    return Link(name, visit.url("records", topic=name)) if is_own else name
+
+
+def record_link(visit: Visit, topic: str, partition: int, offset: int) -> Link | str:
+    """Return the link to a record; its place alone in a topic that is not ours."""
+    place = f"{topic}[{partition}]@{offset}"
+    if topic not in own_topics(visit.settings):
+        return place
+    address = {"topic": topic, "partition": str(partition), "offset": str(offset)}
+    return Link(place, visit.url("records/record", **address))
 
 
 @dataclass(frozen=True)
@@ -122,7 +141,7 @@ def _of_fate(visit: Visit, fate: "Fate", record: "Record") -> Outcome:
 
     match fate.kind:
         case FateKind.TAKEN:
-            return Outcome(str(fate), None, "good", "latest")
+            return Outcome(str(fate), None, "good", IN_EFFECT)
         case FateKind.REJECTED:
             letter = letter_id(record.coordinates, record.timestamp)
             return Outcome(str(fate), letter_link(visit, letter, "its letter"), "bad", "rejected")

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from shardpost.errors import ShardpostError
 from shardpost.page.access import KAFKA, sees
 from shardpost.page.charts import PERIODS, chart_of, numbers_of, since
+from shardpost.page.record_outcomes import own_topics, topic_link
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
 from shardpost.wording import duration_text
 
@@ -24,7 +25,7 @@ LAG = "lag"
 @router.get("")
 def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """Show what the audit finds now, and the readers as they were at the last look."""
-    problem, found, names = None, list[Any](), list[tuple[Link, int]]()
+    problem, found, names = None, list[Any](), list[tuple[Link | str, int]]()
     try:
         found, names = _audited(visit)
     except ShardpostError as error:
@@ -37,6 +38,7 @@ def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
         found,
         listing,
         problem=problem,
+        own_topics=own_topics(visit.settings),
         rows_of_a_page=ROWS_OF_A_PAGE,
         topics=Listing(("topic", "partitions"), names, "Kafka has none of the declared topics."),
         readers=page_of(readers, READERS, page, NO_READER),
@@ -44,7 +46,7 @@ def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     )
 
 
-def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link, int]]]:
+def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link | str, int]]]:
     """Return the findings, and the declared topics that are there with their partitions."""
     from shardpost.kafka.topic_metadata import cluster_metadata
     from shardpost.topics.topics_file import expected_topics, read_topics_file
@@ -55,9 +57,7 @@ def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link, int]]]:
     there = cluster_metadata(settings).topics
     expected = [one.name for one in expected_topics(settings, read_topics_file(settings))]
     return found, [
-        (Link(name, visit.url("records", topic=name)), len(there[name].partitions))
-        for name in expected
-        if name in there
+        (topic_link(visit, name), len(there[name].partitions)) for name in expected if name in there
     ]
 
 
@@ -68,7 +68,7 @@ def _finding_row(one: Any, visit: Visit) -> tuple[Any, ...]:
 
 
 def _readers(visit: Visit, last: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the row of each group and topic, what is lost first first."""
+    """Yield the row of each group and topic, soonest loss first."""
     metrics = ("records_behind", "behind_seconds", "least_time_to_loss_seconds")
     values: dict[tuple[str, str], dict[str, float]] = {}
     for metric in metrics:
@@ -80,7 +80,7 @@ def _readers(visit: Visit, last: Any) -> Iterator[tuple[Any, ...]]:
         behind, late, left = (of_both.get(metric) for metric in metrics)
         yield (
             Link(group, visit.url("topics/lag", group=group, topic=topic)),
-            Link(topic, visit.url("records", topic=topic)),
+            topic_link(visit, topic),
             None if behind is None else int(behind),
             None if late is None else duration_text(late),
             time_to_loss(left),
@@ -114,7 +114,10 @@ def lag(
     Each partition is asked for by `now`, and as JSON or CSV: that takes a second or more.
     """
     is_measured = now or visit.request.query_params.get("format") in {"json", "csv"}
+    last = _last(visit, group, topic)
     rows, problems = _measured(visit, group, topic) if is_measured else ([], [])
+    if last is None and not is_measured:
+        problems = [f"group {group} had no offsets in topic {topic} at the last look"]
     empty = "The group has committed no offset there."
     listing = Listing((*PARTITIONS, "why"), [_partition_row(one, visit) for one in rows], empty)
     return visit.answer(
@@ -125,7 +128,7 @@ def lag(
         topic=topic,
         problems=problems,
         is_measured=is_measured,
-        last=_last(visit, group, topic),
+        last=last,
         charts=_charts(visit, group, topic, days),
         days=days,
         periods=PERIODS,
@@ -144,19 +147,19 @@ def _measured(visit: Visit, group: str, topic: str) -> tuple[list[Any], list[str
     return [*found.rows], [*found.problems]
 
 
-def _last(visit: Visit, group: str, topic: str) -> dict[str, Any]:
-    """Return what the last look of the watch found of the topic as a whole."""
+def _last(visit: Visit, group: str, topic: str) -> dict[str, Any] | None:
+    """Return what the last look of the watch found of the topic as a whole; None: no offsets."""
     last = _looked(visit)
     if last is None:
         return {}
     found = next((row for row in _readers(visit, last) if _is_of(row, group, topic)), None)
     if found is None:
-        return {"as of": last.at}
+        return None
     return {**dict(zip(READERS[2:], found[2:], strict=True)), "as of": last.at}
 
 
 def _is_of(row: tuple[Any, ...], group: str, topic: str) -> bool:
-    return (row[0].text, row[1].text) == (group, topic)
+    return (row[0].text, getattr(row[1], "text", row[1])) == (group, topic)
 
 
 def _looked(visit: Visit) -> Any:
@@ -172,9 +175,9 @@ def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:
     records = visit.url(
         "records", topic=one.topic, partition=str(one.partition), offset=str(one.committed or 0)
     )
-    late = one.seconds_behind
+    late, is_own = one.seconds_behind, one.topic in own_topics(visit.settings)
     return (
-        Link(str(one.partition), records),
+        Link(str(one.partition), records) if is_own else one.partition,
         *(one.committed, one.end, one.records_behind),
         None if late is None else duration_text(late),
         time_to_loss(one.seconds_to_loss),

@@ -140,6 +140,9 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
         topics = page.get("topics")
         assert "127.0.0.1:1" in topics
         assert "readers" in topics
+        unknown = page.get("topics/lag", group="nope", topic="positions")
+        assert "group nope had no offsets in topic positions at the last look" in unknown
+        assert "as of" not in unknown
         reader = page.get("topics/lag", group="readers", topic="positions", now=1)
         assert "data-figure" in reader
         assert "127.0.0.1:1" in reader
@@ -159,5 +162,7 @@ def test_topics_have_their_findings_with_the_fix_and_each_reader_its_partitions(
         group = f"readers-{topic}"
         commit(ready, (group, TopicPartition(topic, 0), 0))
         [row] = page.json("topics/lag", group=group, topic=topic)
+        nobody = page.get("topics/lag", group="nope", topic=topic, now=1)
+        assert "The group has committed no offset there." in nobody
         [expected] = command.json("lag", "--group", group, "--topic", topic)
         assert {**row, **dict.fromkeys(TIMES)} == {**expected, **dict.fromkeys(TIMES)}
