@@ -48,10 +48,10 @@ class Fate:
     def __str__(self) -> str:
         match self.kind:
             case FateKind.TAKEN:
-                return f"taken in snapshot {self.snapshot}: the latest of its key"
+                return f"in effect since snapshot {self.snapshot}: the latest of its key"
             case FateKind.SUPERSEDED:
                 by = self.by or "compact --reconcile, which closed its key"
-                return f"taken in snapshot {self.snapshot}, superseded by {by}"
+                return f"read in snapshot {self.snapshot}, superseded by {by}"
             case FateKind.REJECTED:
                 return f"rejected in snapshot {self.snapshot}: {self.reason}"
             case FateKind.UNREAD:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.parameters import Number, Required
-from shardpost.page.record_outcomes import INPUTS, OwnTopic, outcomes_of, own_topic
+from shardpost.page.record_outcomes import IN_EFFECT, INPUTS, OwnTopic, outcomes_of, own_topic
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Asked, Visit
 from shardpost.page.shown_record import ShownRecord
 from shardpost.page.value_layout import ON_OWN_PAGE
@@ -27,20 +27,40 @@ def record(visit: Asked, topic: Required, partition: Number, offset: Number) -> 
     """Show one record, committed or not; of an input also one that only history has yet."""
     own, place = _place(visit, topic, partition, offset)
     found, notes = _found(visit, own, place)
-    shown = None
+    shown, counts = None, None
     if found.record is not None:
         outcomes, problem = outcomes_of(visit, own, [found.record])
         notes += [problem] if problem else []
-        shown = ShownRecord(found.record, ON_OWN_PAGE, outcomes.get(place), found.state)
+        outcome = outcomes.get(place)
+        shown = ShownRecord(found.record, ON_OWN_PAGE, outcome, found.state)
+        if own.kind == "positions" and outcome and outcome.word == IN_EFFECT and shown.key:
+            counts = _counts(visit, shown.key, notes)
     return visit.answer(
         "records_record.html",
         {"record": shown and shown.as_json(), "notes": notes},
         place=place,
         kind=own.kind,
         shown=shown,
+        counts=counts,
         notes=notes,
         around=str(max(0, place.offset - ROWS_OF_A_PAGE // 2)),
     )
+
+
+def _counts(visit: Visit, position: str, notes: list[str]) -> str | None:
+    """Return whether a position counts by its latest record, and why."""
+    from shardpost.delta import snapshots
+    from shardpost.holders.position_history import position_history
+
+    try:
+        snapshot = snapshots.current(visit.settings)
+        found = position_history(visit.settings, snapshot, position)
+    except ShardpostError as error:
+        notes.append(str(error))
+        return None
+    is_counted = found.standing is not None and found.standing.counts
+    counts = "counts" if is_counted else "does not count"
+    return f"The position {counts} for {snapshot.country}: {found.why}."
 
 
 def _place(

@@ -80,12 +80,13 @@ def test_records_of_positions_are_told_what_became_of_them(
     def at(name: str) -> str:
         return str(Coordinates(topic, *sent[name]))
 
-    assert found[sent["first"]] == f"taken in snapshot 1, superseded by {at('second')}"
-    assert found[sent["second"]] == f"taken in snapshot 1, superseded by {at('closing')}"
-    assert found[sent["closing"]] == "taken in snapshot 2: the latest of its key"
+    assert found[sent["first"]] == f"read in snapshot 1, superseded by {at('second')}"
+    assert found[sent["second"]] == f"read in snapshot 1, superseded by {at('closing')}"
+    assert found[sent["closing"]] == "in effect since snapshot 2: the latest of its key"
     assert found[sent["bad"]].startswith("rejected in snapshot 1: ")
     assert found[sent["unread"]] == "not read yet: `shardpost compact` reads it"
     shown = page.get("records", topic=topic)
+    assert "<code>shardpost compact</code> reads it" in shown
     letter = letter_id(Coordinates(topic, *sent["bad"]), BEGIN_MS + 2)
     assert f"letters/letter?id={letter}".replace("@", "%40") in shown
     assert "<script>alert" not in page.response("records", topic=topic).text
@@ -101,7 +102,7 @@ def test_letters_and_retries_are_told_their_life(page: PageClient, story: Settin
     letters = _by_place(page, story.topic("dead-letters"))
     assert {one["became"] for one in letters.values()} == {"its letter is waiting now"}
     [retry] = _by_place(page, story.topic("retries")).values()
-    assert retry["became"].startswith("taken in snapshot 2: the latest of its key")
+    assert retry["became"].startswith("in effect since snapshot 2: the latest of its key")
 
 
 def test_holders_and_the_ledger_are_told_in_their_words(page: PageClient, story: Settings) -> None:
@@ -151,6 +152,7 @@ def test_pages_have_each_record_once_from_an_offset_a_time_or_a_key_on(
     own = walked(partition=partition, offset=10)
     assert own == walked(partition=partition, offset=0)[10:]
     newest = page.get("records", topic=topic)
+    assert f"The newest 100 records of {topic}, oldest first" in newest
     assert "Earlier" in newest
     assert f">{count - 1}<" in newest
     with_both = page.get("records", 400, topic=topic, offset=1, since=since)
@@ -213,6 +215,9 @@ def test_a_record_has_its_own_page_and_its_value_as_a_file(
     partition, offset = sent["bytes"]
     place = {"topic": story.topic("positions"), "partition": partition, "offset": offset}
     assert "ff 00" in page.get("records/record", **place)
+    partition, offset = sent["closing"]
+    closing = page.get("records/record", **{**place, "partition": partition, "offset": offset})
+    assert "The position does not count for US: it is closed." in closing
     beyond = page.get("records/record", **{**place, "offset": 10**6})
     assert "there is no" in beyond
     assert "is out of range" in page.get("records", **{**place, "offset": 10**6})
