@@ -40,6 +40,7 @@ def test_a_run_is_asked_for_seen_in_conflict_and_released(
         shown = page.get("runs")
         assert f'href="/dags/weekly_email/runs/{quote(started, safe="")}"' in shown
         assert "conflict" in shown
+        assert "As of the last dispatch." in page.get("runs/key", key=KEY)
         on = f"runs/key?key={KEY}"
         page.send(on, "runs/release", 400, key=KEY, why="  ")
         said = page.send(on, "runs/release", key=KEY, why="it hangs")
