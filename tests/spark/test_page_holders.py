@@ -76,7 +76,7 @@ def test_a_search_finds_a_client_or_a_position_and_says_why_neither(page: PageCl
     assert "later records are not in this answer" in page.get("holders", as_of="2200-01-01")
     assert "expected 0 to 3" in page.get("holders", 400, shard=4)
     assert "expected ISO 8601" in page.get("holders", 400, as_of="yesterday")
-    assert "there are 1 to 2" in page.get("holders", 503, snapshot=7)
+    assert "there are 1 to 2" in page.get("holders", 404, snapshot=7)
 
 
 @pytest.mark.parametrize("asked", [{}, {"snapshot": 1}, {"as_of": at(1.5).isoformat()}])
