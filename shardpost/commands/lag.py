@@ -90,7 +90,7 @@ STATES = ("LOSS", "WARN", "OK")
 
 @dataclass(frozen=True)
 class GroupLag:
-    """The partitions of one group; `rows` are those of it, what is lost first first."""
+    """The partitions of one group; `rows` are those of it, soonest loss first."""
 
     name: str
     state: str

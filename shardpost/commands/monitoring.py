@@ -109,7 +109,7 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
 
     began = "happened" if one.condition.source == EVENT else "since"
     since = f"{began} {one.since:%Y-%m-%d %H:%M} UTC ({duration_text(now - one.since)})"
-    over = f"; over since {one.ended_at:%Y-%m-%d %H:%M} UTC" if one.ended_at else ""
+    over = f"; ended {one.ended_at:%Y-%m-%d %H:%M} UTC" if one.ended_at else ""
     yield f"{one.condition.name}  ({one.condition.severity}) {since}{over}"
     yield f"    {one.condition.text}"
     yield f"    told: {', '.join(one.told) or 'nobody yet'}"

@@ -83,7 +83,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Lag:
-    """What was found: rows, what is lost first first; and what could not be queried.
+    """What was found: rows, soonest loss first; and what could not be queried.
 
     `left_out` are groups that commit no offsets as consumer groups do.
     """
