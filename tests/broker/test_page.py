@@ -1,12 +1,14 @@
 """What all pages have in common: who may see and act, whose forms are taken, their headers."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fastapi import HTTPException
 
 from shardpost.page import access
-from shardpost.page.rendering import SECTIONS
+from shardpost.page.record_outcomes import record_link, topic_link
+from shardpost.page.rendering import SECTIONS, Link
 from shardpost.settings import Settings
 from tests.support.page_client import PageClient, page_client
 
@@ -45,7 +47,9 @@ def test_forms_that_no_page_of_this_user_made_change_nothing(
         )
         own = token_of("anna")
         monkeypatch.setattr(access, "FORM_SECONDS", -1)
-        assert "older than an hour" in refused(page, own)
+        late = refused(page, own)
+        assert "older than an hour" in late
+        assert ">because</pre>" in late
 
 
 def test_a_browser_that_says_no_site_is_held_to_its_origin() -> None:
@@ -146,6 +150,15 @@ def test_from_a_refused_form_one_comes_back_to_its_page_with_what_was_sent(
         assert "what was sent" not in page.post(ACTION, typed).text.lower()
         refused = back_from("runs/request", f"{host}/shardpost/runs", key="k", dag="d", conf="no")
         assert "params: expected a JSON object, found &#39;no&#39;" in refused
+
+
+def test_only_records_of_our_own_topics_are_linked(settings: Settings) -> None:
+    visit: Any = SimpleNamespace(settings=settings, url=lambda path, **_: path)
+    own = settings.topic("positions")
+    assert topic_link(visit, own) == Link(own, "records")
+    assert topic_link(visit, "orders") == "orders"
+    assert record_link(visit, own, 3, 8) == Link(f"{own}[3]@8", "records/record")
+    assert record_link(visit, "orders", 3, 8) == "orders[3]@8"
 
 
 def test_what_does_not_exist_is_not_found_and_leads_on(
