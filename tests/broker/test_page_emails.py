@@ -282,7 +282,7 @@ def test_a_clients_mail_is_shown_as_it_was_sent_in_a_frame_of_its_own(
 def test_another_subject_is_tried_and_kept_nowhere(
     ready: Settings, week: IsoWeek, page: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = {"week": week, "client": "c0"}
+    of: dict[str, Any] = {"week": week, "client": "c0"}
     shown = page.get("emails/mail", **of, subject="{{ count }} in {{ week }}")
     assert f"Subject: 1 in {week}\n" in shown
     assert "The mail as it would be with that subject" in shown

@@ -98,8 +98,8 @@ def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved
     assert "no letter nobody" in page.get("letters/letter", 404, id="nobody")
     assert "state 'x': expected one of waiting" in page.get("letters", 400, state="x")
     assert "There is no page 99: the last one is page 1." in page.get("letters/list", page=99)
-    found = page.get("letters", origin="positions", state="parked")
-    assert "letters/plan?origin=positions" in found
+    filtered = page.get("letters", origin="positions", state="parked")
+    assert "letters/plan?origin=positions" in filtered
 
 
 def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
