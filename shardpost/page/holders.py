@@ -21,7 +21,7 @@ router = APIRouter(prefix="/holders", dependencies=[sees(POSITIONS)])
 
 NOBODY = "Nobody holds any. `shardpost compact`, or the DAG compact_positions, reads new positions."
 NOBODY_SO = "No client who holds is like that: leave a filter out, or search for another id."
-NO_CLIENT_SO = "No client whose id begins so holds any."
+NO_CLIENT_SO = "Of clients who hold, no id begins so."
 NO_CHANGE = "No record gave it a position."
 # Ids of positions that stand in the row of a client.
 LISTED_POSITIONS = 20

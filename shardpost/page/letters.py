@@ -83,6 +83,8 @@ def letters(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
         page_of(rows, columns, page, empty),
         over_time=_over_time(length, counts),
         figure=_figure(counts),
+        plan=_plan_url(visit, asked),
+        is_filtered=any(asked.query.values()),
         **given,
     )
 
@@ -155,8 +157,8 @@ def _group_row(visit: Visit, asked: Wanted, group: "LetterGroup") -> tuple[objec
     query = {**asked.query, **{name: value or "" for name, value in chosen.items()}}
     decide = None
     if group.state == LetterState.PARKED and group.error:
-        address = visit.url("letters/plan", origin=group.origin, error=group.error)
-        decide = Link("redrive or discard", address)
+        address = _plan_url(visit, asked, origin=group.origin, error=group.error)
+        decide = address and Link("redrive or discard", address)
     return (
         Link(f"{group.letters:,}", visit.url("letters/list", **query)),
         group.state,
@@ -167,6 +169,17 @@ def _group_row(visit: Visit, asked: Wanted, group: "LetterGroup") -> tuple[objec
         _begins(group.said),
         decide,
     )
+
+
+def _plan_url(visit: Visit, asked: Wanted, **group: str | None) -> str | None:
+    """Return the address of a decision about the parked ones of the letters that are asked for.
+
+    None if no selection of a decision is these: a text in the id is none.
+    """
+    if asked.text or asked.query["state"] not in ("", LetterState.PARKED):
+        return None
+    chosen = {name: asked.query[name] for name in ("origin", "error", "since", "until")}
+    return visit.url("letters/plan", **{**chosen, **group})
 
 
 def _begins(error: str | None) -> str | None:

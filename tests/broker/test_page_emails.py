@@ -289,7 +289,10 @@ def test_another_subject_is_tried_and_kept_nowhere(
     assert f"<title>1 in {week}" in page.get(
         "emails/mail/html", **of, subject="{{ count }} in {{ week }}"
     )
-    assert "no_such" in page.get("emails/mail", **of, subject="{{ no_such }}")
+    wrong = page.get("emails/mail", **of, subject="{{ no_such }}")
+    assert "cannot be shown" in wrong
+    assert 'value="{{ no_such }}"' in wrong  # to be corrected
+    assert "Send it as a test" not in shown + wrong
     assert "Subject: 1 in" not in page.get("emails/mail", **of)
     assert "SHARDPOST_MAIL_TEMPLATES names it" in page.get("emails")
     with page_client(ready, monkeypatch, "eve", "viewer") as viewer:

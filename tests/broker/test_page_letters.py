@@ -100,6 +100,9 @@ def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved
     assert "There is no page 99: the last one is page 1." in page.get("letters/list", page=99)
     filtered = page.get("letters", origin="positions", state="parked")
     assert "letters/plan?origin=positions" in filtered
+    # No selection of a decision is these.
+    for other in ({"text": "positions-0"}, {"state": "waiting"}):
+        assert "letters/plan" not in page.get("letters", 200, origin="positions", **other)
 
 
 def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
