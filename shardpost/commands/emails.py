@@ -90,8 +90,8 @@ def resolve_command(
 ) -> int:
     """Decide whether e-mails whose delivery is unknown were delivered.
 
-    All clients or none: unless every one of them is `unknown`, nothing is changed. Refused
-    while a run mails one of their shards.
+    All clients or none: unless every one of them is `unknown`, nothing is changed. Refused while a
+    run mails one of their shards.
     """
     from shardpost.weekly_email.ledger_decisions import resolve
 

@@ -114,8 +114,8 @@ def diff_command(as_json: bool) -> int:
 
     What came since is added to the rebuilt tables first. Open positions, holders, contacts,
     exchanges and rejected records are equal, changed, or only in one; of what differs, some are
-    printed, positions and holders with their records. After a swap, both
-    are compared as they were at the swap. Exit code 3: something differs.
+    printed, positions and holders with their records. After a swap, both are compared as they were
+    at the swap. Exit code 3: something differs.
     """
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.sides import compared, needs_top_up
@@ -193,8 +193,8 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
     """Give up the tables that are not in use.
 
     Before a swap these are the rebuilt tables. After it they are the old ones, and a rollback is
-    no longer possible. Files that kept snapshots use remain until those snapshots
-    expire (`shardpost tables maintain`).
+    no longer possible. Files that kept snapshots use remain until those snapshots expire
+    (`shardpost tables maintain`).
     """
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.drop import give_up

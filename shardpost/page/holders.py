@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.parameters import Instant, Number, PageNumber, Required, Text
+from shardpost.page.record_outcomes import record_link
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
 
 if TYPE_CHECKING:
@@ -223,18 +224,12 @@ def _last_of_each(
 
 def _change(visit: Visit, change: "Transition", snapshot: int | None) -> tuple[object, ...]:
     position = _position(visit, change.position, snapshot)
-    record = record_link(visit, change.coordinates)
+    record = record_link(visit, *change.coordinates)
     return change.timestamp, str(change.change), position, change.why, record
 
 
 def _position(visit: Visit, position: str, snapshot: int | None) -> Link:
     return Link(position, visit.url("holders/position", position=position, snapshot=snapshot))
-
-
-def record_link(visit: Visit, at: "Coordinates") -> Link:
-    """Return a link to a record itself, among those of Kafka."""
-    place = {"topic": at.topic, "partition": str(at.partition), "offset": str(at.offset)}
-    return Link(str(at), visit.url("records/record", **place))
 
 
 def _rejected(visit: Visit, records: Sequence["RecordOfPosition"], snapshot: int | None) -> Listing:
@@ -243,7 +238,7 @@ def _rejected(visit: Visit, records: Sequence["RecordOfPosition"], snapshot: int
             one.timestamp,
             _position(visit, one.position, snapshot),
             one.reason,
-            record_link(visit, one.coordinates),
+            record_link(visit, *one.coordinates),
         )
         for one in records
     ]
@@ -314,7 +309,7 @@ def _records(visit: Visit, found: "PositionHistory") -> list[tuple[object, ...]]
     others = {one.coordinates: one for one in found.changes if one.coordinates not in own}
     for at, change in others.items():
         said = f"{'; '.join(effects[at])} ({change.why})"
-        row = (change.timestamp, said, None, None, None, None, None, record_link(visit, at))
+        row = (change.timestamp, said, None, None, None, None, None, record_link(visit, *at))
         timed.append((change.timestamp, row))
     return [row for _, row in sorted(timed, key=lambda one: one[0], reverse=True)]
 
@@ -323,6 +318,6 @@ def _record(visit: Visit, one: "RecordOfPosition", effects: Sequence[str]) -> tu
     said = "; ".join(effects) or "nothing: it changed nobody's positions"
     if one.reason is not None:
         said = f"rejected: {one.reason}"
-    link = record_link(visit, one.coordinates)
+    link = record_link(visit, *one.coordinates)
     told = (one.client, one.exchange, one.ticker, one.amount)
     return (one.timestamp, said, *told, one.snapshot, link)

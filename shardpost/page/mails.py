@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, acts, sees
-from shardpost.page.rendering import HEADERS, Asked, Link, Listing, Visit
+from shardpost.page.record_outcomes import record_link
+from shardpost.page.rendering import HEADERS, Asked, Listing, Visit
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
@@ -78,13 +79,9 @@ def require_may_try(visit: Visit, subject: str) -> None:
 
 
 def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
-    topic = visit.settings.topic("weekly-emails")
-    place = f"{topic}[{row['shard']}]@{row['offset']}"
-    url = visit.url(
-        "records/record", topic=topic, partition=str(row["shard"]), offset=str(row["offset"])
-    )
+    record = record_link(visit, visit.settings.topic("weekly-emails"), row["shard"], row["offset"])
     at = parse_instant(row["timestamp"])
-    return (at, row["state"], row["message_id"], row["reason"], Link(place, url))
+    return (at, row["state"], row["message_id"], row["reason"], record)
 
 
 @router.get("/html")

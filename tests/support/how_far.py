@@ -26,7 +26,7 @@ class _Extent:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare `--all` and `--seed`."""
+    """Declare `--all`, `--on-store` and `--seed`."""
     parser.addoption("--all", action="store_true", help="every case, not the first and some")
     parser.addoption("--on-store", action="store_true", help="with --all: only on a store")
     parser.addoption("--seed", type=int, help="which cases are taken; printed by each run")
