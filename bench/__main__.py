@@ -6,7 +6,19 @@ from pathlib import Path
 
 import click
 
-from bench import age, emails, growth, holders, increments, lag, letters, rebuilds, scale, workers
+from bench import (
+    age,
+    emails,
+    growth,
+    holders,
+    increments,
+    lag,
+    letters,
+    live,
+    rebuilds,
+    scale,
+    workers,
+)
 from bench.likeness import compare
 from shardpost.embedded import broker, daemons
 from shardpost.settings import Settings, load
@@ -72,6 +84,25 @@ def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
     """Measure what an increment costs beside what is there."""
     with _broker(load().home / "bench") as settings:
         increments.measure(settings, positions, more, runs)
+
+
+@main.command("live")
+@click.option("--positions", default=1_000_000, help="How many are there.", show_default=True)
+@click.option("--rate", default=1_000, help="Records a second.", show_default=True)
+@click.option("--seconds", default=60, help="For so long.", show_default=True)
+@click.option("--burst", default=10_000, help="Records at once, after that.", show_default=True)
+@click.option("--bursts", default=5, help="How often.", show_default=True)
+@click.option("--idle", default=60, help="Seconds without any record.", show_default=True)
+@click.option(
+    "--peer",
+    type=click.Path(path_type=Path),
+    envvar="BENCH_PEER",
+    help="Folder with the peer's peer.sh; also BENCH_PEER.",
+)
+def live_(peer: Path | None, **sizes: int) -> None:
+    """Measure how soon holders follow from a record while a compaction stays."""
+    with _broker(load().home / "bench") as settings:
+        live.measure(settings, peer, live.Load(**sizes))
 
 
 @main.command("workers")

@@ -31,7 +31,7 @@ def _increments(settings: Settings, size: int, more: int, runs: int) -> list[tup
     topic = f"increments-{size}"
     kafka.delete(settings, [topic])
     kafka.create(settings, topic)
-    kafka.produce(settings, topic, _records(range(size)))
+    kafka.produce(settings, topic, position_records(range(size)))
     ours = Ours(settings, f"ours-{topic}", topic)
     ours.reset()
     done = ours.compact()
@@ -39,7 +39,7 @@ def _increments(settings: Settings, size: int, more: int, runs: int) -> list[tup
     root, costs = Path(ours.settings.tables_root), []
     draw = random.Random(size)  # noqa: S311 - the same stream each time
     for _ in range(runs):
-        kafka.produce(settings, topic, _records(draw.sample(range(size), more), by=draw))
+        kafka.produce(settings, topic, position_records(draw.sample(range(size), more), by=draw))
         before = _files(root)
         done = ours.compact()
         new = {path: size for path, size in _files(root).items() if path not in before}
@@ -54,13 +54,19 @@ def _increments(settings: Settings, size: int, more: int, runs: int) -> list[tup
     return costs
 
 
-def _records(keys: Sequence[int], by: random.Random | None = None) -> Iterator[Record]:
-    """Yield a record for each key; with `by` another exchange for each."""
+def position_records(
+    keys: Sequence[int], by: random.Random | None = None, as_ids: Sequence[int] | None = None
+) -> Iterator[Record]:
+    """Yield a record for each key; with `by` another exchange for each.
+
+    With `as_ids` these are the positions' ids, on an exchange that counts: new ones of the clients.
+    """
     for number, key in enumerate(keys):
-        place = EXCHANGES[by.randrange(10) if by else key % 10]
-        form = {"PositionId": key, "Client": f"C{key // CLIENT_HAS:07d}", "Ticker": "AAPL"}
+        place = EXCHANGES[by.randrange(10) if by else 0 if as_ids else key % 10]
+        id_ = as_ids[number] if as_ids else key
+        form = {"PositionId": id_, "Client": f"C{key // CLIENT_HAS:07d}", "Ticker": "AAPL"}
         form |= {"Amount": number % 10_000 + 1, "Exchange": place}
-        yield str(key), json.dumps(form, separators=(",", ":")), START_MS + number
+        yield str(id_), json.dumps(form, separators=(",", ":")), START_MS + number
 
 
 def _files(root: Path) -> dict[Path, int]:

@@ -80,11 +80,13 @@ def latest(settings: Settings, topic: str) -> dict[str, list[int]]:
             if value is None:
                 found.pop(client, None)
             else:
-                found[client] = _ids(json.loads(value))
+                found[client] = ids_of(value)
     return found
 
 
-def _ids(form: Any) -> list[int]:
+def ids_of(value: bytes | None) -> list[int]:
+    """Return the ids of a record of holders, ours or the peer's; none of a tombstone."""
+    form: Any = json.loads(value or b"[]")
     ids = form["Positions"] if isinstance(form, dict) else form
     return [int(id_) for id_ in ids]
 

@@ -35,11 +35,24 @@ class Peer:
         peer.call("describe")
         return peer
 
+    @property
+    def _home(self) -> Path:
+        return self.settings.home / "peer"
+
+    def staying(self, *arguments: str) -> list[str]:
+        """Return the command that runs its topology until it is ended (StayingPeer.java)."""
+        built = self._home / "peer-build"
+        source = Path(__file__).with_name("StayingPeer.java")
+        classes = f"{built}/classes:{built}/lib/*"
+        where = (self.settings.bootstrap, str(self._home / "state"))
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+        return ["java", "-Xmx2g", quiet, "-cp", classes, str(source), *arguments, *where]
+
     def call(self, *arguments: str) -> str:
         """Run its script; return what it printed."""
         environ = {
             **os.environ,
-            "BENCH_HOME": str(self.settings.home / "peer"),
+            "BENCH_HOME": str(self._home),
             "BROKER_PORT": str(self.settings.kafka_port),
         }
         return subprocess.run(
@@ -69,6 +82,11 @@ class Application:
     def reset(self) -> None:
         """Remove what it left."""
         self.peer.call("reset", "--app-id", self.name, "--output", self.output)
+
+    @property
+    def stay(self) -> list[str]:
+        """The command that runs it until it is ended."""
+        return self.peer.staying(self.topic, self.output, self.name)
 
     def catch_up(self) -> Measured:
         """Run it until it has caught up: seconds from the start of its main until then."""

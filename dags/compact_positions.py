@@ -12,6 +12,11 @@ the result name it (the job ends with 3, and the task with success). If another 
 (`shardpost compact`) is running, it waits for that one. Killed at any point and run again, it ends
 with the same result as an uninterrupted run.
 
+**Following.** With the param `follow`, which `SHARDPOST_FOLLOW=on` sets for scheduled runs, a run
+stays: it compacts again as soon as there is something new, in seconds, and ends when the next run
+has taken over, at the latest ten minutes after that one is due. See `docs/compaction.md`,
+"Following".
+
 **Refused until a person acts.** An implausible result is not published: if open positions or
 holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` differs from that of the
 last snapshot, the task fails, nothing is changed, and a run with **accept drop** or **country
@@ -34,40 +39,59 @@ So it does where `share_holders_compacted` is false: Kafka may delete records of
 `cleanup.policy`; the log has the command that corrects it.
 """
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import Context, CronTriggerTimetable, dag
 
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
 from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import DEFAULTS, HOLDERS, MEANT, require_known
+from shardpost.orchestration.tasks import DEFAULTS, HOLDERS, MEANT, flag_param, require_known
+from shardpost.schedules import next_run
 from shardpost.settings import one
+
+SCHEDULE = one("compact_schedule")
+FOLLOWS = one("follow") == "on"
+# By then the next run is warm, and has taken over.
+HAND_OVER = timedelta(minutes=10)
+PARAMS = {
+    **MEANT,
+    "follow": flag_param(
+        "Follow",
+        "Stay until the next run, and compact as soon as there is something new.",
+        default=FOLLOWS,
+    ),
+}
 
 
 def compaction_request(context: Context) -> CompactionRequest:
     """Return what a run was asked for; UsageError for a param that there is not."""
-    require_known(context["dag_run"].conf, MEANT)
-    return CompactionRequest(**{name: bool(context["params"][name]) for name in MEANT})
+    require_known(context["dag_run"].conf, PARAMS)
+    params = context["params"]
+    until = next_run(SCHEDULE, datetime.now(UTC)) + HAND_OVER
+    return CompactionRequest(
+        **{name: bool(params[name]) for name in MEANT},
+        stay=Stay(until) if params["follow"] else None,
+    )
 
 
 @dag(
     description="Topics of positions, clients and exchanges → Delta tables → share-holders",
-    schedule=CronTriggerTimetable(one("compact_schedule"), timezone="UTC"),
+    schedule=CronTriggerTimetable(SCHEDULE, timezone="UTC"),
     catchup=False,
-    max_active_runs=1,
+    max_active_runs=2 if FOLLOWS else 1,  # the next one begins beside the one that follows
     default_args=DEFAULTS,
-    params=MEANT,
+    params=PARAMS,
     tags=["positions", "spark"],
     doc_md=__doc__,
 )
 def compact_positions() -> None:
-    """Compact once."""
+    """Compact once, or stay."""
     SparkJob(
         task_id="compact",
         job=COMPACT_POSITIONS,
         request=compaction_request,
         outlets=[HOLDERS],
-        execution_timeout=timedelta(hours=3),
+        execution_timeout=None if FOLLOWS else timedelta(hours=3),
         doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",
     )
 

@@ -19,3 +19,9 @@ SPARK_JOBS = CHECKOUT / "spark_jobs"
 _USERS = CHECKOUT if IS_CHECKOUT else Path(os.path.expanduser("~/.shardpost"))  # noqa: PTH111
 HOME = CHECKOUT / ".shardpost" if IS_CHECKOUT else _USERS
 DOT_ENV = _USERS / ".env"
+
+
+def code_stamp() -> int:
+    """Return a number that changes when the package's code on disk does."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return hash(tuple((str(file), file.stat().st_mtime_ns) for file in files))

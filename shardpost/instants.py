@@ -29,15 +29,15 @@ def parse_instant(text: str) -> datetime:
         ) from None
 
 
-_DURATION = re.compile(r"([0-9]{1,4})(m|h|d|w)")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DURATION = re.compile(r"([0-9]{1,4})(s|m|h|d|w)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return a duration as `30m`, `2h`, `1d` or `4w`; UsageError for anything else."""
+    """Return a duration as `90s`, `30m`, `2h`, `1d` or `4w`; UsageError for anything else."""
     match = _DURATION.fullmatch(text)
     if not match:
-        raise UsageError(f"duration {text!r}: expected a number and m, h, d or w, as 30m or 2h")
+        raise UsageError(f"duration {text!r}: expected a number and s, m, h, d or w, as 30m or 2h")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 

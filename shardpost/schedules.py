@@ -97,6 +97,14 @@ def cron(text: str) -> str:
     raise ValueError("expected a cron expression of five fields, as `0 6 * * MON-FRI`; it is UTC")
 
 
+def next_run(expression: str, after: datetime) -> datetime:
+    """Return when the next run after that time is due."""
+    from croniter import croniter
+
+    found: datetime = croniter(expression, after).get_next(datetime)
+    return found
+
+
 def longest_pause(expression: str) -> timedelta:
     """Return the longest time between two runs of some weeks."""
     from croniter import croniter

@@ -4,18 +4,34 @@ Read: exactly the offsets after the last snapshot, retries too. Transform: decod
 subtractor. Write: every table, then the row in `snapshots` that makes all of it visible, then the
 difference to `share-holders`, and rejected records to `dead-letters`. With `reconcile`, what the
 inputs do not hold any more is closed. Afterwards, the tables of a rebuild that waits to be swapped
-are brought to the same snapshot.
+are brought to the same snapshot. With `stay` that is done again and again.
 """
 
+from dataclasses import replace
+
 from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.spark.follow import Follower
 from shardpost.rebuilds.run import SparkWork
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
+from shardpost.settings import Settings, load
 from shardpost.spark import driver
+from shardpost.spark.job_spec import JobResult
+
+WORK = SparkWork(build, top_up)
+
+
+def turn(settings: Settings, asked: CompactionRequest) -> JobResult:
+    """Compact once."""
+    return compact_and_top_up(settings, WORK, asked)
+
+
+def run(asked: CompactionRequest, settings: Settings) -> JobResult:
+    """Compact once, or stay."""
+    if asked.stay is None:
+        return turn(settings, asked)
+    return Follower(turn, load, asked.stay).run(replace(asked, stay=None))
+
 
 if __name__ == "__main__":
-    work = SparkWork(build, top_up)
-    driver.run_job(
-        CompactionRequest,
-        lambda asked, settings: compact_and_top_up(settings, work, asked),
-    )
+    driver.run_job(CompactionRequest, run)

@@ -183,12 +183,12 @@ T = TypeVar("T", bound="DataclassInstance")
 
 def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, ...], int]], Callable[..., int]]:
     """Pass the options that are fields of a dataclass as one value, the first argument."""
-    names = [field.name for field in fields(kind)]
+    known = [field.name for field in fields(kind)]
 
     def decorate(function: Callable[Concatenate[T, ...], int]) -> Callable[..., int]:
         @wraps(function)
         def command(**options: Any) -> int:
-            value = kind(**{name: options.pop(name) for name in names})
+            value = kind(**{name: options.pop(name) for name in known if name in options})
             return function(value, **options)
 
         return command

@@ -1,7 +1,8 @@
 """`shardpost compact` and `shardpost import`: positions into the tables, and into their topic."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from shardpost.commands.console import (
     AS_JSON,
     BY,
     COUNTRY_CHANGED,
+    DURATION,
     TAKE_OVER,
     WHY,
     Parsed,
@@ -18,11 +20,12 @@ from shardpost.commands.console import (
     print_document,
     who,
 )
-from shardpost.errors import COULD_NOT, one_line
+from shardpost.errors import COULD_NOT, UsageError, one_line
 from shardpost.holders.compaction_job import (
     COMPACT_POSITIONS,
     RECONCILE_POSITIONS,
     CompactionRequest,
+    Stay,
 )
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.import_ids import require_usable
@@ -44,9 +47,24 @@ from shardpost.wording import counted
 @COUNTRY_CHANGED
 @ACCEPT_DROP
 @TAKE_OVER
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Stay, and compact again as soon as there is something new. Ctrl-C ends it.",
+)
+@click.option("--for", "stay_for", type=DURATION, metavar="TIME", help="Follow so long: 55m, 2h.")
+@click.option(
+    "--every", type=DURATION, metavar="TIME", help="Follow in turns so far apart; by default 1s."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @grouped(CompactionRequest)
-def compact_command(asked: CompactionRequest, as_json: bool) -> int:
+def compact_command(
+    asked: CompactionRequest,
+    follow: bool,
+    stay_for: timedelta | None,
+    every: timedelta | None,
+    as_json: bool,
+) -> int:
     """Catch up with the input topics, commit one snapshot, publish the changes.
 
     Exit code 2 for another country than that of the last snapshot. Exit code 3, and nothing
@@ -54,8 +72,12 @@ def compact_command(asked: CompactionRequest, as_json: bool) -> int:
     or holders fall by more than SHARDPOST_MAX_DROP. Exit code 3 also if the run committed, but an
     open transaction hides records of an input, or a client's list of positions exceeds
     `max.message.bytes`.
+
+    With --follow the same is done again and again, in seconds: the driver is warm. It waits for a
+    Kafka that is silent, and ends with an exit code as above when a person has to act.
     """
     began = datetime.now(UTC)
+    asked = replace(asked, stay=_stay(asked, follow, stay_for, every, began))
     job = RECONCILE_POSITIONS if asked.reconcile else COMPACT_POSITIONS
     code, result = submit(load(), job, asked)
     if result is None:
@@ -64,6 +86,23 @@ def compact_command(asked: CompactionRequest, as_json: bool) -> int:
     for line in _compaction_notes(result):
         click.echo(line, err=True)
     return code
+
+
+def _stay(
+    asked: CompactionRequest,
+    follow: bool,
+    stay_for: timedelta | None,
+    every: timedelta | None,
+    now: datetime,
+) -> Stay | None:
+    if not follow and (stay_for or every):
+        raise UsageError("--for and --every: expected --follow with them, found none")
+    if not follow:
+        return None
+    if asked.reconcile:
+        raise UsageError("--reconcile: expected without --follow: reconcile first, then follow")
+    seconds = every.total_seconds() if every else Stay.every
+    return Stay(now + stay_for if stay_for else None, seconds)
 
 
 def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:

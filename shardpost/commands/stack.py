@@ -1,11 +1,13 @@
 """The embedded stack: `shardpost up`, `down`, `status`, `demo`, and Airflow's command line."""
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import click
 
 from shardpost.commands.console import AS_JSON, print_document
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings, load
 
 
@@ -19,9 +21,20 @@ def status_command(as_json: bool) -> int:
     from shardpost.embedded import stack
 
     settings = load()
-    found = stack.status(settings)
+    found = stack.status(settings) | _follower(settings)
     print_document(found, lambda: status_text(settings, found), as_json=as_json)
     return 0
+
+
+def _follower(settings: Settings) -> dict[str, dict[str, str]]:
+    """Return the compaction that follows the topics, as one more service; nothing if none does."""
+    from shardpost.holders.following import following
+
+    now = datetime.now(UTC)
+    with suppress(ShardpostError):  # the store is away, which is not asked here
+        if one := following(settings, now):
+            return {"follow": {"state": "up", "detail": f"{one.holder}: {one.summary(now)}"}}
+    return {}
 
 
 def status_text(settings: Settings, found: dict[str, dict[str, str]]) -> str:

@@ -148,7 +148,7 @@ def _readable(run: _Run) -> Iterator[TopicPartition]:
 
 def _take_in_partition(run: _Run, source: TopicPartition) -> None:
     settings = run.settings
-    if offsets.watermarks_of(settings, source, committed=True)[1] == 0:
+    if offsets.watermark_of(settings, source, committed=True)[1] == 0:
         return  # nothing was ever written to it
     topic_id = topic_ids(settings, [source.topic]).get(source.topic)
     writer = _writer(settings, source)
@@ -157,7 +157,7 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
         # Nobody else changes it: older writers are fenced.
         committed = offsets.committed_offsets(settings, reader, [source]).get(source)
         # After what was taken: nobody can have taken more than there is.
-        there = There(topic_id, *offsets.watermarks_of(settings, source, committed=True))
+        there = There(topic_id, *offsets.watermark_of(settings, source, committed=True))
         start, gaps = next_offset(source, committed and Taken(*committed), there)
         for gap in gaps:
             run.lost(gap)

@@ -33,7 +33,7 @@ from shardpost.dead_letters.temporary_database import disk_errors_explained, ope
 from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import watermarks_of
+from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
@@ -55,7 +55,7 @@ class NewlyParked:
 
     def __init__(self, settings: Settings, partition: TopicPartition) -> None:
         self._settings, self._partition = settings, partition
-        _, self._end = watermarks_of(settings, partition, committed=False)
+        _, self._end = watermark_of(settings, partition, committed=False)
         self._newest: dict[bytes | None, int] = {}
 
     def has(self, record: Record) -> bool:

@@ -6,9 +6,10 @@ A store has no folders and no renames, and each request takes some milliseconds:
 opened side by side and deleted together.
 """
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -37,10 +38,52 @@ def path_of(settings: Settings, table: Table) -> str:
     return f"{settings.tables_root}/{table.path}"
 
 
+class _OpenedOnce:
+    """The versions of tables that are kept open, by path, while somebody is in `opened_once`."""
+
+    def __init__(self) -> None:
+        self._inside, self._changing = 0, threading.Lock()
+        self._kept: dict[tuple[str, int], DeltaTable] = {}
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Open each version of a table once within this block, in all threads of this process.
+
+        A version never changes while nobody puts another table in its place: so not for long.
+        """
+        with self._changing:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._inside -= 1
+                if not self._inside:
+                    self._kept.clear()
+
+    def get(self, path: str, version: int, make: Callable[[], DeltaTable]) -> DeltaTable:
+        """Return a version of the table at that path."""
+        found = self._kept.get((path, version)) or make()
+        with self._changing:
+            if self._inside:
+                self._kept[path, version] = found
+        return found
+
+
+opened_once = _OpenedOnce()
+
+
 def opened(settings: Settings, table: Table, version: int | None = None) -> DeltaTable:
-    """Open a table by deltalake, at a version or the newest; errors are deltalake's."""
-    options = storage_options(settings)
-    return DeltaTable(path_of(settings, table), version=version, storage_options=options)
+    """Open a table by deltalake, at a version or the newest; errors are deltalake's.
+
+    Who changes a table opens its newest version; who asks for a version only reads it.
+    """
+    path = path_of(settings, table)
+
+    def make() -> DeltaTable:
+        return DeltaTable(path, version=version, storage_options=storage_options(settings))
+
+    return make() if version is None else opened_once.get(path, version, make)
 
 
 def exists(settings: Settings, table: Table) -> bool:

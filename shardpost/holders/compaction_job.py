@@ -1,14 +1,32 @@
 """The Spark job `compact_positions`, as commands and DAGs submit it."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, JobSpec, request_of
 
 
 @dataclass(frozen=True)
+class Stay:
+    """A run that stays and follows the inputs: until that time, or until it is stopped.
+
+    Turns begin at least `every` so many seconds apart.
+    """
+
+    until: datetime | None = None
+    every: float = 1.0
+
+    def __str__(self) -> str:
+        end = f"{self.until:%Y-%m-%d %H:%M:%S} UTC" if self.until else "it is stopped"
+        return f"until {end}, every {self.every:g} s"
+
+
+@dataclass(frozen=True)
 class CompactionRequest:
     """One run; `reconcile`: what the inputs do not hold any more is closed.
+
+    With `stay` the run follows the inputs; what else is asked for counts for its first turn.
 
     A person says that another country than the last one is meant (`country_changed`), that so many
     are gone (`accept_drop`), or that this installation is to own the topics from now on
@@ -19,6 +37,7 @@ class CompactionRequest:
     country_changed: bool = False
     accept_drop: bool = False
     take_over: bool = False
+    stay: Stay | None = None
 
 
 def _unread_records(settings: Settings) -> int:
@@ -38,9 +57,15 @@ def _if_nothing_new(settings: Settings, request: str) -> JobResult | None:
     from shardpost.holders import results
 
     asked = request_of(CompactionRequest, request)
+    if asked.stay:
+        return None
     return results.result_if_nothing_new(
         settings, COMPACT_POSITIONS.name, take_over=asked.take_over
     )
+
+
+def _stays(request: str) -> bool:
+    return request_of(CompactionRequest, request).stay is not None
 
 
 COMPACT_POSITIONS = JobSpec(
@@ -48,6 +73,7 @@ COMPACT_POSITIONS = JobSpec(
     _unread_records,
     has_own_class_archive=True,
     without_spark=_if_nothing_new,
+    stays=_stays,
 )
 # The same job, to reconcile: it reads all that the inputs hold.
 RECONCILE_POSITIONS = JobSpec("compact_positions", _all_records, has_own_class_archive=True)

@@ -7,7 +7,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.compacted_topics import compaction_of
 from shardpost.holders.model.unread import Look, Unread, ranges_to_read, require_readable
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import ends_of, total_size
+from shardpost.kafka.coordinates import TopicPartition, ends_of, total_size
 from shardpost.kafka.reading import open_transactions, stable_ends
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
@@ -123,6 +123,18 @@ class Inputs:
         counts = partition_counts(self._settings, self._topics)
         ends = offsets.watermarks(self._settings, counts, committed=True)
         return total_size(ranges_to_read(last.end_offsets if last else {}, ends))
+
+    def has_new(self, last: Snapshot) -> bool:
+        """Tell whether a topic ends elsewhere than where that snapshot has read it to."""
+        former = self.former_retries(last)
+        counts = partition_counts(self._settings, [*self._topics, *self._retries], if_there=former)
+        partitions = [
+            TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)
+        ]
+        listed = offsets.endings(self._settings, partitions, committed=True)
+        ends = listed.require_all(self._settings).offsets
+        read = last.end_offsets
+        return any(end != read.get(at.topic, {}).get(at.partition, 0) for at, end in ends.items())
 
     def _ids(self, topics: list[str]) -> dict[str, str]:
         return topic_ids(self._settings, topics)

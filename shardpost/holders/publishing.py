@@ -12,24 +12,23 @@ published again, and null for the clients that it has and the tables have not.
 """
 
 import logging
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from shardpost import locks, ownership
-from shardpost.delta.query import has_rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
 from shardpost.holders.model.published import Published, SnapshotRun
-from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.holders.share_holders_topic import (
     PUBLISH_GROUP,
+    ChangedHolders,
     HolderRecords,
     PublishedPartition,
+    every_partition,
     keys_with_values,
-    published_partition,
     published_partitions,
 )
 from shardpost.holders.table_commits import runs_of
@@ -37,7 +36,7 @@ from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import in_batches, queue_config
 from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
-from shardpost.kafka.transactions import Consumed, Transactions
+from shardpost.kafka.transactions import Consumed, FencedError, KeptWriters, Transactions
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.wording import counted
@@ -48,6 +47,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT = 4
+# So many partitions have a writer at once.
+OPEN_AT_ONCE = 64
+# Of a compaction that follows: between its turns they stay open.
+open_writers = KeptWriters()
+
+T = TypeVar("T")
 
 
 class Publication(NamedTuple):
@@ -72,30 +77,32 @@ def publish(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> Pu
     Where nothing did, it stays that one, unless `mark`: then each partition is at this snapshot.
     TransactionError if a partition could not be published; the next compaction publishes it.
     """
-    return _Publisher(settings, snapshot).publish(mark=mark)
+    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
+        return _Publisher(settings, snapshot, reader).publish(mark=mark)
 
 
 class _Publisher:
     """Publishes one snapshot, by the settings of the topic that are in force."""
 
-    def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
-        self._settings, self._snapshot = settings, snapshot
+    def __init__(self, settings: Settings, snapshot: Snapshot, reader: "Consumer") -> None:
+        self._settings, self._snapshot, self._reader = settings, snapshot, reader
         self._topic = settings.topic("share-holders")
+        self._partitions = every_partition(settings, self._topic)
+        self._config = topic_config(settings, self._topic)
+        self._largest = largest_batch(self._config)
+        self._changed: ChangedHolders | None = None
 
     def publish(self, *, mark: bool) -> Publication:
-        runs = runs_of(self._settings, self._snapshot)
-        partitions = published_partitions(self._settings, self._topic, runs)
-        self._config = topic_config(self._settings, self._topic)
-        self._largest = largest_batch(self._config)
         is_compacted = self._is_compacted()
-        behind = self._behind(partitions, mark=mark)
-        with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-            futures = [pool.submit(self._publish_partition, partition) for partition in behind]
-        errors = [future.exception() for future in futures]
-        if failures := [error for error in errors if isinstance(error, Exception)]:
+        behind = self._behind(mark=mark)
+        done: list[HolderRecords] = []
+        failures: list[Exception] = []
+        for first in range(0, len(behind), OPEN_AT_ONCE):
+            published, failed = self._publish_some(behind[first : first + OPEN_AT_ONCE])
+            done, failures = done + published, failures + failed
+        if failures:
             raise combined([*{str(error): error for error in failures}.values()])
-        done = [future.result() for future in futures]
-        records, too_large = (sum(counts) for counts in zip((0, 0), *done, strict=True))
+        records, too_large = (sum(one.count for one in done), sum(one.too_large for one in done))
         return Publication(records, too_large, is_compacted)
 
     def _is_compacted(self) -> bool:
@@ -111,56 +118,103 @@ class _Publisher:
             )
         return policy == "compact"
 
-    def _behind(
-        self, partitions: Sequence[PublishedPartition], *, mark: bool
-    ) -> list[TopicPartition]:
+    def _behind(self, *, mark: bool) -> list[TopicPartition]:
         """Return the partitions to which something is to be published; with `mark` all that lag."""
         number, largest = self._snapshot.number, self._largest
+        partitions = self._look(self._partitions)
         behind = [there for there in partitions if there.since(largest) < number]
+        since = min((there.since(largest) for there in behind), default=number)
+        if since and since < number:  # else everything is published
+            self._changed = ChangedHolders.read(self._settings, self._snapshot, since)
         if not (mark or any(there.wrong or there.has_all_to_come(largest) for there in behind)):
-            since = min((there.since(largest) for there in behind), default=number)
-            if not self._has_changes(since):
+            is_same = self._changed is not None and not self._changed.of_shard
+            if since == number or is_same:
                 return []
         return [there.partition for there in behind]
 
-    def _has_changes(self, since: int) -> bool:
-        """Tell whether any holder changed: nearly always known from the files' statistics alone."""
-        later = f"snapshot > {since}"
-        return since < self._snapshot.number and has_rows(
-            self._settings, self._snapshot, SHARE_HOLDERS, later
-        )
+    def _look(self, partitions: Sequence[TopicPartition]) -> list[PublishedPartition]:
+        self._runs = runs_of(self._settings, self._snapshot)
+        return published_partitions(self._settings, self._reader, partitions, self._runs)
 
-    def _publish_partition(self, partition: TopicPartition) -> tuple[int, int]:
-        """Publish one partition; return how many records, and how many lists were too large."""
-        settings, snapshot, writer = self._settings, self._snapshot, self._writer(partition)
-        with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader, closing(writer):
-            locks.require_held()  # who lost its lock would fence who has it
-            writer.open()
+    def _publish_some(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[HolderRecords], list[Exception]]:
+        """Publish some partitions side by side; return what was published, and what failed."""
+        locks.require_held()  # who lost its lock would fence who has it
+        with ThreadPoolExecutor(MAX_CONCURRENT) as pool, ExitStack() as stack:
+            opened, unopened = _ended({at: pool.submit(self._opened, at) for at in partitions})
+            for partition, (writer, _) in opened.items():
+                stack.callback(open_writers.give_back, self._key(partition), writer)
             # Read after that: who takes over is the owner before it publishes, and a newer run
             # commits its snapshot before it publishes it.
-            ownership.require(settings)
-            runs = runs_of(settings, snapshot)
-            before = published_partition(settings, reader, partition, runs)
-            at = before.published.at
-            if at.number > snapshot.number and at.is_in(runs):
-                return 0, 0
-            if before.since(self._largest) >= snapshot.number:
-                return 0, 0
-            if before.wrong:
-                log.warning("%s: %s: publishing all again", partition, before.wrong)
-            records = self._write(before, reader, writer)
-        log.info("%s: published %s", partition, counted(records.count, "record"))
-        return records.count, records.too_large
+            ownership.require(self._settings)
+            behind = [there for there in self._look([*opened]) if self._is_behind(there)]
+            ends = self._ends(behind, committed=True)
+            written, failed = _ended(
+                {
+                    at: pool.submit(self._write, there, ends[at], opened[at][0])
+                    for there in behind
+                    for at in [there.partition]
+                }
+            )
+            ends = self._ends([one.before for one in written.values()], committed=False)
+            _, unnoted = _ended(
+                {
+                    at: pool.submit(self._note_others, one, ends[at], opened[at][0])
+                    for at, one in written.items()
+                }
+            )
+        done = [one.records for one in written.values()]
+        failures = unopened | failed | unnoted
+        # Others have published meanwhile, and ended: by new writers all is read again.
+        again = [at for at, (_, is_kept) in opened.items() if is_kept and _is_fenced(failures, at)]
+        more, left = self._publish_some(again) if again else ([], [])
+        return done + more, [error for at, error in failures.items() if at not in again] + left
 
-    def _write(
-        self, before: PublishedPartition, reader: "Consumer", writer: Transactions
-    ) -> HolderRecords:
-        """Write what is to be published, in transactions; return the records."""
+    def _opened(self, partition: TopicPartition) -> tuple[Transactions, bool]:
+        """Return a writer that has fenced older ones, and whether it was kept open."""
+        problem = f"{partition}: could not publish snapshot {self._snapshot.number}"
+        texts = {
+            "fenced": f"{problem}: fenced by a newer compaction, which publishes it",
+            "failed": f"{problem}: {{reason}}; the next compaction publishes it",
+        }
+        if writer := open_writers.take(self._key(partition)):
+            writer.say(**texts)
+            return writer, True
+        id_ = f"{partition.topic}/publish/{partition.partition}"
+        config = producer_config(self._config) | queue_config(self._largest)
+        writer = Transactions(self._settings, id_, **texts, **config)
+        try:
+            writer.open()
+        except BaseException:
+            writer.close()
+            raise
+        return writer, False
+
+    def _key(self, partition: TopicPartition) -> object:
+        """Return what a writer of a partition has to have been opened by."""
+        return partition, repr(self._config), self._settings.model_dump_json()
+
+    def _is_behind(self, there: PublishedPartition) -> bool:
+        at, number = there.published.at, self._snapshot.number
+        is_newer = at.number > number and at.is_in(self._runs)
+        return not is_newer and there.since(self._largest) < number
+
+    def _ends(
+        self, partitions: Sequence[PublishedPartition], *, committed: bool
+    ) -> dict[TopicPartition, int]:
+        places = [there.partition for there in partitions]
+        marks = offsets.watermarks_of(self._settings, places, committed=committed)
+        return {place: end for place, (_, end) in marks.items()}
+
+    def _write(self, before: PublishedPartition, first: int, writer: Transactions) -> "_Written":
+        """Write what is to be published, in transactions, from that offset on."""
         settings, snapshot, largest = self._settings, self._snapshot, self._largest
         partition, since = before.partition, before.since(largest)
-        _, first = offsets.watermarks_of(settings, partition, committed=True)
+        if before.wrong:
+            log.warning("%s: %s: publishing all again", partition, before.wrong)
         there = keys_with_values(settings, partition) if before.has_all_to_come(largest) else set()
-        records = HolderRecords(settings, snapshot, partition, largest)
+        records = HolderRecords(settings, snapshot, partition, largest, self._changed)
         made, end = SnapshotRun(snapshot.number, snapshot.run), first
         now = before.published if since else Published(low=before.now.high)
         for batch in in_batches(records.since(since, there)):
@@ -169,24 +223,40 @@ class _Publisher:
             now = now.then_partly(made, end)
             if batch.is_last:
                 now = now.then(made, end, largest if records.too_large else None)
-            writer.write(batch.records, _consumed(reader, partition, now))
+            writer.write(batch.records, self._consumed(partition, now))
             step("batch published")
-        _, high = offsets.watermarks_of(settings, partition, committed=False)
-        if before.now.high > first or high > end:
-            # Another program writes too: the next run finds records that it did not expect.
-            writer.write([], _consumed(reader, partition, replace(now, end=first)))
-        return records
+        log.info("%s: published %s", partition, counted(records.count, "record"))
+        return _Written(before, records, now, first)
 
-    def _writer(self, partition: TopicPartition) -> Transactions:
-        problem = f"{partition}: could not publish snapshot {self._snapshot.number}"
-        return Transactions(
-            self._settings,
-            f"{partition.topic}/publish/{partition.partition}",
-            fenced=f"{problem}: fenced by a newer compaction, which publishes it",
-            failed=f"{problem}: {{reason}}; the next compaction publishes it",
-            **producer_config(self._config) | queue_config(self._largest),
-        )
+    def _note_others(self, written: "_Written", high: int, writer: Transactions) -> None:
+        """Note it if another program writes too: the next run finds records that it cannot know."""
+        partition, now, first = written.before.partition, written.now, written.first
+        if written.before.now.high > first or high > now.end:
+            writer.write([], self._consumed(partition, replace(now, end=first)))
+
+    def _consumed(self, partition: TopicPartition, now: Published) -> Consumed:
+        return Consumed(self._reader, partition, now.at.number, now.as_metadata())
 
 
-def _consumed(reader: "Consumer", partition: TopicPartition, now: Published) -> Consumed:
-    return Consumed(reader, partition, now.at.number, now.as_metadata())
+@dataclass(frozen=True)
+class _Written:
+    """What was written to a partition, from the offset `first` on, and what is noted of it."""
+
+    before: PublishedPartition
+    records: HolderRecords
+    now: Published
+    first: int
+
+
+def _ended(
+    futures: Mapping[TopicPartition, "Future[T]"],
+) -> tuple[dict[TopicPartition, T], dict[TopicPartition, Exception]]:
+    """Wait for all; return what they returned, and what failed."""
+    errors = {at: future.exception() for at, future in futures.items()}
+    failures = {at: error for at, error in errors.items() if isinstance(error, Exception)}
+    done = {at: future.result() for at, future in futures.items() if at not in failures}
+    return done, failures
+
+
+def _is_fenced(failures: Mapping[TopicPartition, Exception], at: TopicPartition) -> bool:
+    return isinstance(failures.get(at), FencedError)

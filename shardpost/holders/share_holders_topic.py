@@ -12,7 +12,8 @@ run that made the snapshot, so its row must be kept.
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -46,6 +47,44 @@ MAX_NAMED = 1_000
 NAMED_CHARACTERS = 200
 
 
+_HOLDER = "client, positions FROM share_holders"
+# Of so many holders that changed, and so many bytes of their lists, all are read at once.
+MOST_AT_ONCE = 20_000
+BYTES_AT_ONCE = 64 << 20
+
+
+@dataclass(frozen=True)
+class ChangedHolders:
+    """The holders that changed after the snapshot `since`, of all partitions.
+
+    `of_shard` has (snapshot, client, its ids) of each.
+    """
+
+    since: int
+    of_shard: Mapping[int, Sequence[tuple[int, str, pa.Array]]]
+
+    @classmethod
+    def read(cls, settings: Settings, snapshot: Snapshot, since: int) -> "ChangedHolders | None":
+        """Read them, up to that snapshot; None if they are too many to be in memory."""
+        sql = f"SELECT shard, snapshot, {_HOLDER} WHERE snapshot > {since}"
+        found: dict[int, list[tuple[int, str, pa.Array]]] = defaultdict(list)
+        at, count, size = at_snapshot(snapshot, SHARE_HOLDERS), 0, 0
+        for batch in stream(settings, sql, at, rows_at_once=ROWS_AT_ONCE):
+            count, size = count + batch.num_rows, size + batch.nbytes
+            if count > MOST_AT_ONCE or size > BYTES_AT_ONCE:
+                return None
+            numbers = (batch[name].to_pylist() for name in ("shard", "snapshot"))
+            for shard, number, (client, ids) in zip(*numbers, _rows(batch), strict=True):
+                found[shard].append((number, client, ids))
+        return cls(since, found)
+
+    def of(self, shard: int, since: int) -> Iterator[tuple[str, pa.Array]]:
+        """Yield each client of a partition that changed after that snapshot, and its ids."""
+        for number, client, ids in self.of_shard.get(shard, ()):
+            if number > since:
+                yield client, ids
+
+
 class HolderRecords:
     """The records of the holders of one partition that changed after a snapshot.
 
@@ -56,10 +95,15 @@ class HolderRecords:
     """
 
     def __init__(
-        self, settings: Settings, snapshot: Snapshot, partition: TopicPartition, largest: int
+        self,
+        settings: Settings,
+        snapshot: Snapshot,
+        partition: TopicPartition,
+        largest: int,
+        known: ChangedHolders | None = None,
     ) -> None:
         self._settings, self._snapshot = settings, snapshot
-        self._partition, self._largest = partition, largest
+        self._partition, self._largest, self._known = partition, largest, known
         self.count = self.too_large = 0
 
     def since(self, number: int, there: set[bytes]) -> Iterator[Outgoing]:
@@ -88,10 +132,11 @@ class HolderRecords:
                 yield record
 
     def _changed(self, number: int) -> Iterator[tuple[str, pa.Array]]:
-        sql = (
-            "SELECT client, positions FROM share_holders"  # noqa: S608 - numbers
-            f" WHERE shard = {self._partition.partition} AND snapshot > {number}"
-        )
+        shard = self._partition.partition
+        if self._known is not None and number >= self._known.since:
+            yield from self._known.of(shard, number)
+            return
+        sql = f"SELECT {_HOLDER} WHERE shard = {shard} AND snapshot > {number}"
         at = at_snapshot(self._snapshot, SHARE_HOLDERS)
         for batch in stream(self._settings, sql, at, rows_at_once=ROWS_AT_ONCE):
             yield from _rows(batch)
@@ -171,34 +216,34 @@ class PublishedPartition:
         return not self.since(largest) and self.now.low < self.now.high
 
 
+def every_partition(settings: Settings, topic: str) -> list[TopicPartition]:
+    """Return the partitions of the topic."""
+    count = topic_metadata.partition_counts(settings, [topic])[topic]
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
 def published_partitions(
-    settings: Settings, topic: str, runs: Mapping[int, str]
+    settings: Settings,
+    reader: "Consumer",
+    partitions: Sequence[TopicPartition],
+    runs: Mapping[int, str],
 ) -> list[PublishedPartition]:
-    """Return the partitions of the topic; {number: run} are the snapshots of the tables."""
-    published = _all_published(settings, topic)
-    # After that: what is published meanwhile is taken for that of others, and looked at again.
-    now = offsets.watermarks(settings, {topic: len(published)}, committed=False)[topic]
+    """Return partitions as the consumer's group has them; {number: run} are the tables' snapshots.
+
+    Where older writers are not fenced, what is published meanwhile is taken for that of others.
+    """
+    published = _published(settings, reader, partitions)
+    now = offsets.watermarks_of(settings, partitions, committed=False)
     return [
-        _inspected(settings, partition, noted, now[partition.partition], runs)
+        _inspected(settings, partition, noted, now[partition], runs)
         for partition, noted in published.items()
     ]
 
 
-def published_partition(
-    settings: Settings, reader: "Consumer", partition: TopicPartition, runs: Mapping[int, str]
-) -> PublishedPartition:
-    """Return one partition, as the consumer's group has it; older writers have to be fenced."""
-    published = _published(settings, reader, [partition])[partition]
-    now = offsets.watermarks_of(settings, partition, committed=False)
-    return _inspected(settings, partition, published, now, runs)
-
-
 def _all_published(settings: Settings, topic: str) -> dict[TopicPartition, Published]:
     """Return what is noted of each partition of the topic, in their order."""
-    count = topic_metadata.partition_counts(settings, [topic])[topic]
-    partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
-        return _published(settings, reader, partitions)
+        return _published(settings, reader, every_partition(settings, topic))
 
 
 def _published(

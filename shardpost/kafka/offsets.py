@@ -173,7 +173,7 @@ def watermarks(
     partitions = [
         TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
     ]
-    marks = _watermarks(settings, partitions, committed=committed)
+    marks = watermarks_of(settings, partitions, committed=committed)
     found: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic in counts}
     for partition, low_and_high in marks.items():
         found[partition.topic][partition.partition] = low_and_high
@@ -190,16 +190,18 @@ def partitions_with_records(settings: Settings, counts: Mapping[str, int]) -> li
     ]
 
 
-def watermarks_of(
+def watermark_of(
     settings: Settings, partition: TopicPartition, *, committed: bool
 ) -> tuple[int, int]:
     """Return (low, high) of one partition, as `watermarks` does."""
-    return _watermarks(settings, [partition], committed=committed)[partition]
+    return watermarks_of(settings, [partition], committed=committed)[partition]
 
 
-def _watermarks(
+def watermarks_of(
     settings: Settings, partitions: Sequence[TopicPartition], *, committed: bool
 ) -> dict[TopicPartition, tuple[int, int]]:
+    """Return {partition: (low, high)}, as `watermarks` does."""
+
     def ask() -> dict[TopicPartition, tuple[int, int]]:
         lows = beginnings(settings, partitions).offsets
         ends = endings(settings, partitions, committed=committed).offsets

@@ -26,7 +26,7 @@ from shardpost.kafka.coordinates import (
     ends_of,
     unreached,
 )
-from shardpost.kafka.offsets import watermarks_of
+from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.records import (
     HEADERS_LEFT_OUT,
     HEADERS_UNREADABLE,
@@ -110,7 +110,7 @@ def read_to_end(
         more["isolation.level"] = "read_uncommitted"
     reader = consumer(settings, "shardpost-reader", **more)
     try:
-        low, high = watermarks_of(settings, partition, committed=committed)
+        low, high = watermark_of(settings, partition, committed=committed)
         position = max(low, start or 0)
         reader.assign([confluent_kafka.TopicPartition(*partition, position)])
         patience = Patience(settings)

@@ -5,7 +5,8 @@ the id before. What they left can be read afterwards, and they have no further e
 `write` is one transaction.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -79,7 +80,8 @@ class Transactions:
         failed: str,
         **config: Any,
     ) -> None:
-        self._settings, self._fenced_text, self._failed_text = settings, fenced, failed
+        self._settings = settings
+        self.say(fenced=fenced, failed=failed)
         # A transaction is open for moments; one left by a dead run times out before a reader does,
         # and one whose broker went silent goes on at the next leader before it does itself.
         milliseconds = max(3000, int(settings.kafka_timeout * 1000 / 2))
@@ -89,6 +91,15 @@ class Transactions:
         }
         self._producer = transactional_producer(settings, transactional_id, **(timeouts | config))
         self._broken: TransactionError | None = None
+
+    def say(self, *, fenced: str, failed: str) -> None:
+        """Give its errors these texts from now on."""
+        self._fenced_text, self._failed_text = fenced, failed
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._broken is not None
 
     def open(self) -> None:
         """Fence all older writers of this id, and abort what they left open."""
@@ -227,6 +238,39 @@ class Transactions:
     def _failed(self, reason: str) -> TransactionError:
         self._broken = TransactionError(self._failed_text.format(reason=reason))
         return self._broken
+
+
+class KeptWriters:
+    """Open writers between two uses, each by what it is for, while somebody is in `keeping`.
+
+    Whoever opened the same id meanwhile has fenced it: its next write says so, and writes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[object, Transactions] = {}
+        self._is_keeping = False
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep in this block what is given back, and close it at the end."""
+        self._is_keeping = True
+        try:
+            yield
+        finally:
+            self._is_keeping = False
+            while self._kept:
+                self._kept.popitem()[1].close()
+
+    def take(self, of: object) -> Transactions | None:
+        """Return the writer that was kept for that; None if there is none."""
+        return self._kept.pop(of, None)
+
+    def give_back(self, of: object, writer: Transactions) -> None:
+        """Keep a writer, or close it."""
+        if self._is_keeping and not writer.is_broken:
+            self._kept[of] = writer
+        else:
+            writer.close()
 
 
 def produce(settings: Settings, record: Outgoing) -> Coordinates:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +21,8 @@ from shardpost.orchestration.tasks import failure, task_errors
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
-from shardpost.spark.job_process import job_folder
-from shardpost.spark.job_spec import BY_DEFAULT, JobResult, JobSpec, document_of
+from shardpost.spark.job_process import STOP_SECONDS, ask_to_stop, job_folder
+from shardpost.spark.job_spec import BY_DEFAULT, JobResult, JobSpec, document_of, goes_on
 from shardpost.spark.submit import (
     RESULT,
     conf_on,
@@ -89,10 +90,16 @@ class SparkJob(SparkSubmitOperator):
         return self.job.result_without_spark(settings, self.request)
 
     def _submit(self, settings: Settings, context: Context) -> Any:
+        while goes_on(result := self._submit_once(settings, context)):
+            settings = task_settings(mails=self.mails)
+        return result
+
+    def _submit_once(self, settings: Settings, context: Context) -> Any:
         require_master(master := self._master())
         with job_folder() as folder, class_archive.read_or_create(self.job) as archive:
             result = folder / RESULT
-            conf = conf_on(settings, master, job_conf(settings, self.job, *archive.jvm_options))
+            own = job_conf(settings, self.job, *archive.jvm_options, document=self.request)
+            conf = conf_on(settings, master, own)
             self._configure(settings, master, folder, conf)
             try:
                 super().execute(context)
@@ -112,10 +119,18 @@ class SparkJob(SparkSubmitOperator):
         return result
 
     def on_kill(self) -> None:
-        """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers."""
+        """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers.
+
+        One that stays is asked to stop first, and has STOP_SECONDS.
+        """
         submitted = self._submitted()
         if submitted is None:
             return
+        if self.job.stays(self.request):
+            ask_to_stop(self._folder)
+            with suppress(subprocess.TimeoutExpired):
+                submitted.wait(STOP_SECONDS)
+                return
         tree: list[psutil.Process] = []
         with suppress(psutil.NoSuchProcess):
             tree = psutil.Process(submitted.pid).children(recursive=True)
@@ -128,6 +143,7 @@ class SparkJob(SparkSubmitOperator):
         self, settings: Settings, master: str, folder: Path, conf: dict[str, str]
     ) -> None:
         """Set what depends on this machine; none of it is read when DAGs are parsed."""
+        self._folder = folder
         self.application = str(job_file(self.job))
         self.application_args = [self.request, "--result", str(folder / RESULT)]
         self.conf = conf | (self.conf or {})

@@ -190,9 +190,9 @@ def text_param(title: str, description: str, **more: Any) -> Param:
     return Param(None, type=["null", "string"], title=title, description=description, **more)
 
 
-def flag_param(title: str, description: str) -> Param:
+def flag_param(title: str, description: str, *, default: bool = False) -> Param:
     """Return a param for yes or no, by default no."""
-    return Param(False, type=["null", "boolean"], title=title, description=description)
+    return Param(default, type=["null", "boolean"], title=title, description=description)
 
 
 # By these a person confirms what a run would refuse.

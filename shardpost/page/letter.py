@@ -1,5 +1,6 @@
 """One letter: its value, its headers, its life step by step, and what was decided about it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
@@ -9,12 +10,13 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.errors import ShardpostError, harmless, one_line
 from shardpost.instants import instant_of, parse_instant
 from shardpost.page.access import LETTERS, sees
-from shardpost.page.record_outcomes import record_link
+from shardpost.page.record_outcomes import outcomes_of, own_topics, record_link
 from shardpost.page.rendering import HEADERS, Asked, Link, Listing, Visit
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.letter_details import LetterDetails
+    from shardpost.kafka.coordinates import Coordinates
     from shardpost.kafka.records import Record
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
@@ -98,17 +100,29 @@ def _retries(visit: Visit, found: "LetterDetails") -> Listing:
     from shardpost.dead_letters.model.letter_format import attempt_of
 
     same = found.record.value if found.record else None
+    became = _became(visit, found.retries)
     rows = [
         (
             instant_of(retry.timestamp),
             attempt_of(retry.headers),
             record_link(visit, *retry.coordinates),
             _sent(retry, same),
+            became.get(retry.coordinates, "unknown"),
         )
         for retry in found.retries
     ]
     empty = "Kafka has no retry of it: it was not retried yet, or long ago."
-    return Listing(("sent", "attempt", "record", "value"), rows, empty)
+    return Listing(("sent", "attempt", "record", "value", "what became of it"), rows, empty)
+
+
+def _became(visit: Visit, retries: Sequence["Record"]) -> dict["Coordinates", str]:
+    """Return what became of retries; of those in topics that are not to be seen nothing."""
+    found = dict["Coordinates", str]()
+    for name, topic in own_topics(visit.settings).items():
+        own = [retry for retry in retries if retry.coordinates.topic == name]
+        outcomes, _ = outcomes_of(visit, topic, own if topic.is_seen(visit) else ())
+        found |= {at: one.text for at, one in outcomes.items()}
+    return found
 
 
 def _sent(retry: "Record", same: bytes | None) -> str:

@@ -201,6 +201,7 @@ def _cards(visit: Visit, known: Known) -> Iterator[Card]:
 
 def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
     from shardpost.delta.snapshot import NEVER
+    from shardpost.holders.following import following
 
     if newest is None:
         return Card("Snapshot", "none", "nothing is compacted yet", visit.url("tables/snapshots"))
@@ -210,6 +211,8 @@ def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
         age = f"{duration_text(visit.now - known.looked_at)} old"
     held = f"{counted(counts.holders, 'holder')} of {counted(counts.held, 'position')}"
     more = f"snapshot {newest.number}: {held}"
+    if one := following(visit.settings, visit.now):
+        more += f"; {one.summary(visit.now)}"
     return Card("Snapshot", age, more, visit.url("tables/snapshots"))
 
 

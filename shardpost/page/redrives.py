@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shardpost.dead_letters.listed_letters import ListedLetters
     from shardpost.dead_letters.redrive import Redrive
     from shardpost.dead_letters.redrive_runs import RedriveRun
+    from shardpost.holders.model.fields import Field
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # A parking lot with more records is read only if one asks for it: the numbers are there sooner.
@@ -222,6 +223,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
         value=None if value is None else base64.b64encode(value).decode(),
         shown=None if value is None else laid_out(value, ON_OWN_PAGE),
         problem=None if value is None else _problem(visit, document, value),
+        unchanged=_inputs_of(visit, document) if value is None and chosen.do == "redrive" else (),
         run=last_run(visit.settings, visit.now),
     )
 
@@ -229,11 +231,18 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
 def _problem(visit: Visit, document: dict[str, Any], value: bytes) -> str | None:
     """Return why a compaction would reject the new value of a letter of an input; None if not."""
     from shardpost.holders.model.value_problems import first_problem
+
+    fields = _inputs_of(visit, document)
+    return first_problem(value, fields.popitem()[1]) if fields else None
+
+
+def _inputs_of(visit: Visit, document: dict[str, Any]) -> dict[str, tuple["Field", ...]]:
+    """Return {topic: its fields} of the letters' origins that are inputs of the compaction."""
     from shardpost.holders.model.view_tables import INPUTS
 
+    origins = {group["origin"] for group in document["groups"]}
     fields = {visit.settings.topic(name): tables.fields for name, tables in INPUTS.items()}
-    origins = {group["origin"] for group in document["groups"]} & fields.keys()
-    return first_problem(value, fields[origins.pop()]) if origins else None
+    return {topic: fields[topic] for topic in sorted(origins & fields.keys())}
 
 
 def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":

@@ -12,7 +12,7 @@ from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import UsageError
 from shardpost.kafka.clients import consumer
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
-from shardpost.kafka.offsets import committed_offset, watermarks_of
+from shardpost.kafka.offsets import committed_offset, watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
@@ -94,7 +94,7 @@ def _end_of_decisions(settings: Settings, key: str) -> Coordinates:
     topic = settings.topic("decisions")
     count = partition_counts(settings, [topic])[topic]
     partition = TopicPartition(topic, partition_of(key, count))
-    _, end = watermarks_of(settings, partition, committed=True)
+    _, end = watermark_of(settings, partition, committed=True)
     return partition.at(end)
 
 

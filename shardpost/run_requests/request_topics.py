@@ -11,7 +11,7 @@ from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import endings, watermarks_of
+from shardpost.kafka.offsets import endings, watermark_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.topic_metadata import partition_counts
@@ -52,7 +52,7 @@ def requests(settings: Settings, partition: int, start: int) -> Iterator[Record]
 def request_bounds(settings: Settings, partition: int) -> tuple[int, int]:
     """Return low and high watermark of one partition of `run-requests`."""
     source = TopicPartition(settings.topic("run-requests"), partition)
-    return watermarks_of(settings, source, committed=False)
+    return watermark_of(settings, source, committed=False)
 
 
 def release_record(settings: Settings, partition: int, key: str, reason: str) -> Outgoing:

@@ -117,6 +117,7 @@ class Settings(BaseModel):
     airflow_password: str | None = Field(None, repr=False)
 
     compact_schedule: Cron = schedules.COMPACT
+    follow: Literal["off", "on"] = "off"
     sweep_schedule: Cron = schedules.SWEEP
     watch_schedule: Cron = schedules.WATCH
     maintain_schedule: Cron = schedules.MAINTAIN

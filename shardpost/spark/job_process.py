@@ -88,14 +88,37 @@ NOISE = frozenset(
 LAST_LINES_SECONDS = 5.0
 
 
+# A job that stays is asked to stop by this file in its folder, and has so long to come to the end
+# of its turn. Wherever it is killed after that, nothing is lost.
+_STOP = "stop"
+STOP_SECONDS = 10.0
+
+
+def ask_to_stop(folder: Path) -> None:
+    """Ask the job that uses this folder to stop."""
+    (folder / _STOP).touch()
+
+
+def is_asked_to_stop() -> bool:
+    """Tell whether this job, which has a folder of `job_folder` as its own, is to stop."""
+    folder = Path(tempfile.gettempdir())
+    return folder.name.startswith(PREFIX) and (folder / _STOP).exists()
+
+
 def run_job(
-    command: Sequence[str], *, env: Mapping[str, str], cwd: Path, preexec: Callable[[], None]
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    preexec: Callable[[], None],
+    stays: bool = False,
 ) -> int:
     """Run a command to its end; return its exit code.
 
     All its output goes to standard error, line by line, but for NOISE. It has a process group of
     its own, which Ctrl-C in a terminal does not reach: if this process is interrupted, it kills
-    the group, before any part of it can complain about the others.
+    the group, before any part of it can complain about the others. One that `stays`, in its folder
+    `cwd`, is asked to stop first; a SIGTERM interrupts this process then, too.
     """
     process = subprocess.Popen(
         command,
@@ -111,7 +134,7 @@ def run_job(
     reader = Thread(target=pass_on, args=(process.stdout, sys.stderr.fileno()), daemon=True)
     reader.start()
     try:
-        code = process.wait()
+        code = _wait_or_stop(process, cwd) if stays else process.wait()
     except BaseException:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -119,6 +142,21 @@ def run_job(
         raise
     reader.join(LAST_LINES_SECONDS)
     return code
+
+
+def _wait_or_stop(process: "subprocess.Popen[bytes]", folder: Path) -> int:
+    """Return the exit code of a job; if this process is interrupted, ask the job to stop first."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        ask_to_stop(folder)
+        try:
+            return process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def pass_on(output: IO[bytes], to: int) -> None:

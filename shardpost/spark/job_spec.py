@@ -35,6 +35,15 @@ def document_of(request: object, *, with_now: bool = True) -> str:
     return made.decode()
 
 
+# Of the result of a run that stays.
+FOLLOWING, IS_RENEWED = "following", "is_renewed"
+
+
+def goes_on(result: Any) -> bool:
+    """Tell whether a run that stays has ended to go on in a new driver, by its result."""
+    return bool(result and result.get(FOLLOWING, {}).get(IS_RENEWED))
+
+
 def request_of(kind: type[T], document: str) -> T:
     """Return the request that `document_of` wrote; UsageError, naming all fields that are wrong."""
     try:
@@ -55,7 +64,9 @@ class JobSpec:
     `unread_records` counts what it would read now; with `has_own_class_archive` it loads half as
     many classes again as other jobs do (class_archive.py). `more_jars` are files of `ivy/`, beside
     Spark's own. `without_spark` does the job in the calling process, by its request, where that
-    needs no Spark: starting Spark takes seconds. Else it changes nothing and returns None.
+    needs no Spark: starting Spark takes seconds. Else it changes nothing and returns None. `stays`
+    tells of a request whether its run stays: it ends by itself when it is asked to stop, and its
+    result may say that it goes on in a new driver (`goes_on`).
     """
 
     name: str
@@ -66,6 +77,7 @@ class JobSpec:
     without_spark: Callable[[Settings, str], JobResult | None] = field(
         default=lambda *_: None, repr=False
     )
+    stays: Callable[[str], bool] = field(default=lambda _: False, repr=False)
 
     def is_long(self, settings: Settings) -> bool:
         """Tell whether it would read LONG_RUN_RECORDS or more; False where that cannot be known."""

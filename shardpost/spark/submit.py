@@ -24,7 +24,7 @@ from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip
 from shardpost.spark.job_process import job_folder, run_job, terminate_with_parent
-from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
+from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, goes_on
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,24 @@ DRIVER_JVM_OPTIONS = (
     "-Xlog:disable",
     "-Xlog:all=error:stderr",
 )
+# Of a run that stays for hours. Each query has consumers of its own, which the pool closes; what
+# nobody refers to any more is only removed after a collection.
+STAYING_CONF = {
+    "spark.kafka.consumer.cache.timeout": "10s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
+    "spark.cleaner.periodicGC.interval": "10min",
+    **dict.fromkeys(
+        (
+            "spark.ui.retainedJobs",
+            "spark.ui.retainedStages",
+            "spark.ui.retainedTasks",
+            "spark.sql.ui.retainedExecutions",
+        ),
+        "10",
+    ),
+}
 # The file of a job's result, in the folder of its temporary files.
 RESULT = "result.json"
 # For masters on this machine: the driver is reached by nobody else.
@@ -81,18 +99,27 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     document = BY_DEFAULT if request is None else document_of(request)
     if done := job.result_without_spark(settings, document):
         return done
-    require_master(settings.spark_master)
-    log.info("%s: starting Spark, which takes a few seconds", job.name)
+    while True:
+        require_master(settings.spark_master)
+        log.info("%s: starting Spark, which takes a few seconds", job.name)
+        code, result = _submit(settings, job, document)
+        if not goes_on(result):
+            return code, result
+
+
+def _submit(settings: Settings, job: JobSpec, document: str) -> tuple[int, Any]:
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / RESULT
+        conf = job_conf(settings, job, *archive.jvm_options, document=document)
         code = run_job(
             [
-                *submit_command(settings, job_conf(settings, job, *archive.jvm_options), folder),
+                *submit_command(settings, conf, folder),
                 *(str(job_file(job)), document, "--result", str(result)),
             ],
             env=job_environment(settings) | temporary_files_in(folder),
             cwd=folder,  # Spark leaves empty folders in its working directory
             preexec=terminate_with_parent,
+            stays=job.stays(document),
         )
         if code in (DONE, NEEDS_ATTENTION):
             archive.keep()
@@ -123,14 +150,18 @@ def job_file(job: JobSpec) -> Path:
     return SPARK_JOBS / f"{job.name}.py"
 
 
-def job_conf(settings: Settings, job: JobSpec, *jvm_options: str) -> dict[str, str]:
+def job_conf(
+    settings: Settings, job: JobSpec, *jvm_options: str, document: str = BY_DEFAULT
+) -> dict[str, str]:
     """Return `submit_conf` with the compiler options for as much as the job has to read now."""
     from shardpost.delta import storage  # not for `--help` and completion
 
-    jit = LONG_RUN_JIT if job.is_long(settings) else SHORT_RUN_JIT
+    stays = job.stays(document)
+    jit = LONG_RUN_JIT if stays or job.is_long(settings) else SHORT_RUN_JIT
     of_store = ("s3",) if settings.is_on_store else ()
     more = [jar for purpose in (*job.more_jars, *of_store) for jar in jars_of(purpose)]
-    return submit_conf(*jvm_options, *jit, more_jars=more) | storage.spark_conf(settings)
+    conf = submit_conf(*jvm_options, *jit, more_jars=more) | storage.spark_conf(settings)
+    return conf | (STAYING_CONF if stays else {})
 
 
 def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, str]:

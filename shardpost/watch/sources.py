@@ -19,6 +19,7 @@ from shardpost.decisions import Kind
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
 from shardpost.holders import last_refusal
+from shardpost.holders.following import Following, following
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
@@ -138,6 +139,8 @@ def look_at_snapshot(settings: Settings, now: datetime) -> Found:
     newest = snapshots.newest(settings)
     if newest is None:
         return found
+    if one := following(settings, now):
+        _measure_following(found, one, now)
     counts = newest.counts
     found.measure("snapshot_number", newest.number)
     found.measure("positions", counts.positions)
@@ -154,6 +157,14 @@ def look_at_snapshot(settings: Settings, now: datetime) -> Found:
         )
         found.conditions.append(conditions.SNAPSHOT_AGE.broken("", text))
     return found
+
+
+def _measure_following(found: Found, one: Following, now: datetime) -> None:
+    found.age("following_seconds", one.since, now)
+    found.measure("following_turns", one.turns)
+    if one.turn_at is not None and one.seconds is not None:
+        found.age("last_turn_age_seconds", one.turn_at, now)
+        found.measure("last_turn_seconds", one.seconds)
 
 
 def look_at_letters(settings: Settings, now: datetime) -> Found:

@@ -24,7 +24,7 @@ from shardpost.delta import file_statistics, parquet_files
 from shardpost.delta.storage import exists
 from shardpost.errors import UsageError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import watermarks_of
+from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts
@@ -173,7 +173,7 @@ def find_in_ledger(settings: Settings, client: str) -> ClientLedger:
     """Return what the ledger says of a client under its own id."""
     topic = settings.topic("weekly-emails")
     shard = partition_of(client, partition_counts(settings, [topic])[topic])
-    _, end = watermarks_of(settings, TopicPartition(topic, shard), committed=False)
+    _, end = watermark_of(settings, TopicPartition(topic, shard), committed=False)
     entries: dict[str, dict[IsoWeek, LedgerEntry]] = {client: {}, erased_id(client): {}}
     for own, week, entry in _entries(settings, client, shard, None):
         entries[own][week] = entry

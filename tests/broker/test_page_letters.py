@@ -183,6 +183,20 @@ def test_what_a_compaction_would_reject_again_is_told_before(
         plan = page.send(on, "letters/edit", 200, **fields, value=value)
         assert ("would reject it again" in plan) == (said is not None)
         assert (said or "") in plan
+        assert "unchanged, it is rejected" not in plan
+
+
+def test_a_plan_says_that_an_unchanged_record_of_an_input_is_rejected_again(
+    ready: Settings, page: PageClient
+) -> None:
+    topic = ready.topic("positions")
+    letters = [original(1, b"k", b"{}", topic=topic), original(2, b"k", b"{}")]
+    put(ready, [failed(ready, letter, "ValueError: bad") for letter in letters])
+    assert total(sweep(ready, START)) == {"parked": 2}
+    said = f"A compaction rejected what came from {topic}: unchanged, it is rejected"
+    assert said in page.get("letters/plan")
+    assert said not in page.get("letters/plan", do="discard")
+    assert said not in page.get("letters/plan", origin="positions")
 
 
 def test_a_long_one_goes_on_by_itself_and_is_stopped(

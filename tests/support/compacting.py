@@ -3,6 +3,8 @@
 Run it here, read what it left, hold it against the fold.
 """
 
+from typing import Any
+
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.compaction_job import CompactionRequest
@@ -13,7 +15,7 @@ from shardpost.topics.declared import STARTER_COUNTRIES
 from tests.support.reference import Fold, Raw, exchange, published
 
 
-def run(settings: Settings, *, code: int = 0, **asked: bool) -> dict[str, object]:
+def run(settings: Settings, *, code: int = 0, **asked: Any) -> dict[str, object]:
     """Run one compaction in this process, as asked, which is to end with that code."""
     found, result = compact(settings, CompactionRequest(**asked))
     assert found == code

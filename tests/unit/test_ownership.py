@@ -51,7 +51,7 @@ def home(kafka: MemoryKafka, folder: Path) -> MemoryKafka:
     return replace(kafka, settings=kafka.settings.model_copy(update={"home": folder}))
 
 
-def compact(of: MemoryKafka, **asked: bool) -> Any:
+def compact(of: MemoryKafka, **asked: Any) -> Any:
     """Compact where there is nothing new to read."""
     code, result = submit(of.settings, COMPACT_POSITIONS, CompactionRequest(**asked))
     assert code == 0

@@ -16,7 +16,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_configs import topic_config
-from shardpost.kafka.transactions import Transactions
+from shardpost.kafka.transactions import KeptWriters, Transactions
 from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
 from tests.support.histories import snapshot
@@ -229,6 +229,48 @@ def test_what_a_newer_run_publishes_until_the_older_one_fences_it_is_known(
     monkeypatch.setattr(Transactions, "open", fence_late)
     publish(kafka.settings, older)
     assert published(kafka) == {client: {"Positions": ["2"]}}
+
+
+def test_writers_that_are_kept_open_publish_until_another_run_has(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence, opened = Transactions.open, list[str]()
+
+    def counted(writer: Transactions) -> None:
+        opened.append("")
+        fence(writer)
+
+    monkeypatch.setattr(Transactions, "open", counted)
+    lists = {name: [[str(n)] for n in range(5)] for name in "abcdef"}
+
+    def publish_next(number: int) -> None:
+        view = replace(held(kafka, number, {c: of[number] for c, of in lists.items()}), run="one")
+        snapshots.commit(kafka.settings, view)
+        assert publish(kafka.settings, view).records == len(lists)
+
+    with publishing.open_writers.keeping():
+        publish_next(1)
+        publish_next(2)
+        assert len(opened) == SHARDS
+        with mock.patch.object(publishing, "open_writers", KeptWriters()):
+            publish_next(3)
+        publish_next(4)
+    assert published(kafka) == {client: {"Positions": of[4]} for client, of in lists.items()}
+    fenced = {partition_of(client, SHARDS) for client in lists}
+    assert len(opened) == 2 * SHARDS + len(fenced)
+
+
+def test_what_a_kept_writer_would_overwrite_is_read_again(kafka: MemoryKafka) -> None:
+    older = replace(held(kafka, 1, {"a": ["1"]}), run="older")
+    snapshots.commit(kafka.settings, older)
+    with publishing.open_writers.keeping():
+        publish(kafka.settings, older)
+        newer = replace(held(kafka, 2, {"a": ["2"]}), run="newer")
+        snapshots.commit(kafka.settings, newer)
+        with mock.patch.object(publishing, "open_writers", KeptWriters()):
+            publish(kafka.settings, newer)
+        assert publish(kafka.settings, older) == Publication()
+    assert published(kafka) == {"a": {"Positions": ["2"]}}
 
 
 RUNS = {1: "one", 2: "two", 3: "three"}

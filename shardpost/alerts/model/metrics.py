@@ -62,6 +62,13 @@ METRICS: dict[str, Metric] = {
             "Time since a compaction last read the input topics to their ends",
         ),
         Metric("snapshot_number", "Number of the newest snapshot"),
+        Metric(
+            "following_seconds",
+            "Since a compaction follows the topics; nothing if none does",
+        ),
+        Metric("following_turns", "Snapshots that it has made"),
+        Metric("last_turn_age_seconds", "Since it made the last one"),
+        Metric("last_turn_seconds", "How long that took"),
         Metric("positions", "Open positions in the newest snapshot"),
         Metric("holders", "Clients that hold US stock (of SHARDPOST_COUNTRY), newest snapshot"),
         Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),

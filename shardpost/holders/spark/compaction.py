@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from shardpost import __version__, ownership
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, storage
 from shardpost.delta.snapshot import Counts, Scattered, Snapshot
 from shardpost.holders import countries, last_refusal
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
@@ -235,6 +235,7 @@ def compact(
         after_running(settings, COMPACT_POSITIONS.name),
         explain_outage(settings),
         last_refusal.noting_refusal(settings),
+        storage.opened_once(),
     ):
         return _compact(now_in_force(settings), asked or CompactionRequest())
 

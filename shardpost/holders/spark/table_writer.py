@@ -227,14 +227,28 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
         version = run.tables.at(table)
         if not isinstance(version, LayeredVersion):
             continue
-        records, stored = _sizes(run.settings, run.tables.located(table), version)
-        runs = run.number - version.folded
+        located, runs = run.tables.located(table), run.number - version.folded
+        most, least = _bounds(run.settings, located, version)
+        if not rule.is_due(records=most, rows=least, runs=runs):
+            continue
+        records, stored = _sizes(run.settings, located, version)
         if rule.is_due(records=records, rows=stored, runs=runs):
             step(f"{table.name} fold")
             said = (table.name, records, runs, stored)
             log.info("%s: folding %d records of %d runs into %d rows", *said)
             driver.divide_shuffles(run.spark, records + stored)
             run.tables.fold(table)
+
+
+def _bounds(settings: Settings, table: Table, version: LayeredVersion) -> tuple[int, int]:
+    """Return how many records the layer has at most, and how many rows the files at least.
+
+    By statistics alone: of files that also have rows of before, all of them are counted.
+    """
+    source = table.layer_source
+    most = sum(table_log.files_after(settings, source, version.source, version.folded).values())
+    rows = sum(table_log.rows(settings, table, version.version).values())
+    return most, rows - most if source == table else rows
 
 
 def _sizes(settings: Settings, table: Table, version: LayeredVersion) -> tuple[int, int]:

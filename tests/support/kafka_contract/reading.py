@@ -14,8 +14,8 @@ from shardpost.kafka.offsets import (
     endings,
     first_offsets_since,
     newest_time,
+    watermark_of,
     watermarks,
-    watermarks_of,
 )
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
@@ -80,7 +80,7 @@ class ReadingContract:
         topic = cluster.topic()
         cluster.writer(topic.topic).write([record(topic, b"a")])
         # A broker writes the marker after it has answered; of its first transaction, long after.
-        ends = partial(watermarks_of, cluster.settings, topic, committed=True)
+        ends = partial(watermark_of, cluster.settings, topic, committed=True)
         wait_for(lambda: ends() == (0, 2), "the marker")
         assert cluster.read(topic) == [(b"a", b"v")]
         assert cluster.read(topic, start=1) == []
@@ -118,7 +118,7 @@ class ReadingContract:
             cluster.open_transaction(topic, transactional_id=is_open) as second,
         ):
             first.abort_transaction(20)  # its marker lies above what is open
-            assert watermarks_of(cluster.settings, topic, committed=True) == (0, 1)
+            assert watermark_of(cluster.settings, topic, committed=True) == (0, 1)
             assert cluster.read(topic, committed=True) == []
             second.commit_transaction(20)
         assert cluster.read(topic) == [(b"stranger", b"open")]
@@ -157,13 +157,13 @@ class ReadingContract:
         assert cluster.read(topic)[:2] == [(b"a", b"3"), (b"b", b"4")]
         assert cluster.read(topic, start=1)[:2] == [(b"a", b"3"), (b"b", b"4")]
         assert cluster.read(topic, start=3)[:1] == [(b"b", b"4")]
-        assert watermarks_of(cluster.settings, topic, committed=True)[0] == 0
+        assert watermark_of(cluster.settings, topic, committed=True)[0] == 0
 
     def test_reading_begins_at_the_low_watermark(self, cluster: Cluster) -> None:
         topic = cluster.topic()
         cluster.put(topic, (b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
         cluster.delete_before(topic, 2)
-        assert watermarks_of(cluster.settings, topic, committed=False) == (2, 3)
+        assert watermark_of(cluster.settings, topic, committed=False) == (2, 3)
         assert cluster.read(topic) == [(b"c", b"3")]
         assert cluster.read(topic, start=1) == [(b"c", b"3")]
         cluster.delete_before(topic, 3)
@@ -171,7 +171,7 @@ class ReadingContract:
 
 
 class WatermarksContract:
-    """`partition_counts`, `watermarks` and `watermarks_of`."""
+    """`partition_counts`, `watermarks` and `watermark_of`."""
 
     def test_topics_have_partitions_with_a_low_and_a_high_watermark(self, cluster: Cluster) -> None:
         one, two = cluster.topic(), cluster.topic(2)
@@ -189,18 +189,18 @@ class WatermarksContract:
         cluster.put(topic, (b"a", b"1"))
         with cluster.open_transaction(topic) as stranger:
             cluster.put(topic, (b"b", b"2"))
-            assert watermarks_of(cluster.settings, topic, committed=True) == (0, 1)
-            assert watermarks_of(cluster.settings, topic, committed=False) == (0, 3)
+            assert watermark_of(cluster.settings, topic, committed=True) == (0, 1)
+            assert watermark_of(cluster.settings, topic, committed=False) == (0, 3)
             stranger.abort_transaction(20)
         at = cluster.settings  # the broker writes the marker after it has answered
-        wait_for(lambda: watermarks_of(at, topic, committed=True) == (0, 4), "the marker")
+        wait_for(lambda: watermark_of(at, topic, committed=True) == (0, 4), "the marker")
 
     def test_a_topic_that_does_not_exist_is_named(self, cluster: Cluster) -> None:
         with pytest.raises(ShardpostError, match="has no topic nowhere"):
             partition_counts(cluster.settings, ["nowhere"])
         unknown = r"Unknown topic or partition|Failed to query partition leaders"
         with pytest.raises(KafkaUnreachableError, match=unknown):
-            watermarks_of(cluster.impatient, TopicPartition("nowhere", 0), committed=True)
+            watermark_of(cluster.impatient, TopicPartition("nowhere", 0), committed=True)
 
     def test_of_many_partitions_each_answers_for_itself(self, cluster: Cluster) -> None:
         there, nowhere = cluster.topic(), TopicPartition("nowhere", 0)

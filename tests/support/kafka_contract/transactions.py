@@ -11,7 +11,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka import clients, topic_metadata
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import commit_offsets, committed_offset, watermarks_of
+from shardpost.kafka.offsets import commit_offsets, committed_offset, watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import (
@@ -114,7 +114,7 @@ class TransactionsContract:
     def test_nothing_is_done_without_records_and_offsets(self, cluster: Cluster) -> None:
         topic = cluster.topic()
         cluster.writer(topic.topic).write([])
-        assert watermarks_of(cluster.settings, topic, committed=False) == (0, 0)
+        assert watermark_of(cluster.settings, topic, committed=False) == (0, 0)
 
     def test_a_check_that_fails_aborts_and_the_writer_goes_on(self, cluster: Cluster) -> None:
         topic = cluster.topic()

@@ -1,0 +1,103 @@
+"""Who follows the inputs: a compaction that stays, as status, metrics and the page report it.
+
+It says in a shared file how far it came. Of two that follow, the younger takes over: the older one
+ends as soon as it sees that.
+"""
+
+import os
+import socket
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from shardpost.settings import Settings
+from shardpost.shared_files import SharedFile
+from shardpost.wording import duration_text
+
+FOLLOWING = "following.json"
+# It says at least so often that it is there; who was silent three times as long is not.
+NOTED_EVERY = timedelta(minutes=1)
+SILENT_AFTER = 3 * NOTED_EVERY
+
+
+@dataclass(frozen=True)
+class Following:
+    """A compaction that stays: an id of its own, on which machine, and since when.
+
+    `noted_at` is when it last said so. `turns` made a snapshot each: the last of them ended at
+    `turn_at`, and took `seconds`.
+    """
+
+    run: str
+    holder: str
+    since: datetime
+    noted_at: datetime
+    turns: int = 0
+    turn_at: datetime | None = None
+    seconds: float | None = None
+
+    def is_there(self, now: datetime) -> bool:
+        """Tell whether it has said lately that it is there."""
+        return now - self.noted_at < SILENT_AFTER
+
+    def summary(self, now: datetime) -> str:
+        """Return since when it follows, and how its last turn was."""
+        since = f"followed for {duration_text(now - self.since)}"
+        if self.turn_at is None or self.seconds is None:
+            return f"{since}; nothing new yet"
+        ago = duration_text(now - self.turn_at)
+        return f"{since}; the last turn took {self.seconds:g} s, {ago} ago"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        found: dict[str, Any] = _DOCUMENT.dump_python(self, mode="json")
+        return found
+
+
+_DOCUMENT = TypeAdapter(Following)
+
+
+def this_process() -> str:
+    """Return what names this process in `Following.holder`."""
+    return f"{socket.gethostname()}, process {os.getpid()}"
+
+
+def following(settings: Settings, now: datetime | None = None) -> Following | None:
+    """Return who follows the inputs now; None if nobody has said so lately."""
+    found = _of(SharedFile(settings, FOLLOWING).read())
+    return found if found and found.is_there(now or datetime.now(UTC)) else None
+
+
+def younger(settings: Settings, own: Following) -> Following | None:
+    """Return the one that follows instead of this one, if there is one."""
+    return _younger(own, following(settings))
+
+
+def note(settings: Settings, own: Following) -> None:
+    """Say how far this one came, unless a younger one follows."""
+
+    def make(before: str | None) -> str:
+        other = _younger(own, _of(before))
+        is_there = other is not None and other.is_there(own.noted_at)
+        return before if before and is_there else _DOCUMENT.dump_json(own).decode()
+
+    SharedFile(settings, FOLLOWING).change(make)
+
+
+def forget(settings: Settings, own: Following) -> None:
+    """Say that this one ends."""
+    note(settings, replace(own, noted_at=own.noted_at - SILENT_AFTER))
+
+
+def _younger(own: Following, other: Following | None) -> Following | None:
+    is_younger = other is not None and other.run != own.run and other.since > own.since
+    return other if is_younger else None
+
+
+def _of(text: str | None) -> Following | None:
+    try:
+        return _DOCUMENT.validate_json(text) if text else None
+    except ValidationError:  # of another release
+        return None

@@ -1,0 +1,186 @@
+"""A compaction that stays: turn after turn by one warm driver, until its time is over.
+
+Each turn is a whole compaction, with its own lock, commit, publishing and letters; between two of
+them nothing is held. A turn begins when the last one is over and the topics have something new,
+which is asked every second. With nothing new nothing is written but, once a minute, that they were
+looked at.
+
+What may pass is waited for: a Kafka that is silent, a run that holds the lock, a turn that another
+run fenced, or was ahead of. What a person has to see ends it, as it ends any compaction, and so
+does what fails again and again.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import psutil
+from pyspark.sql import SparkSession
+
+from shardpost import checkout
+from shardpost.delta import snapshots
+from shardpost.errors import COULD_NOT, ShardpostError
+from shardpost.holders import following
+from shardpost.holders.compaction_job import CompactionRequest, Stay
+from shardpost.holders.following import NOTED_EVERY, Following
+from shardpost.holders.inputs import Inputs
+from shardpost.holders.publishing import open_writers
+from shardpost.holders.spark.warm_up import warm_up
+from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.locks import LockedError
+from shardpost.logs import step
+from shardpost.settings import Settings
+from shardpost.spark.job_process import is_asked_to_stop
+from shardpost.spark.job_spec import FOLLOWING, IS_RENEWED, JobResult
+
+log = logging.getLogger(__name__)
+
+# A compaction by the settings as they are now.
+Turn = Callable[[Settings, CompactionRequest], JobResult]
+
+# The driver is started anew after so many turns, and once it has so many bytes, with its JVM.
+MOST_TURNS = 20_000
+MOST_BYTES = 3 << 30
+# So many turns in a row may fail, each after a longer pause, before the job does.
+MOST_FAILURES = 5
+LONGEST_PAUSE = 30.0
+# Seconds between two looks at who else follows, and at whether this one is to stop.
+YOUNGER_EVERY = 5.0
+STOP_EVERY = 0.5
+
+
+class Ending(NamedTuple):
+    """Why it ends, and whether it goes on in a new driver."""
+
+    why: str
+    is_renewed: bool = False
+
+
+class Follower:
+    """One compaction that stays: `turn` compacts once; `settings_now` reads the settings anew."""
+
+    def __init__(self, turn: Turn, settings_now: Callable[[], Settings], stay: Stay) -> None:
+        self._turn, self._settings_now, self._stay = turn, settings_now, stay
+        self._settings = settings_now()
+        now = datetime.now(UTC)
+        self._own = Following(str(uuid.uuid4()), following.this_process(), now, now)
+        self._code = checkout.code_stamp()
+        self._result: JobResult | None = None
+        self._failures = 0
+        self._noted_at = self._younger_at = self._told_at = float("-inf")
+
+    def run(self, first: CompactionRequest) -> JobResult:
+        """Follow; the first turn is as asked. Return the last turn's result, and why it ended.
+
+        The error of a turn that a person has to see, or of the last of MOST_FAILURES.
+        """
+        with open_writers.keeping():
+            return self._run(first)
+
+    def _run(self, first: CompactionRequest) -> JobResult:
+        log.info("following the inputs: %s", self._stay)
+        if following.following(self._settings):
+            step("warm up")
+            warm_up(self._settings)
+        asked, end = first, None
+        while end is None:
+            began = time.monotonic()
+            pause = self._stay.every
+            try:
+                if self._result is None or self._is_due(began):
+                    self._compact(asked)
+                    asked = CompactionRequest()
+                self._failures = 0
+            except (KafkaUnreachableError, LockedError) as error:
+                self._tell(error)
+            except ShardpostError as error:
+                pause = self._after_failure(error)
+            end = self._pause(began + pause)
+        following.forget(self._settings, self._own)
+        log.info("following ends after %d turns: %s", self._own.turns, end.why)
+        if self._result is None:
+            raise ShardpostError(f"following ended before it could compact: {end.why}")
+        code, document = self._result
+        own = self._own.as_json() | {"ended": end.why, IS_RENEWED: end.is_renewed}
+        return code, document | {FOLLOWING: own}
+
+    def _is_due(self, now: float) -> bool:
+        """Tell whether a turn is due: there is something new, or the last look is a minute ago."""
+        last = snapshots.newest(self._settings)
+        is_late = now - self._noted_at >= NOTED_EVERY.total_seconds()
+        return is_late or last is None or Inputs(self._settings).has_new(last)
+
+    def _compact(self, asked: CompactionRequest) -> None:
+        step("turn")
+        began = time.monotonic()
+        self._settings = self._settings_now()
+        self._result = self._turn(self._settings, asked)
+        own = replace(self._own, noted_at=datetime.now(UTC))
+        if self._result[1]["changed"]:
+            seconds = round(time.monotonic() - began, 2)
+            own = replace(own, turns=own.turns + 1, turn_at=own.noted_at, seconds=seconds)
+            _release()
+        self._own, self._noted_at = own, time.monotonic()
+        following.note(self._settings, own)
+
+    def _tell(self, error: ShardpostError) -> None:
+        """Log what is waited for, once a minute."""
+        now = time.monotonic()
+        if now - self._told_at >= NOTED_EVERY.total_seconds():
+            self._told_at = now
+            log.warning("waiting: %s", error)
+
+    def _after_failure(self, error: ShardpostError) -> float:
+        """Return how many seconds to wait before the next turn; raise what is not to be retried."""
+        self._failures += 1
+        if error.exit_code != COULD_NOT or self._failures >= MOST_FAILURES:
+            raise error
+        pause = min(LONGEST_PAUSE, 2.0**self._failures)
+        log.warning("turn failed, the next one in %g s: %s", pause, error)
+        return pause
+
+    def _pause(self, until: float) -> Ending | None:
+        """Wait; return why it ends, if it does."""
+        while (end := self._end()) is None and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, STOP_EVERY))
+        return end
+
+    def _end(self) -> Ending | None:
+        if is_asked_to_stop():
+            return Ending("it was asked to stop")
+        if self._stay.until is not None and datetime.now(UTC) >= self._stay.until:
+            return Ending("its time is over")
+        now = time.monotonic()
+        if now - self._younger_at < YOUNGER_EVERY:
+            return None
+        self._younger_at = now
+        if younger := following.younger(self._settings, self._own):
+            return Ending(f"{younger.holder} follows since {younger.since:%H:%M:%S} UTC")
+        return self._end_of_driver()
+
+    def _end_of_driver(self) -> Ending | None:
+        """Return why the driver is to be started anew, if it is."""
+        if self._own.turns >= MOST_TURNS:
+            return Ending(f"the driver is started anew after {MOST_TURNS} turns", is_renewed=True)
+        if (size := _memory()) >= MOST_BYTES:
+            said = f"the driver is started anew: it has {size >> 20} MiB"
+            return Ending(said, is_renewed=True)
+        if checkout.code_stamp() != self._code:
+            return Ending("the driver is started anew: the code has changed", is_renewed=True)
+        return None
+
+
+def _memory() -> int:
+    """Return how many bytes of memory this process and its JVM, which started it, have."""
+    own = psutil.Process()
+    return sum(process.memory_info().rss for process in (own, own.parent()) if process)
+
+
+def _release() -> None:
+    """Let go of what a turn kept in memory."""
+    if spark := SparkSession.getActiveSession():
+        spark.catalog.clearCache()

@@ -1,0 +1,358 @@
+"""A compaction that stays: its turns, who takes over, what it waits for, how it ends."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from shardpost import checkout
+from shardpost.delta import snapshots
+from shardpost.embedded import broker, daemons
+from shardpost.errors import ShardpostError
+from shardpost.holders import following
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
+from shardpost.holders.following import Following
+from shardpost.holders.inputs import Inputs
+from shardpost.holders.model.compacted_topics import TombstonesLostError
+from shardpost.holders.spark import follow
+from shardpost.holders.spark.compaction import compact
+from shardpost.holders.spark.follow import Follower
+from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.settings import Settings, load
+from shardpost.spark.job_spec import JobResult
+from shardpost.topics.creation import apply_topics
+from tests.conftest import environ
+from tests.support.command_line import SHARDPOST
+from tests.support.compacting import agree, held, run, starter
+from tests.support.how_far import drawn
+from tests.support.job_process import Job, wait_for
+from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("spark"),
+]
+
+STAYING = CompactionRequest(stay=Stay(every=0.2))
+NOW = datetime(2026, 11, 24, 9, 30, tzinfo=UTC)
+# What a turn comes by, of those in which something is half done.
+STEPS = ["positions history", "share_holders", "commit", "offsets", "publish", "batch published"]
+
+
+def batch(number: int) -> list[Raw]:
+    """Return new and moved positions, one that is closed, a poison, a country that flips."""
+    return [
+        *(position(str(n), f"client{(n + number) % 4}", "NASDAQ") for n in range(6)),
+        position(f"new{number}", "client1", "LON"),
+        closed(str(number % 6)),
+        exchange("LON", "US" if number % 2 else "GB"),
+        Raw("positions", b"bad", b"{"),
+    ]
+
+
+class Turns:
+    """Turns of a follower in this process: before each, `begins` does something or fails."""
+
+    def __init__(self, settings: Settings, *begins: Callable[[], object]) -> None:
+        self._settings, self._begins = settings, list(begins)
+        self.asked: list[CompactionRequest] = []
+
+    def follow(self, monkeypatch: pytest.MonkeyPatch, first: CompactionRequest) -> JobResult:
+        """Follow until nothing is left to begin."""
+        monkeypatch.setattr(follow, "is_asked_to_stop", lambda: not self._begins)
+        return Follower(self._turn, lambda: self._settings, Stay(every=0.01)).run(first)
+
+    def _turn(self, settings: Settings, asked: CompactionRequest) -> JobResult:
+        self.asked.append(asked)
+        self._begins.pop(0)()
+        return compact(settings, asked)
+
+
+def nothing() -> None:
+    """Do nothing before a turn."""
+
+
+def test_each_turn_takes_what_has_come_and_publishes_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    fold = Fold()
+    fold.add(starter())
+
+    def come(number: int) -> Callable[[], object]:
+        def begin() -> None:
+            if number:
+                agree(settings, fold)
+            produce(settings, batch(number))
+            fold.add(batch(number))
+
+        return begin
+
+    # Another turn is due as soon as the topics have more than the last one has read.
+    monkeypatch.setattr(Inputs, "has_new", lambda *_: True)
+    turns = Turns(settings, *map(come, range(4)))
+    code, document = turns.follow(monkeypatch, CompactionRequest(country_changed=True))
+    agree(settings, fold)
+    assert code == 0
+    assert [asked.country_changed for asked in turns.asked] == [True, False, False, False]
+    assert document["following"]["turns"] == len(snapshots.list_all(settings)) == 4
+    assert document["following"]["ended"] == "it was asked to stop"
+    assert following.following(settings) is None
+
+
+def test_with_nothing_new_nothing_is_written_until_a_minute_is_over(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    looks: list[bool] = []
+    asked = Inputs.has_new
+
+    def has_new(inputs: Any, last: Any) -> bool:
+        looks.append(asked(inputs, last))
+        if len(looks) == 3:
+            produce(settings, batch(0))
+        return looks[-1]
+
+    monkeypatch.setattr(Inputs, "has_new", has_new)
+    turns = Turns(settings, nothing, nothing)
+    turns.follow(monkeypatch, CompactionRequest())
+    assert looks == [False, False, False, True]
+    assert len(snapshots.list_all(settings)) == 2
+
+
+def failing(error: Exception) -> Callable[[], object]:
+    """Return what fails before a turn."""
+
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def test_what_may_pass_is_waited_for_and_the_turn_is_as_it_was_asked(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    apply_topics(settings)
+    monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
+    silent = [failing(KafkaUnreachableError("silent")) for _ in range(2 * follow.MOST_FAILURES)]
+    fenced = [failing(ShardpostError("fenced")) for _ in range(follow.MOST_FAILURES - 1)]
+    turns = Turns(settings, *silent, *fenced, nothing)
+    turns.follow(monkeypatch, CompactionRequest(take_over=True))
+    assert all(asked.take_over for asked in turns.asked)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.count("waiting: silent") == 1
+    assert len([line for line in said if line.endswith("fenced")]) == follow.MOST_FAILURES - 1
+
+
+@pytest.mark.parametrize(
+    ("error", "turns"),
+    [(ShardpostError("again and again"), follow.MOST_FAILURES), (TombstonesLostError("lost"), 1)],
+)
+def test_what_does_not_pass_ends_it(
+    error: ShardpostError, turns: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
+    made = Turns(settings, *(failing(error) for _ in range(turns + 1)))
+    with pytest.raises(type(error), match=str(error)):
+        made.follow(monkeypatch, CompactionRequest())
+    assert len(made.asked) == turns
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda patch: patch.setattr(follow, "MOST_TURNS", 1), "after 1 turns"),
+        (lambda patch: patch.setattr(follow, "MOST_BYTES", 1), "it has [0-9]+ MiB"),
+        (lambda patch: patch.setattr(checkout, "code_stamp", iter([1, 2]).__next__), "code has"),
+    ],
+)
+def test_the_driver_is_started_anew(
+    change: Callable[[pytest.MonkeyPatch], None],
+    why: str,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    apply_topics(settings)
+    change(monkeypatch)
+    _, document = Turns(settings, nothing, nothing).follow(monkeypatch, CompactionRequest())
+    assert document["following"]["is_renewed"]
+    assert re.search(why, document["following"]["ended"])
+
+
+def test_the_older_one_ends_when_a_younger_follows(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
+    now = datetime.now(UTC)
+    younger = Following("other", "host, process 7", now + timedelta(seconds=30), now)
+    older = replace(younger, run="older", since=now - timedelta(days=1))
+    silent = replace(younger, run="silent", noted_at=now - following.SILENT_AFTER)
+
+    def noted(other: Following) -> Callable[[], object]:
+        return lambda: following.note(settings, other)
+
+    monkeypatch.setattr(Inputs, "has_new", lambda *_: True)
+    turns = Turns(settings, noted(silent), noted(older), noted(younger), nothing)
+    _, document = turns.follow(monkeypatch, CompactionRequest())
+    assert len(turns.asked) == 3
+    assert document["following"]["ended"].startswith("host, process 7 follows since ")
+    assert not document["following"]["is_renewed"]
+    assert following.following(settings) == younger
+
+
+class Command:
+    """`shardpost compact --follow`, as a process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.log = settings.home / f"follow-{datetime.now(UTC).timestamp()}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(SHARDPOST), "compact", "--follow", "--every", "1s", "--json"],
+                env={**os.environ, **settings.environ()},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def end(self) -> Any:
+        """Wait for its end; return what it printed."""
+        said, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, self.log.read_text()
+        return json.loads(said)
+
+
+@contextmanager
+def command(settings: Settings) -> Iterator[Command]:
+    """Give the command; kill what is left of it."""
+    made = Command(settings)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.communicate()
+
+
+def follows(settings: Settings, fold: Fold, run_: Command) -> None:
+    """Wait until all that the fold has is published."""
+
+    def is_published() -> bool:
+        assert run_.process.poll() is None, run_.log.read_text()
+        return published(settings) == fold.holders()
+
+    wait_for(is_published, "following the topics")
+
+
+def come(settings: Settings, fold: Fold, number: int) -> None:
+    """Let a batch come to the topics."""
+    produce(settings, batch(number))
+    fold.add(batch(number))
+
+
+def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
+    settings: Settings,
+) -> None:
+    apply_topics(settings)
+    fold = Fold()
+    fold.add(starter())
+    with command(settings) as first:
+        come(settings, fold, 0)
+        follows(settings, fold, first)
+        come(settings, fold, 1)
+        follows(settings, fold, first)
+        with command(settings) as second:
+            number = 2
+            while first.process.poll() is None:
+                come(settings, fold, number)
+                follows(settings, fold, second)
+                number += 1
+            ended = first.end()["following"]["ended"]
+            assert f"process {following.following(settings).holder.split()[-1]}" in ended  # type: ignore[union-attr]
+            come(settings, fold, number)
+            follows(settings, fold, second)
+            second.process.send_signal(signal.SIGTERM)
+            done = second.end()
+    assert done["following"]["ended"] == "it was asked to stop"
+    agree(settings, fold)
+    assert following.following(settings) is None
+
+
+def test_a_compaction_by_hand_beside_it_and_a_kafka_that_was_gone_change_nothing(
+    settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    del settings
+    home = tmp_path_factory.mktemp("own")
+    own = load(environ(home=home, kafka_port=daemons.choose_port(), kafka_timeout=5))
+    broker.start(own)
+    try:
+        apply_topics(own)
+        fold = Fold()
+        fold.add(starter())
+        with command(own) as follower:
+            come(own, fold, 0)
+            follows(own, fold, follower)
+            come(own, fold, 1)
+            run(own)
+            broker.stop(own)
+            wait_for(lambda: "waiting: " in follower.log.read_text(), "the follower to wait")
+            broker.start(own)
+            come(own, fold, 2)
+            follows(own, fold, follower)
+            follower.process.send_signal(signal.SIGINT)
+            follower.end()
+        agree(own, fold)
+    finally:
+        broker.stop(own)
+
+
+def is_committed(settings: Settings, fold: Fold) -> bool:
+    """Tell whether the newest snapshot has what the fold has."""
+    return snapshots.newest(settings) is not None and held(settings) == fold.holders()
+
+
+@pytest.mark.one_of("kills of a compaction")
+def test_killed_in_a_later_turn_the_next_run_ends_as_an_unbroken_one(settings: Settings) -> None:
+    apply_topics(settings)
+    fold = Fold()
+    fold.add(starter())
+    for number, step in enumerate(drawn(STEPS)):
+        come(settings, fold, 2 * number)
+        job = Job(settings, COMPACT_POSITIONS, STAYING, pause_anywhere_at=step, nth_time=2)
+        try:
+            # Seen when the turn is over, or at the pause in its publishing.
+            wait_for(lambda: is_committed(settings, fold), "the first turn", job)
+            come(settings, fold, 2 * number + 1)
+            job.wait_until_paused()
+            job.stop()
+        finally:
+            job.kill()
+        run(settings)
+        agree(settings, fold)
+
+
+def test_halted_in_a_turn_it_goes_on_after_another_run_or_before_it(settings: Settings) -> None:
+    apply_topics(settings)
+    fold = Fold()
+    fold.add(starter())
+    come(settings, fold, 0)
+    job = Job(settings, COMPACT_POSITIONS, STAYING, pause_anywhere_at="publish", nth_time=2)
+    try:
+        wait_for(lambda: published(settings) == fold.holders(), "the first turn", job)
+        come(settings, fold, 1)
+        job.wait_until_paused()
+        job.stop()
+        come(settings, fold, 2)
+        job.resume()
+        wait_for(lambda: published(settings) == fold.holders(), "the next turn", job)
+    finally:
+        job.kill()
+    run(settings)
+    agree(settings, fold)
