@@ -5,6 +5,7 @@ What is the user's own is not in there: it is in the checkout, or in a folder of
 """
 
 import os
+import zlib
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -24,4 +25,4 @@ DOT_ENV = _USERS / ".env"
 def code_stamp() -> int:
     """Return a number that changes when the package's code on disk does."""
     files = sorted(PACKAGE.rglob("*.py"))
-    return hash(tuple((str(file), file.stat().st_mtime_ns) for file in files))
+    return zlib.crc32(repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode())

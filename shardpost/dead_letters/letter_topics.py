@@ -14,28 +14,19 @@ one, which is read from its beginning.
 | `<topic>#id/<topic id>` | the generation that has this id |
 """
 
-import logging
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
 
-from shardpost import locks, ownership
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
-from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.delta.query import open_table
 from shardpost.delta.storage import exists
-from shardpost.errors import DONE
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition, ends_of, unreached
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult
-from shardpost.topics.stores import require_stores
-
-log = logging.getLogger(__name__)
 
 Marks = tuple[int, int]  # low watermark, end
 
@@ -109,24 +100,6 @@ def partitions(settings: Settings) -> dict[str, int]:
 def next_offsets(settings: Settings) -> dict[TopicPartition, int]:
     """Return the next offset that the table reads of each partition; {} if there is no table."""
     return current_progress(settings).next_offsets if exists(settings, DEAD_LETTERS) else {}
-
-
-def result_if_empty(settings: Settings, lock: str) -> JobResult | None:
-    """Return the result of a sweep that has nothing to do; None if it may have something to do.
-
-    It starts no Spark. LockedError beside another sweep, NotOwnerError in a home of others.
-    """
-    if settings.foreign_dead_letters:  # only a sweep checks whether they have anything
-        return None
-    with locks.exclusive(settings, lock, lock):
-        ownership.require(settings)
-        require_stores(settings, "dead-letters", "parking-lot")
-        progress = current_progress(settings)
-        store = {progress.store: progress.partitions[progress.store]}
-        if progress.transactions or offsets.partitions_with_records(settings, store):
-            return None
-    log.info("no dead letters")
-    return DONE, as_json(Counter(), Counter(), (), Intake())
 
 
 def not_visible(settings: Settings) -> list[OffsetRange]:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shardpost import locks, logs, ownership
-from shardpost.dead_letters import letters_table
+from shardpost.dead_letters import letters_table, quiet_sweep
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.model.retry_policy import Outcome
@@ -26,6 +26,7 @@ from shardpost.dead_letters.model.sweep_result import (
     for_a_person,
     parked_lines,
 )
+from shardpost.dead_letters.quiet_sweep import StoreEnds
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.sweep_partition import (
     PartitionReport,
@@ -78,6 +79,7 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     step("sweep")
     store = sweep.routes.store
     partitions = partitions_with_records(sweep.settings, {store: sweep.routes.partitions[store]})
+    before = StoreEnds.now(sweep.settings, store, sweep.routes.partitions[store])
     sweep = replace(sweep, held=_held(sweep, partitions))
     reports = _in_tasks(partial(_swept, sweep), partitions)
     _warn(store, reports)
@@ -90,6 +92,7 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     errors = [report.error for report in reports if report.error]
     if errors:
         raise ShardpostError("; ".join(errors))
+    quiet_sweep.note(sweep.settings, before, reports, sweep.now)
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:

@@ -147,7 +147,8 @@ class SweepIndex:
     """The records of a partition, added in the order of their offsets, and the letters' outcomes.
 
     `held` are the fingerprints of errors whose letters are held; a guarded index also counts the
-    due letters of each fingerprint.
+    due letters of each fingerprint. `next_due` is the least time at which one that waits is due, or
+    was to be before another record of its key came.
     """
 
     rules: RetryRules
@@ -158,6 +159,7 @@ class SweepIndex:
     _waiting: list[tuple[int, bytes, int, int]] = field(default_factory=list)
     _others: list[tuple[object, ...]] = field(default_factory=list)
     _has_malformed: bool = False
+    next_due: datetime | None = None
 
     def close(self) -> None:
         """Remove the temporary file."""
@@ -176,12 +178,13 @@ class SweepIndex:
             self._others.append((offset, stored_key, None, attempt, until, None, None))
             return Outcome.WAIT
         letter = parse_record(record)
-        outcome = decide(letter, self.now, self.rules).outcome
+        outcome, due, _ = decide(letter, self.now, self.rules)
         if isinstance(letter, Malformed):
             self._has_malformed = True
             self._others.append((offset, stored_key, int(outcome), NONE, None, None, None))
             return outcome
         if outcome is Outcome.WAIT:
+            self._note_due(due)
             self._waiting.append((offset, stored_key, int(outcome), letter.attempt))
             return outcome
         error = fingerprint(letter.error) if self.is_guarded and outcome is Outcome.RETRY else None
@@ -195,6 +198,10 @@ class SweepIndex:
             (offset, stored_key, int(outcome), letter.attempt, origin_offset, origin_key, error)
         )
         return outcome
+
+    def _note_due(self, due: datetime | None) -> None:
+        if due is not None and (self.next_due is None or due < self.next_due):
+            self.next_due = due
 
     def counts(self) -> Counter[Outcome]:
         """Return how many live letters have which outcome."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job_spec import JobResult, JobSpec, request_of
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,13 @@ def _unread_records(settings: Settings) -> int:
     return total_size(current_progress(settings).unread)
 
 
-def _if_empty(settings: Settings, _request: str) -> JobResult | None:
-    from shardpost.dead_letters import letter_topics
+def _if_nothing_is_due(settings: Settings, request: str) -> JobResult | None:
+    from shardpost.dead_letters.quiet_sweep import result_if_nothing_is_due
 
-    return letter_topics.result_if_empty(settings, SWEEP_DEAD_LETTERS.name)
+    now = request_of(SweepRequest, request).now
+    return result_if_nothing_is_due(settings, SWEEP_DEAD_LETTERS.name, now)
 
 
-SWEEP_DEAD_LETTERS = JobSpec("sweep_dead_letters", _unread_records, without_spark=_if_empty)
+SWEEP_DEAD_LETTERS = JobSpec(
+    "sweep_dead_letters", _unread_records, without_spark=_if_nothing_is_due
+)

@@ -101,8 +101,8 @@ class PartitionReport:
     `parked` counts those that were parked by their origin and the fingerprint of their error.
     `is_append_time` says whether the broker stamps the letters, as its newest record shows;
     `misplaced` counts those that were retried or parked and lay in another partition than their
-    keys'. `is_second`: an earlier attempt at it was lost with its executor; what that one committed
-    is not counted.
+    keys'. `next_due` is that of the index. `is_second`: an earlier attempt at it was lost with its
+    executor; what that one committed is not counted.
     """
 
     partition: TopicPartition
@@ -111,6 +111,7 @@ class PartitionReport:
     parked: Counter[ParkedGroup] = field(default_factory=Counter)
     is_append_time: bool = True
     misplaced: int = 0
+    next_due: datetime | None = None
     is_second: bool = False
 
     def add(self, outcome: Outcome, records: Sequence[Outgoing], *, is_misplaced: bool) -> None:
@@ -155,7 +156,7 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
         writer.open()
         step("read")
         kept = _read(sweep, index, report)
-        counts = index.counts()
+        counts, report.next_due = index.counts(), index.next_due
         if counts.keys() - LEFT_IN_STORE:
             step("publish")
             letters = _selected_records(sweep, partition, index, kept)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
-from shardpost.dead_letters import letter_topics
+from shardpost.dead_letters import letter_topics, quiet_sweep
 from shardpost.dead_letters.letter_index import FOLDER, open_index
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.letters_table import catch_up, current_letters
@@ -22,6 +22,7 @@ from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
+from shardpost.dead_letters.quiet_sweep import StoreEnds
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import clients, reading, topic_metadata
@@ -141,14 +142,21 @@ def _delivered(error: object, _message: Message) -> None:
 
 
 def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionReport]:
-    """Sweep every partition in this process, one after the other."""
+    """Sweep every partition in this process, one after the other.
+
+    Where it is known before that nothing is due, nothing is found to be.
+    """
     routes = routes_of(settings)
     job = Sweep(settings, routes, now, **more)
-    partitions = range(routes.partitions[routes.store])
+    store, count = routes.store, routes.partitions[routes.store]
     strangers = _open_transactions(settings)
-    done = [sweep_partition(job, TopicPartition(routes.store, number)) for number in partitions]
+    known = None if more else quiet_sweep.known_to_wait(settings, store, count, now)
+    before = StoreEnds.now(settings, store, count)
+    done = [sweep_partition(job, TopicPartition(store, number)) for number in range(count)]
     if not any(report.error for report in done):
         await_markers(settings, strangers)
+        assert known is None or total(done) == ({"waiting": known} if known else {})
+        quiet_sweep.note(settings, before, done, now)
     return done
 
 

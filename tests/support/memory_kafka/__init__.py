@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from shardpost.kafka.clients import IN_PROCESS, ClientFactories
@@ -47,9 +49,10 @@ class MemoryKafka:
 
 @contextmanager
 def memory_kafka(now: Callable[[], int] = milliseconds_now, **given: Any) -> Iterator[MemoryKafka]:
-    """Give a Kafka that nobody else uses, without topics."""
+    """Give a Kafka that nobody else uses, without topics; a home that goes with it by default."""
     address = f"{SCHEME}://test-{next(_numbers)}:9092"
-    settings = Settings(bootstrap_servers=address, **given)
-    RUNNING[address] = MemoryBroker(now)
-    yield MemoryKafka(RUNNING[address], settings)
+    with TemporaryDirectory() as home:
+        settings = Settings(**{"bootstrap_servers": address, "home": Path(home), **given})
+        RUNNING[address] = MemoryBroker(now)
+        yield MemoryKafka(RUNNING[address], settings)
     del RUNNING[address]
