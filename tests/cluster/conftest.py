@@ -1,4 +1,4 @@
-"""One cluster for all tests of this tier: `make test` takes one of them, `make test-all` some."""
+"""One cluster for all tests of this tier: `make test` takes at most one, `make test-all` some."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,6 @@ from tests.support.cluster import Cluster, running_cluster
 from tests.support.how_far import by_seed, is_every
 from tests.support.installation import Installation, installation
 
-STORY = "test_secured"  # all features, one after the other: several minutes
 LONG = ("test_airflow_faults", "test_bad_network", "test_clocks", "test_random_faults")
 SOME = 10  # tests that a run of every case takes, unless it is for the faults (`--faults`)
 SECONDS = 900  # of a test; the first one starts the parts that it asks for
@@ -19,7 +18,7 @@ SECONDS = 900  # of a test; the first one starts the parts that it asks for
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give the tests of this folder their time, and have `make test` take one of them."""
+    """Give the tests of this folder their time, and have `make test` take at most one."""
     ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     if config.option.faults is None:
         short = [item for item in ours if item.path.stem not in LONG]
@@ -31,9 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ours = short
     for item in ours:
         item.add_marker(pytest.mark.timeout(SECONDS))
-        is_story = item.path.stem == STORY
-        group = "stories of a whole stack" if is_story else "tests of the cluster"
-        item.add_marker(pytest.mark.one_of(group))
+        item.add_marker(pytest.mark.one_of("whole systems"))
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,7 @@ def _state(api: httpx.Client, run: str) -> str:
     return str(api.get(f"{RUNS}/{quote(run)}").raise_for_status().json()["state"])
 
 
-@pytest.mark.one_of("stories of a whole stack")
+@pytest.mark.one_of("whole systems")
 def test_a_task_that_is_marked_failed_ends_its_driver(
     stack: CommandLine, api: httpx.Client
 ) -> None:
@@ -78,7 +78,7 @@ def test_a_task_that_is_marked_failed_ends_its_driver(
     assert api.get(task).json()["state"] == "failed"
 
 
-@pytest.mark.one_of("stories of a whole stack")
+@pytest.mark.one_of("whole systems")
 def test_after_a_scheduler_that_was_killed_up_ends_its_driver_and_runs_the_task_again(
     stack: CommandLine, api: httpx.Client
 ) -> None:

@@ -88,7 +88,7 @@ class OwnAirflow:
         )
 
 
-@pytest.mark.one_of("stories of a whole stack")
+@pytest.mark.one_of("whole systems")
 def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     settings: Settings, tmp_path: Path
 ) -> None:

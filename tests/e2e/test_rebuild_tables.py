@@ -93,7 +93,7 @@ def holding(stack: CommandLine) -> int:
     return max((one["rebuild"] for one in stack.json("rebuild", "list")), default=1) + 1
 
 
-@pytest.mark.one_of("stories of a whole stack")
+@pytest.mark.one_of("whole systems")
 def test_a_person_refuses_a_swap(stack: CommandLine, api: httpx.Client) -> None:
     number, before = holding(stack), swaps(stack)
     refused = start(api, country="GB")
@@ -114,7 +114,7 @@ def test_a_person_refuses_a_swap(stack: CommandLine, api: httpx.Client) -> None:
     assert swaps(stack) == before
 
 
-@pytest.mark.one_of("stories of a whole stack")
+@pytest.mark.one_of("whole systems")
 def test_a_person_agrees_to_a_swap_and_takes_it_back(stack: CommandLine, api: httpx.Client) -> None:
     number, before = holding(stack), swaps(stack)
     name = f"rebuild/{number}".encode()

@@ -100,7 +100,7 @@ def _backfills(api: httpx.Client) -> list[dict[str, str]]:
     return found
 
 
-@pytest.mark.one_of("stories of a whole stack")
+@pytest.mark.one_of("whole systems")
 def test_each_past_week_has_its_own_audience_and_a_second_backfill_mails_nobody(
     stack: CommandLine, api: httpx.Client
 ) -> None:

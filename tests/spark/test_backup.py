@@ -112,7 +112,7 @@ def restore_kafka(shardpost: CommandLine, backup: Path) -> None:
     shardpost("up", "--no-airflow")
 
 
-@pytest.mark.one_of("tests of the cluster")
+@pytest.mark.one_of("whole systems")
 @pytest.mark.timeout(900)
 def test_a_stack_is_restored_and_goes_on_where_it_was(
     shardpost: CommandLine, tmp_path: Path
@@ -155,7 +155,7 @@ def test_a_stack_is_restored_and_goes_on_where_it_was(
     assert set(found.values()) <= {"ok", "unknown"}
 
 
-@pytest.mark.one_of("tests of the cluster")
+@pytest.mark.one_of("whole systems")
 @pytest.mark.timeout(900)
 def test_topics_that_are_older_than_the_tables_are_refused_until_a_person_decides(
     shardpost: CommandLine, tmp_path: Path

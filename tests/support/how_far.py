@@ -75,7 +75,9 @@ def by_seed(what: object) -> random.Random:
 def declare_markers(config: pytest.Config) -> None:
     """Declare `one_of` and `also_on_store`."""
     config.addinivalue_line(
-        "markers", "one_of(name): of the tests with that name one is taken, by the seed; or all"
+        "markers",
+        "one_of(name): of the files with tests of that name one is drawn by the seed, and of these"
+        " one; or all are taken",
     )
     config.addinivalue_line(
         "markers", "also_on_store: it runs on an object store, too; of these some are taken, or all"
@@ -116,11 +118,18 @@ def left_out(items: list[pytest.Item]) -> set[str]:
     for item in items:
         if marker := item.get_closest_marker("one_of"):
             groups.setdefault(marker.args[0], []).append(item.nodeid)
-    left = {left for ids in groups.values() for left in {*ids} - {*drawn(sorted(ids))}}
+    left = {left for ids in groups.values() for left in {*ids} - {_one(ids)}}
     stored = sorted({item.nodeid for item in items if _is_on_store(item)} - left)
     taken = drawn(stored, QUICK_ON_STORE)
     at_home = {HOME.join(nodeid.rsplit(STORE, 1)) for nodeid in taken}
     return left | ({*stored} - {*taken}) | at_home
+
+
+def _one(ids: list[str]) -> str:
+    """Draw a file, then one of its tests: a file with few is drawn as often as one with many."""
+    [file] = drawn(sorted({one.partition("::")[0] for one in ids}))
+    [chosen] = drawn(sorted(one for one in ids if one.startswith(f"{file}::")))
+    return chosen
 
 
 def _left_out_of_all(items: list[pytest.Item]) -> set[str]:
