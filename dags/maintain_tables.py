@@ -8,9 +8,10 @@ Once a week (`SHARDPOST_MAINTAIN_SCHEDULE`), and by hand:
 2. **dead letters** that were resolved `SHARDPOST_LETTER_DAYS` ago are deleted from their table;
 3. **superseded records** of positions and clients are deleted from the history tables after
    `SHARDPOST_HISTORY_DAYS`, if that is set: as snapshots of their own, beside no compaction;
-4. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
-   the last of each day for `SHARDPOST_SNAPSHOT_DAYS`. A snapshot from which a week's audience was
-   frozen is kept longer, until that audience is erased; so is what was published last;
+4. **snapshots** are thinned: all of two hours are kept, then the last of each minute for two days,
+   of each hour for a week, and of each day for `SHARDPOST_SNAPSHOT_DAYS`. A snapshot from which a
+   week's audience was frozen is kept longer, until that audience is erased; so is what was
+   published last;
 5. **files** that no kept snapshot needs are removed, also what interrupted runs left;
 6. **entries of the tables' logs** that no kept version needs are removed.
 

@@ -1,4 +1,4 @@
-"""Which snapshots are kept: all of two days, then of each hour, then of each day, the last one.
+"""Which snapshots are kept: all of two hours, then of each minute, hour and day, the last one.
 
 Ages do not trust the clock: between two commits, and after the last one, at most a day counts. So
 whatever a clock does that jumps, or a time without commits, snapshots age by a day.
@@ -7,7 +7,9 @@ whatever a clock does that jumps, or a time without commits, snapshots age by a 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-ALL_FOR = timedelta(days=2)
+# Of a compaction that follows its topics, and makes one every second, a day leaves 8,600.
+ALL_FOR = timedelta(hours=2)
+MINUTELY_FOR = timedelta(days=2)
 HOURLY_FOR = timedelta(days=7)
 # What counts of the time between two commits.
 LONGEST_GAP = timedelta(days=1)
@@ -15,8 +17,8 @@ LONGEST_GAP = timedelta(days=1)
 GRACE = timedelta(hours=1)
 
 RETENTION_IN_WORDS = (
-    f"of {ALL_FOR.days} days all are kept, then the last of each hour for {HOURLY_FOR.days} days,"
-    " then of each day"
+    "of two hours all are kept, then the last of each minute for"
+    f" {MINUTELY_FOR.days} days, of each hour for {HOURLY_FOR.days} days, then of each day"
 )
 
 
@@ -35,13 +37,11 @@ def kept_snapshots(
     found: set[int] = set()
     age = -(ago or timedelta(0))
     after = now
-    hour = day = None
     for number, at in newest_first:
         age += min(max(after - at, timedelta(0)), LONGEST_GAP)
-        is_last = at.date() != day, (at.date(), at.hour) != hour
-        if not found or (age <= timedelta(days=days) and _is_kept(age, *is_last)):
+        if not found or (age <= timedelta(days=days) and _is_kept(age, at, after)):
             found.add(number)
-        after, day, hour = at, at.date(), (at.date(), at.hour)
+        after = at
     return found
 
 
@@ -58,7 +58,16 @@ def latest_certain_time(committed: Iterable[tuple[int, datetime]], now: datetime
     return found
 
 
-def _is_kept(age: timedelta, is_last_of_day: bool, is_last_of_hour: bool) -> bool:
+def _is_kept(age: timedelta, at: datetime, after: datetime) -> bool:
+    """Tell whether a snapshot of that age is kept, of that time; the next one is of `after`."""
     if age <= ALL_FOR:
         return True
-    return is_last_of_hour if age <= HOURLY_FOR else is_last_of_day
+    if age <= MINUTELY_FOR:
+        return _minute(at) != _minute(after)
+    if age <= HOURLY_FOR:
+        return (at.date(), at.hour) != (after.date(), after.hour)
+    return at.date() != after.date()
+
+
+def _minute(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0)

@@ -25,6 +25,7 @@ from shardpost.delta.snapshot_retention import (
     GRACE,
     HOURLY_FOR,
     LONGEST_GAP,
+    MINUTELY_FOR,
     kept_snapshots,
 )
 from shardpost.delta.table import Table
@@ -222,12 +223,22 @@ def test_a_year_of_quarters_becomes_a_few_hundred() -> None:
     now = commits[-1][1] + timedelta(minutes=5)
     found = kept_snapshots(commits, now, 90)
     times = [at for number, at in commits if number in found]
-    recent = [at for at in times if now - at <= ALL_FOR]
-    hourly = [at for at in times if ALL_FOR < now - at <= HOURLY_FOR]
+    recent = [at for at in times if now - at <= MINUTELY_FOR]
+    hourly = [at for at in times if MINUTELY_FOR < now - at <= HOURLY_FOR]
     daily = [at for at in times if now - at > HOURLY_FOR]
     assert (len(recent), len(hourly), len(daily)) == (2 * 96, 5 * 24, 83)
     assert {at.minute for at in hourly} == {45}
     assert {(at.hour, at.minute) for at in daily} == {(23, 45)}
+
+
+def test_a_day_of_a_turn_each_second_leaves_fewer_than_ten_thousand() -> None:
+    commits = [(number, START + timedelta(seconds=number)) for number in range(1, 86_401)]
+    now = commits[-1][1]
+    found = kept_snapshots(commits, now, 90)
+    assert 8_000 < len(found) < 10_000
+    assert {number for number, at in commits if now - at <= ALL_FOR} <= found
+    older = [at for number, at in commits if number in found and now - at > ALL_FOR]
+    assert {at.second for at in older} == {59}
 
 
 def test_the_newest_is_kept_however_old_it_is() -> None:
