@@ -101,7 +101,8 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
 
     All snapshots of two hours are kept, then the last of each minute for two days, of each hour for
     a week, and of each day for SHARDPOST_SNAPSHOT_DAYS. A snapshot from which a week's audience was
-    frozen is kept longer, until that audience is erased. Compactions, e-mails and readers go on meanwhile.
+    frozen is kept longer, until that audience is erased. Compactions, e-mails and readers go on
+    meanwhile.
 
     Exit code 3 if something was kept only because what needs it could not be found out, or is
     being mailed.
