@@ -46,7 +46,7 @@ from airflow.sdk import Context, CronTriggerTimetable, dag
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS, HOLDERS, MEANT, flag_param, require_known
-from shardpost.schedules import next_run
+from shardpost.schedules import longest_pause, next_run
 from shardpost.settings import one
 
 SCHEDULE = one("compact_schedule")
@@ -91,7 +91,7 @@ def compact_positions() -> None:
         job=COMPACT_POSITIONS,
         request=compaction_request,
         outlets=[HOLDERS],
-        execution_timeout=None if FOLLOWS else timedelta(hours=3),
+        execution_timeout=timedelta(hours=3) + (longest_pause(SCHEDULE) if FOLLOWS else HAND_OVER),
         doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",
     )
 

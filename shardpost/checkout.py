@@ -23,6 +23,6 @@ DOT_ENV = _USERS / ".env"
 
 
 def code_stamp() -> int:
-    """Return a number that changes when the package's code on disk does."""
-    files = sorted(PACKAGE.rglob("*.py"))
+    """Return a number that changes when the package's code on disk does, or the file `.env`."""
+    files = sorted([*PACKAGE.rglob("*.py"), *([DOT_ENV] if DOT_ENV.exists() else [])])
     return zlib.crc32(repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode())

@@ -14,7 +14,7 @@ from shardpost.holders.spark.follow import Follower
 from shardpost.rebuilds.run import SparkWork
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
-from shardpost.settings import Settings, load
+from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
 
@@ -30,7 +30,7 @@ def run(asked: CompactionRequest, settings: Settings) -> JobResult:
     """Compact once, or stay."""
     if asked.stay is None:
         return turn(settings, asked)
-    return Follower(turn, load, asked.stay).run(replace(asked, stay=None))
+    return Follower(turn, settings, asked.stay).run(replace(asked, stay=None))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.task_log import JobLog
 from shardpost.orchestration.tasks import failure, task_errors
-from shardpost.settings import Settings
+from shardpost.settings import Settings, load_anew
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
 from shardpost.spark.job_process import STOP_SECONDS, ask_to_stop, job_folder
@@ -91,6 +91,7 @@ class SparkJob(SparkSubmitOperator):
 
     def _submit(self, settings: Settings, context: Context) -> Any:
         while goes_on(result := self._submit_once(settings, context)):
+            load_anew()
             settings = task_settings(mails=self.mails)
         return result
 

@@ -20,7 +20,7 @@ from shardpost.errors import (
     ShardpostError,
     UsageError,
 )
-from shardpost.settings import Settings
+from shardpost.settings import Settings, load, load_anew
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip
 from shardpost.spark.job_process import job_folder, run_job, terminate_with_parent
@@ -105,6 +105,7 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
         code, result = _submit(settings, job, document)
         if not goes_on(result):
             return code, result
+        settings = load_anew() if settings == load() else settings
 
 
 def _submit(settings: Settings, job: JobSpec, document: str) -> tuple[int, Any]:

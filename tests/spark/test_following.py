@@ -68,7 +68,7 @@ class Turns:
     def follow(self, monkeypatch: pytest.MonkeyPatch, first: CompactionRequest) -> JobResult:
         """Follow until nothing is left to begin."""
         monkeypatch.setattr(follow, "is_asked_to_stop", lambda: not self._begins)
-        return Follower(self._turn, lambda: self._settings, Stay(every=0.01)).run(first)
+        return Follower(self._turn, self._settings, Stay(every=0.01)).run(first)
 
     def _turn(self, settings: Settings, asked: CompactionRequest) -> JobResult:
         self.asked.append(asked)

@@ -39,7 +39,6 @@ from shardpost.spark.job_spec import FOLLOWING, IS_RENEWED, JobResult
 
 log = logging.getLogger(__name__)
 
-# A compaction by the settings as they are now.
 Turn = Callable[[Settings, CompactionRequest], JobResult]
 
 # The driver is started anew after so many turns, and once it has so many bytes, with its JVM.
@@ -61,11 +60,10 @@ class Ending(NamedTuple):
 
 
 class Follower:
-    """One compaction that stays: `turn` compacts once; `settings_now` reads the settings anew."""
+    """One compaction that stays; `turn` compacts once."""
 
-    def __init__(self, turn: Turn, settings_now: Callable[[], Settings], stay: Stay) -> None:
-        self._turn, self._settings_now, self._stay = turn, settings_now, stay
-        self._settings = settings_now()
+    def __init__(self, turn: Turn, settings: Settings, stay: Stay) -> None:
+        self._turn, self._settings, self._stay = turn, settings, stay
         now = datetime.now(UTC)
         self._own = Following(str(uuid.uuid4()), following.this_process(), now, now)
         self._code = checkout.code_stamp()
@@ -117,7 +115,6 @@ class Follower:
     def _compact(self, asked: CompactionRequest) -> None:
         step("turn")
         began = time.monotonic()
-        self._settings = self._settings_now()
         self._result = self._turn(self._settings, asked)
         own = replace(self._own, noted_at=datetime.now(UTC))
         if self._result[1]["changed"]:
@@ -170,7 +167,8 @@ class Follower:
             said = f"the driver is started anew: it has {size >> 20} MiB"
             return Ending(said, is_renewed=True)
         if checkout.code_stamp() != self._code:
-            return Ending("the driver is started anew: the code has changed", is_renewed=True)
+            said = "the driver is started anew: the code or .env has changed"
+            return Ending(said, is_renewed=True)
         return None
 
 
