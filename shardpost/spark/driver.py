@@ -92,6 +92,29 @@ def divide_shuffles(spark: SparkSession, records: int) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", tasks)
 
 
+# Of up to so many records, compiling a plan, and planning again at each stage, takes longer than
+# running it as it is.
+INTERPRETED_RECORDS = 20_000
+_COMPILED = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+}
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def plan_for(spark: SparkSession, records: int) -> None:
+    """Choose how plans that handle so many records, or rows, are made from now on."""
+    divide_shuffles(spark, records)
+    chosen = _INTERPRETED if records <= INTERPRETED_RECORDS else _COMPILED
+    for name, value in chosen.items():
+        spark.conf.set(name, value)
+
+
 @contextmanager
 def _keeping_interrupt_handler() -> Iterator[None]:
     """Keep the handler of SIGINT: PySpark's would ask a JVM that the same Ctrl-C has ended."""

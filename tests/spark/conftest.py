@@ -23,7 +23,7 @@ from shardpost.spark.jars import jars_of
 from shardpost.spark.submit import LOCAL_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
-from tests.support.how_far import up_to
+from tests.support.how_far import is_every, up_to
 from tests.support.interpreted_plans import plan_conf
 from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
@@ -99,6 +99,8 @@ def spark(
     }
     for name, value in conf.items():
         builder = builder.config(name, value)
+    if is_every():  # commands, in processes of their own, interpret the plans of few records
+        driver.INTERPRETED_RECORDS = 0
     with contextlib.chdir(tmp_path_factory.mktemp("jvm")):  # Spark leaves empty folders there
         builder.getOrCreate()
     yield driver.start_session("tests")

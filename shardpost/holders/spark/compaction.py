@@ -109,7 +109,7 @@ def _require_tombstones_kept(
 def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
     unread = run.unread
     fold_layers(run)  # first: a fold that is not committed has then no row that is not
-    driver.divide_shuffles(run.spark, unread.size)
+    driver.plan_for(run.spark, unread.size)
     updates, retries = _update_topics(run)
     if last := look.last_look:  # compaction went on while it was read
         read = {update.source.topic: update.read for update in updates}

@@ -219,6 +219,7 @@ def _deltas_of_run(
     before, now = exchanges.before, exchanges.now
     deltas = [] if changed is None else [deltas_of_positions(changed, before, now)]
     if exchanges.changed:
+        run.plan_for_rows_of(t.POSITIONS)
         on_changed = F.col("exchange").isin(*exchanges.changed)
         positions = run.tables.read(t.POSITIONS).where(on_changed)
         if changed is not None:

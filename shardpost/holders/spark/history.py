@@ -288,6 +288,7 @@ def append_corrections(
     run: CompactionRun, source: InputTopic, corrections: Corrections
 ) -> Appended:
     """Append the retries of an input's records; those of this run are in its history already."""
+    run.plan_for_rows_of(source.tables.history)  # any of its records may be an origin
     usable, rejected = corrections.matched(run.tables.read(source.tables.history))
     passed = ("seq", *_known_snapshot(usable), *RETRY_NAMES)
     events = decoded(usable, source.tables.fields, passed)

@@ -210,6 +210,12 @@ class HoldersRun:
         """The number of the snapshot that has what this run writes."""
         return self.tables.number
 
+    def plan_for_rows_of(self, table: Table) -> None:
+        """Choose how plans are made from now on that read a whole table, or much of it."""
+        there, version = self.tables.located(table), self.tables.versions[table.name]
+        rows = sum(table_log.rows(self.settings, there, version).values())
+        driver.plan_for(self.spark, rows)
+
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +242,7 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
             step(f"{table.name} fold")
             said = (table.name, records, runs, stored)
             log.info("%s: folding %d records of %d runs into %d rows", *said)
-            driver.divide_shuffles(run.spark, records + stored)
+            driver.plan_for(run.spark, records + stored)
             run.tables.fold(table)
 
 

@@ -45,6 +45,7 @@ from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, total_size
 from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.logs import step
+from shardpost.spark import driver
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +225,9 @@ def uncertain_keys(
     suspect = behind_holes(suspect, update.new, ranges).persist(StorageLevel.MEMORY_AND_DISK)
     if not suspect.count():
         return NamedKeys()
-    visible = run.records_of(_visible_ranges(run, topic))
+    visible_ranges = _visible_ranges(run, topic)
+    driver.plan_for(run.spark, total_size(visible_ranges))
+    visible = run.records_of(visible_ranges)
     return named_keys(maybe_cleaned(suspect, visible).select("key"))
 
 

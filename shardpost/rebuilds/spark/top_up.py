@@ -103,7 +103,7 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
     }
     records = sum(count for _, count in new.values())
     few = records <= MAX_LISTED_RECORDS
-    driver.divide_shuffles(spark, records)
+    driver.plan_for(spark, records)
     run = BesideRun(settings, tables, view, view.country, at.shards, few, at)
     rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
     counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)
