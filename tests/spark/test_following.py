@@ -171,7 +171,10 @@ def test_what_does_not_pass_ends_it(
     [
         (lambda patch: patch.setattr(follow, "MOST_TURNS", 1), "after 1 turns"),
         (lambda patch: patch.setattr(follow, "MOST_BYTES", 1), "it has [0-9]+ MiB"),
-        (lambda patch: patch.setattr(checkout, "code_stamp", iter([1, 2]).__next__), "code has"),
+        (
+            lambda patch: patch.setattr(checkout, "code_stamp", iter([1, 2]).__next__),
+            "code or .env has",
+        ),
     ],
 )
 def test_the_driver_is_started_anew(
