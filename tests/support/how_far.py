@@ -14,7 +14,7 @@ import pytest
 
 T = TypeVar("T")
 
-QUICK_EXAMPLES, EVERY_EXAMPLE = 25, 100  # of each property
+QUICK_EXAMPLES, EVERY_EXAMPLE = 25, 60  # of each property
 
 
 class _Extent:
@@ -86,7 +86,7 @@ def declare_markers(config: pytest.Config) -> None:
 
 # How many tests a quick run takes on an object store in place of a home, and how many one of every
 # case takes once more there.
-QUICK_ON_STORE, EVERY_ON_STORE = 4, 12
+QUICK_ON_STORE, EVERY_ON_STORE = 4, 8
 # The fixture that says where the tables are, and its values.
 TABLES_AT, HOME, STORE = "tables_at", "home", "store"
 
