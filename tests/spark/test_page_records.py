@@ -228,9 +228,8 @@ def test_what_kafka_has_deleted_is_told_by_history(
 ) -> None:
     topic = story.topic("positions")
     partition, offset = sent["first"]
-    configure_topic(
-        story, topic, {"cleanup.policy": "delete", "retention.ms": "-1"}
-    )  # else it deletes none
+    # Else it deletes no records; and not by age, since they are of years past.
+    configure_topic(story, topic, {"cleanup.policy": "delete", "retention.ms": "-1"})
     before = [TopicPartition(topic, partition, offset + 1)]
     for done in clients.admin(story).delete_records(before).values():
         done.result(30)
