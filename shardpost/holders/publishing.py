@@ -36,7 +36,13 @@ from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import in_batches, queue_config
 from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
-from shardpost.kafka.transactions import Consumed, FencedError, KeptWriters, Transactions
+from shardpost.kafka.transactions import (
+    Consumed,
+    FencedError,
+    KeptWriters,
+    LostAnswerError,
+    Transactions,
+)
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.wording import counted
@@ -137,7 +143,7 @@ class _Publisher:
         return published_partitions(self._settings, self._reader, partitions, self._runs)
 
     def _publish_some(
-        self, partitions: Sequence[TopicPartition]
+        self, partitions: Sequence[TopicPartition], *, is_again: bool = False
     ) -> tuple[list[HolderRecords], list[Exception]]:
         """Publish some partitions side by side; return what was published, and what failed."""
         locks.require_held()  # who lost its lock would fence who has it
@@ -166,9 +172,10 @@ class _Publisher:
             )
         done = [one.records for one in written.values()]
         failures = unopened | failed | unnoted
-        # Others have published meanwhile, and ended: by new writers all is read again.
-        again = [at for at, (_, is_kept) in opened.items() if is_kept and _is_fenced(failures, at)]
-        more, left = self._publish_some(again) if again else ([], [])
+        # By new writers all is read again, once: what others have published meanwhile, and what of
+        # this run is there.
+        again = [] if is_again else [at for at in opened if _is_new_needed(failures, opened, at)]
+        more, left = self._publish_some(again, is_again=True) if again else ([], [])
         return done + more, [error for at, error in failures.items() if at not in again] + left
 
     def _opened(self, partition: TopicPartition) -> tuple[Transactions, bool]:
@@ -258,5 +265,11 @@ def _ended(
     return done, failures
 
 
-def _is_fenced(failures: Mapping[TopicPartition, Exception], at: TopicPartition) -> bool:
-    return isinstance(failures.get(at), FencedError)
+def _is_new_needed(
+    failures: Mapping[TopicPartition, Exception],
+    opened: Mapping[TopicPartition, tuple[Transactions, bool]],
+    at: TopicPartition,
+) -> bool:
+    """Tell whether a new writer may do it: this one was kept and fenced, or its client is lost."""
+    error, (_, is_kept) = failures.get(at), opened[at]
+    return isinstance(error, LostAnswerError) or (is_kept and isinstance(error, FencedError))

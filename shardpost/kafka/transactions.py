@@ -8,6 +8,8 @@ the id before. What they left can be read afterwards, and they have no further e
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -37,6 +39,8 @@ FULL_QUEUE_SECONDS = 0.05
 # only a new call says so. Longer, and the broker ends the transaction, as if it had been fenced.
 # Between two calls it is seen whether Kafka is gone.
 CALL_SECONDS = 5.0
+# After the time that the client itself was given.
+LATE_SECONDS = 2.0
 
 
 class TransactionError(ShardpostError):
@@ -45,6 +49,10 @@ class TransactionError(ShardpostError):
 
 class FencedError(TransactionError):
     """A newer writer has the transactional id now."""
+
+
+class LostAnswerError(TransactionError):
+    """Kafka's client will never say whether something was done: a new writer has to look."""
 
 
 class TooLargeError(TransactionError):
@@ -85,6 +93,7 @@ class Transactions:
         # A transaction is open for moments; one left by a dead run times out before a reader does,
         # and one whose broker went silent goes on at the next leader before it does itself.
         milliseconds = max(3000, int(settings.kafka_timeout * 1000 / 2))
+        self._transaction_seconds = milliseconds / 1000
         timeouts = {
             "transaction.timeout.ms": milliseconds,
             "socket.timeout.ms": milliseconds // 3,
@@ -158,11 +167,7 @@ class Transactions:
             for record in records:
                 self._produce(record)
             if consumed is not None:
-                self._producer.send_offsets_to_transaction(
-                    [_to_commit(consumed)],
-                    consumed.reader.consumer_group_metadata(),
-                    self._settings.kafka_timeout,
-                )
+                self._send_offset(consumed)
             if check is not None:
                 self._check(check, patience)
             self._patiently(self._producer.commit_transaction, patience)
@@ -178,6 +183,29 @@ class Transactions:
             self._abort()
             return False
         return True
+
+    def _send_offset(self, consumed: Consumed) -> None:
+        """Add the offset to the transaction; LostAnswerError if there is no answer in time.
+
+        librdkafka 2.16 waits for ever, whatever it is told, if the broker that coordinates the
+        group leaves the cluster just then (its issues 5456 and 5511).
+        """
+        answers: SimpleQueue[BaseException | None] = SimpleQueue()
+        arguments = (
+            [_to_commit(consumed)],
+            consumed.reader.consumer_group_metadata(),
+            self._transaction_seconds,
+        )
+        send = partial(self._producer.send_offsets_to_transaction, *arguments)
+        Thread(target=_answer, args=(send, answers), daemon=True).start()
+        try:
+            error = answers.get(timeout=self._transaction_seconds + LATE_SECONDS)
+        except Empty:
+            text = self._failed_text.format(reason="no answer about an offset")
+            self._broken = LostAnswerError(text)
+            raise self._broken from None
+        if error is not None:
+            raise error
 
     def _cause(self, found: KafkaError) -> KafkaError:
         """Return the error that stopped the transaction, which a later call may have met."""
@@ -238,6 +266,16 @@ class Transactions:
     def _failed(self, reason: str) -> TransactionError:
         self._broken = TransactionError(self._failed_text.format(reason=reason))
         return self._broken
+
+
+def _answer(call: Callable[[], object], answers: "SimpleQueue[BaseException | None]") -> None:
+    """Make a call, and say how it ended."""
+    try:
+        call()
+    except BaseException as error:
+        answers.put(error)
+    else:
+        answers.put(None)
 
 
 class KeptWriters:

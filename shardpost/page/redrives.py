@@ -223,6 +223,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
         value=None if value is None else base64.b64encode(value).decode(),
         shown=None if value is None else laid_out(value, ON_OWN_PAGE),
         problem=None if value is None else _problem(visit, document, value),
+        checked=bool(_inputs_of(visit, document)),
         unchanged=_inputs_of(visit, document) if value is None and chosen.do == "redrive" else (),
         run=last_run(visit.settings, visit.now),
     )

@@ -1,5 +1,6 @@
 """A dispatch: every partition of run requests once, several at a time; and a key freed by hand."""
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from datetime import datetime, timedelta
@@ -8,6 +9,7 @@ from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.transactions import LostAnswerError
 from shardpost.locks import exclusive
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowRuns, connected
@@ -18,6 +20,8 @@ from shardpost.run_requests.request_topics import CommandWriter
 from shardpost.settings import Settings
 from shardpost.topics.stores import require_stores
 from shardpost.wording import counted
+
+log = logging.getLogger(__name__)
 
 PARALLEL_PARTITIONS = 4
 LOCK = "dispatch_run_requests"
@@ -64,7 +68,7 @@ def _dispatch_partitions(
     counts, errors = DispatchCounts(), []
     with ThreadPoolExecutor(PARALLEL_PARTITIONS) as pool:
         for done in [
-            pool.submit(PartitionDispatch(settings, partition, runs, rules).run)
+            pool.submit(_dispatch_partition, settings, partition, runs, rules)
             for partition in range(rules.partitions)
         ]:
             try:
@@ -74,6 +78,17 @@ def _dispatch_partitions(
     if errors:
         raise ShardpostError("; ".join(dict.fromkeys(errors)))
     return counts
+
+
+def _dispatch_partition(
+    settings: Settings, partition: int, runs: AirflowRuns, rules: RequestRules
+) -> DispatchCounts:
+    """Dispatch one partition; where Kafka's client is lost, once more from its beginning."""
+    try:
+        return PartitionDispatch(settings, partition, runs, rules).run()
+    except LostAnswerError as error:
+        log.warning("%s; dispatching the partition again", error)
+    return PartitionDispatch(settings, partition, runs, rules).run()
 
 
 def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> Command:

@@ -95,5 +95,5 @@ class Dispatch:
     def resume(self) -> tuple[int, str]:
         """Let it go on to its end; return its exit code and what it said."""
         psutil.Process(self._process.pid).resume()
-        _, said = self._process.communicate(timeout=120)
+        _, said = self._process.communicate(timeout=180)
         return self._process.returncode, said

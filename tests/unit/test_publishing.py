@@ -1,7 +1,9 @@
 """Publishing holders: lists that are too large, bounded transactions, kills; Kafka in memory."""
 
 import json
+import threading
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -12,6 +14,7 @@ from shardpost.holders import publishing, share_holders_topic
 from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
 from shardpost.holders.publishing import Publication, publish
 from shardpost.kafka import records as kafka_records
+from shardpost.kafka import transactions
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
@@ -21,6 +24,7 @@ from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.memory_kafka.producer import MemoryTransactionalProducer
 
 IDS = [str(n) for n in range(1000)]
 
@@ -271,6 +275,42 @@ def test_what_a_kept_writer_would_overwrite_is_read_again(kafka: MemoryKafka) ->
             publish(kafka.settings, newer)
         assert publish(kafka.settings, older) == Publication()
     assert published(kafka) == {"a": {"Positions": ["2"]}}
+
+
+def hanging(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let the client never answer about an offset so many times, as if its coordinator was gone."""
+    monkeypatch.setattr(transactions, "LATE_SECONDS", 0.2)
+    send, left = MemoryTransactionalProducer.send_offsets_to_transaction, [*range(times)]
+
+    def hang(*arguments: Any) -> None:
+        if left:
+            left.pop()
+            threading.Event().wait()
+        send(*arguments)
+
+    monkeypatch.setattr(MemoryTransactionalProducer, "send_offsets_to_transaction", hang)
+
+
+def test_where_the_client_never_answers_about_an_offset_a_new_one_publishes(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging(monkeypatch, 1)
+    settings = kafka.settings.model_copy(update={"kafka_timeout": 1})
+    view = held(kafka, 1, {"a": ["1"], "b": ["2"], "c": ["3"]})
+    assert publish(settings, view).records == 3
+    assert published(kafka).keys() == {"a", "b", "c"}
+    assert publish(settings, view) == Publication()
+
+
+def test_what_a_second_client_does_not_answer_either_is_left_to_the_next_compaction(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging(monkeypatch, 3 * SHARDS)
+    settings = kafka.settings.model_copy(update={"kafka_timeout": 1})
+    view = held(kafka, 1, {"a": ["1"], "b": ["2"], "c": ["3"]})
+    with pytest.raises(ShardpostError, match="could not publish snapshot 1: no answer about an o"):
+        publish(settings, view)
+    assert published(kafka) == {}
 
 
 RUNS = {1: "one", 2: "two", 3: "three"}
