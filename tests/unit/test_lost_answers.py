@@ -21,10 +21,8 @@ def test_a_partition_is_dispatched_once_more(lost: int) -> None:
 
 
 def test_what_is_lost_twice_is_left_to_the_next_dispatch() -> None:
-    with (
-        mock.patch.object(dispatch, "PartitionDispatch") as made,
-        pytest.raises(LostAnswerError),
-    ):
+    with mock.patch.object(dispatch, "PartitionDispatch") as made:
         made.return_value.run.side_effect = LostAnswerError("no answer")
-        dispatch._dispatch_partition(mock.Mock(), 0, mock.Mock(), mock.Mock())
+        with pytest.raises(LostAnswerError):
+            dispatch._dispatch_partition(mock.Mock(), 0, mock.Mock(), mock.Mock())
     assert made.call_count == 2
