@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import blake2b
 
 from pydantic import TypeAdapter, ValidationError
@@ -72,8 +73,14 @@ class QuietSweep:
 _DOCUMENT = TypeAdapter(QuietSweep)
 
 
+@cache
+def _code() -> int:
+    """Return what stands for the code of this process."""
+    return checkout.code_stamp()
+
+
 def _made_by(settings: Settings) -> str:
-    made_by = json.dumps([settings.model_dump_json(), checkout.code_stamp()])
+    made_by = json.dumps([settings.model_dump_json(), _code()])
     return blake2b(made_by.encode(), digest_size=16).hexdigest()
 
 

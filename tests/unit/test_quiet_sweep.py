@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from shardpost import checkout
 from shardpost.dead_letters import quiet_sweep
 from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
@@ -89,7 +88,7 @@ def test_after_a_change_it_is_read(ready: Settings, change: Change) -> None:
 
 
 def test_other_code_reads_it(ready: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkout, "code_stamp", lambda: 1)
+    monkeypatch.setattr(quiet_sweep, "_code", lambda: 1)
     assert quiet(ready, 20) is None
 
 
