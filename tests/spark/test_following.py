@@ -260,6 +260,7 @@ def come(settings: Settings, fold: Fold, number: int) -> None:
     fold.add(batch(number))
 
 
+@pytest.mark.one_of("drivers that stay")
 def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
     settings: Settings,
 ) -> None:
@@ -288,6 +289,7 @@ def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
     assert following.following(settings) is None
 
 
+@pytest.mark.one_of("drivers that stay")
 def test_a_compaction_by_hand_beside_it_and_a_kafka_that_was_gone_change_nothing(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -321,7 +323,7 @@ def is_committed(settings: Settings, fold: Fold) -> bool:
     return snapshots.newest(settings) is not None and held(settings) == fold.holders()
 
 
-@pytest.mark.one_of("kills of a compaction")
+@pytest.mark.one_of("drivers that stay")
 def test_killed_in_a_later_turn_the_next_run_ends_as_an_unbroken_one(settings: Settings) -> None:
     apply_topics(settings)
     fold = Fold()
@@ -341,6 +343,7 @@ def test_killed_in_a_later_turn_the_next_run_ends_as_an_unbroken_one(settings: S
         agree(settings, fold)
 
 
+@pytest.mark.one_of("drivers that stay")
 def test_halted_in_a_turn_it_goes_on_after_another_run_or_before_it(settings: Settings) -> None:
     apply_topics(settings)
     fold = Fold()

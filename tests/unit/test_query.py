@@ -307,7 +307,7 @@ def test_the_snapshots_are_those_that_can_be_asked_and_those_that_leave_are_name
         tables.snapshot(1, settings)
     shown = CommandLineHere(settings.environ())("snapshots").splitlines()
     assert [line.split()[:2] for line in shown[1:-1]] == [[str(number), "US"] for number in found]
-    assert shown[-1].startswith("no longer kept a day from now: 3; of 2 days all are kept, then")
+    assert shown[-1].startswith("no longer kept a day from now: 3; of two hours all are kept, ")
 
 
 def test_a_time_without_a_zone_is_refused(with_rejected: Settings) -> None:
