@@ -67,11 +67,10 @@ def compaction_request(context: Context) -> CompactionRequest:
     """Return what a run was asked for; UsageError for a param that there is not."""
     require_known(context["dag_run"].conf, PARAMS)
     params = context["params"]
-    until = next_run(SCHEDULE, datetime.now(UTC)) + HAND_OVER
-    return CompactionRequest(
-        **{name: bool(params[name]) for name in MEANT},
-        stay=Stay(until) if params["follow"] else None,
-    )
+    stay = None
+    if params["follow"]:
+        stay = Stay(next_run(SCHEDULE, datetime.now(UTC)) + HAND_OVER)
+    return CompactionRequest(**{name: bool(params[name]) for name in MEANT}, stay=stay)
 
 
 @dag(

@@ -87,8 +87,10 @@ def note(settings: Settings, own: Following) -> None:
 
 
 def forget(settings: Settings, own: Following) -> None:
-    """Say that this one ends."""
-    note(settings, replace(own, noted_at=own.noted_at - SILENT_AFTER))
+    """Say that this one ends, if it has said that it follows: another one may be noted."""
+    noted = _of(SharedFile(settings, FOLLOWING).read())
+    if noted is not None and noted.run == own.run:
+        note(settings, replace(own, noted_at=own.noted_at - SILENT_AFTER))
 
 
 def _younger(own: Following, other: Following | None) -> Following | None:

@@ -97,6 +97,8 @@ class _Publisher:
         self._config = topic_config(settings, self._topic)
         self._largest = largest_batch(self._config)
         self._changed: ChangedHolders | None = None
+        # What a writer has to have been opened by.
+        self._opened_by = repr(self._config), settings.model_dump_json()
 
     def publish(self, *, mark: bool) -> Publication:
         is_compacted = self._is_compacted()
@@ -150,7 +152,7 @@ class _Publisher:
         with ThreadPoolExecutor(MAX_CONCURRENT) as pool, ExitStack() as stack:
             opened, unopened = _ended({at: pool.submit(self._opened, at) for at in partitions})
             for partition, (writer, _) in opened.items():
-                stack.callback(open_writers.give_back, self._key(partition), writer)
+                stack.callback(open_writers.give_back, (partition, self._opened_by), writer)
             # Read after that: who takes over is the owner before it publishes, and a newer run
             # commits its snapshot before it publishes it.
             ownership.require(self._settings)
@@ -185,7 +187,7 @@ class _Publisher:
             "fenced": f"{problem}: fenced by a newer compaction, which publishes it",
             "failed": f"{problem}: {{reason}}; the next compaction publishes it",
         }
-        if writer := open_writers.take(self._key(partition)):
+        if writer := open_writers.take((partition, self._opened_by)):
             writer.say(**texts)
             return writer, True
         id_ = f"{partition.topic}/publish/{partition.partition}"
@@ -197,10 +199,6 @@ class _Publisher:
             writer.close()
             raise
         return writer, False
-
-    def _key(self, partition: TopicPartition) -> object:
-        """Return what a writer of a partition has to have been opened by."""
-        return partition, repr(self._config), self._settings.model_dump_json()
 
     def _is_behind(self, there: PublishedPartition) -> bool:
         at, number = there.published.at, self._snapshot.number

@@ -22,7 +22,7 @@ from shardpost.settings import Settings, load_anew
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
 from shardpost.spark.job_process import STOP_SECONDS, ask_to_stop, job_folder
-from shardpost.spark.job_spec import BY_DEFAULT, JobResult, JobSpec, document_of, goes_on
+from shardpost.spark.job_spec import BY_DEFAULT, JobResult, JobSpec, document_of, next_request
 from shardpost.spark.submit import (
     RESULT,
     conf_on,
@@ -90,7 +90,8 @@ class SparkJob(SparkSubmitOperator):
         return self.job.result_without_spark(settings, self.request)
 
     def _submit(self, settings: Settings, context: Context) -> Any:
-        while goes_on(result := self._submit_once(settings, context)):
+        while following := next_request(result := self._submit_once(settings, context)):
+            self.request = following
             load_anew()
             settings = task_settings(mails=self.mails)
         return result

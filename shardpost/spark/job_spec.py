@@ -36,12 +36,13 @@ def document_of(request: object, *, with_now: bool = True) -> str:
 
 
 # Of the result of a run that stays.
-FOLLOWING, IS_RENEWED = "following", "is_renewed"
+FOLLOWING, NEXT_REQUEST = "following", "next_request"
 
 
-def goes_on(result: Any) -> bool:
-    """Tell whether a run that stays has ended to go on in a new driver, by its result."""
-    return bool(result and result.get(FOLLOWING, {}).get(IS_RENEWED))
+def next_request(result: Any) -> str | None:
+    """Return the document by which a run that stays goes on in a new driver; None if it ended."""
+    found: str | None = result.get(FOLLOWING, {}).get(NEXT_REQUEST) if result else None
+    return found
 
 
 def request_of(kind: type[T], document: str) -> T:
@@ -66,7 +67,7 @@ class JobSpec:
     Spark's own. `without_spark` does the job in the calling process, by its request, where that
     needs no Spark: starting Spark takes seconds. Else it changes nothing and returns None. `stays`
     tells of a request whether its run stays: it ends by itself when it is asked to stop, and its
-    result may say that it goes on in a new driver (`goes_on`).
+    result may say that it goes on in a new driver (`next_request`).
     """
 
     name: str

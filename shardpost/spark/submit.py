@@ -24,7 +24,7 @@ from shardpost.settings import Settings, load, load_anew
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip
 from shardpost.spark.job_process import job_folder, run_job, terminate_with_parent
-from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, goes_on
+from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, next_request
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +103,9 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
         require_master(settings.spark_master)
         log.info("%s: starting Spark, which takes a few seconds", job.name)
         code, result = _submit(settings, job, document)
-        if not goes_on(result):
+        if (following := next_request(result)) is None:
             return code, result
+        document = following
         settings = load_anew() if settings == load() else settings
 
 

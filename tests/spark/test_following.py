@@ -27,7 +27,7 @@ from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.follow import Follower
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.settings import Settings, load
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job_spec import JobResult, next_request, request_of
 from shardpost.topics.creation import apply_topics
 from tests.conftest import environ
 from tests.support.command_line import SHARDPOST
@@ -164,6 +164,7 @@ def test_what_does_not_pass_ends_it(
     with pytest.raises(type(error), match=str(error)):
         made.follow(monkeypatch, CompactionRequest())
     assert len(made.asked) == turns
+    assert following.following(settings) is None
 
 
 @pytest.mark.parametrize(
@@ -185,8 +186,11 @@ def test_the_driver_is_started_anew(
 ) -> None:
     apply_topics(settings)
     change(monkeypatch)
-    _, document = Turns(settings, nothing, nothing).follow(monkeypatch, CompactionRequest())
+    asked = CompactionRequest(accept_drop=True, country_changed=True, take_over=True)
+    _, document = Turns(settings, nothing, nothing).follow(monkeypatch, asked)
     assert document["following"]["is_renewed"]
+    following_ = request_of(CompactionRequest, next_request(document) or "")
+    assert following_ == CompactionRequest(stay=Stay(every=0.01))
     assert re.search(why, document["following"]["ended"])
 
 
@@ -209,6 +213,7 @@ def test_the_older_one_ends_when_a_younger_follows(
     assert len(turns.asked) == 3
     assert document["following"]["ended"].startswith("host, process 7 follows since ")
     assert not document["following"]["is_renewed"]
+    assert next_request(document) is None
     assert following.following(settings) == younger
 
 

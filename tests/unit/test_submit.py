@@ -12,7 +12,7 @@ import pytest
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.embedded.broker import find_java, java_major
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
 from shardpost.kafka import clients
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.rebuilds.model.rebuild import Source
@@ -337,3 +337,22 @@ def test_a_task_of_a_shuffle_has_two_million_records_at_most_and_each_core_has_s
     spark = Mock(**{"sparkContext.defaultParallelism": cores})
     driver.divide_shuffles(spark, records)
     spark.conf.set.assert_called_once_with("spark.sql.shuffle.partitions", tasks)
+
+
+def test_a_run_that_stays_goes_on_by_what_it_says_and_not_by_what_was_asked_at_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    staying = document_of(CompactionRequest(stay=Stay()))
+    results = [{"following": {"next_request": staying}}, {"following": {"ended": "asked to"}}]
+    submitted: list[str] = []
+
+    def once(_: Settings, __: JobSpec, document: str) -> tuple[int, object]:
+        submitted.append(document)
+        return 0, results[len(submitted) - 1]
+
+    monkeypatch.setattr(clients, "require_listening", lambda _: None)
+    monkeypatch.setattr(submit, "_submit", once)
+    asked = CompactionRequest(accept_drop=True, stay=Stay())
+    settings = Settings(home=tmp_path)
+    assert submit.submit(settings, COMPACTION, asked) == (0, results[1])
+    assert submitted == [document_of(asked), staying]

@@ -14,6 +14,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import checkout
 from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.compaction_job import CompactionRequest, Stay
@@ -35,7 +37,7 @@ from shardpost.locks import LockedError
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark.job_process import is_asked_to_stop
-from shardpost.spark.job_spec import FOLLOWING, IS_RENEWED, JobResult
+from shardpost.spark.job_spec import FOLLOWING, NEXT_REQUEST, JobResult, document_of
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Follower:
         self._own = Following(str(uuid.uuid4()), following.this_process(), now, now)
         self._code = checkout.code_stamp()
         self._result: JobResult | None = None
+        self._last: Snapshot | None = None
         self._failures = 0
         self._noted_at = self._younger_at = self._told_at = float("-inf")
 
@@ -76,8 +79,12 @@ class Follower:
 
         The error of a turn that a person has to see, or of the last of MOST_FAILURES.
         """
-        with open_writers.keeping():
-            return self._run(first)
+        try:
+            with open_writers.keeping():
+                return self._run(first)
+        finally:
+            with suppress(ShardpostError):  # else it counts as gone a little later
+                following.forget(self._settings, self._own)
 
     def _run(self, first: CompactionRequest) -> JobResult:
         log.info("following the inputs: %s", self._stay)
@@ -98,24 +105,26 @@ class Follower:
             except ShardpostError as error:
                 pause = self._after_failure(error)
             end = self._pause(began + pause)
-        following.forget(self._settings, self._own)
         log.info("following ends after %d turns: %s", self._own.turns, end.why)
         if self._result is None:
             raise ShardpostError(f"following ended before it could compact: {end.why}")
         code, document = self._result
-        own = self._own.as_json() | {"ended": end.why, IS_RENEWED: end.is_renewed}
+        own = self._own.as_json() | {"ended": end.why, "is_renewed": end.is_renewed}
+        if end.is_renewed:  # what else was asked for was for the first turn alone
+            own |= {NEXT_REQUEST: document_of(CompactionRequest(stay=self._stay))}
         return code, document | {FOLLOWING: own}
 
     def _is_due(self, now: float) -> bool:
         """Tell whether a turn is due: there is something new, or the last look is a minute ago."""
-        last = snapshots.newest(self._settings)
         is_late = now - self._noted_at >= NOTED_EVERY.total_seconds()
-        return is_late or last is None or Inputs(self._settings).has_new(last)
+        return is_late or self._last is None or Inputs(self._settings).has_new(self._last)
 
     def _compact(self, asked: CompactionRequest) -> None:
         step("turn")
         began = time.monotonic()
         self._result = self._turn(self._settings, asked)
+        # Of one that another run commits later, the topics look new: the next turn finds it.
+        self._last = snapshots.newest(self._settings)
         own = replace(self._own, noted_at=datetime.now(UTC))
         if self._result[1]["changed"]:
             seconds = round(time.monotonic() - began, 2)
