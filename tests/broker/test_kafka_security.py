@@ -64,6 +64,7 @@ def refused(secured: SecuredBroker, client: Mapping[str, object], **more: Any) -
     return line
 
 
+@pytest.mark.one_of("refusals of a broker")
 @pytest.mark.timeout(BOUND * 10)
 def test_what_a_broker_refuses_is_one_line_with_its_reason(
     secured: SecuredBroker, tmp_path: Path
@@ -80,6 +81,7 @@ def test_what_a_broker_refuses_is_one_line_with_its_reason(
     assert "it wants a certificate of the client" in refused(secured, without)
 
 
+@pytest.mark.one_of("refusals of a broker")
 def test_a_client_with_another_protocol_than_the_port_has_is_told_so(
     secured: SecuredBroker,
 ) -> None:

@@ -65,7 +65,7 @@ def has_started(reports: list[PartitionReport], settings: Settings, there: int) 
     return bool(reports) or sent(settings) > there + 20
 
 
-@pytest.mark.one_of("brokers that die")
+@pytest.mark.one_of("lives of a broker")
 @pytest.mark.timeout(300)
 def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twice(
     alone: Settings,
@@ -97,7 +97,7 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
     assert live(patient, alone.topic("dead-letters")) == {}
 
 
-@pytest.mark.one_of("brokers that die")
+@pytest.mark.one_of("lives of a broker")
 @pytest.mark.timeout(300)
 def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
     letters(alone, COUNT)
@@ -123,6 +123,7 @@ def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
     assert set(counts) == {COUNT}
 
 
+@pytest.mark.one_of("lives of a broker")
 @pytest.mark.timeout(300)
 def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> None:
     eager = {
@@ -173,7 +174,7 @@ def open_partitions(settings: Settings) -> list[tuple[str, int]]:
     return [(t, p) for t, p in places if every[t][p] != stable[t][p]]
 
 
-@pytest.mark.one_of("brokers that die")
+@pytest.mark.one_of("lives of a broker")
 @pytest.mark.timeout(300)
 def test_every_transaction_ends_though_the_broker_was_killed_amid_many(alone: Settings) -> None:
     """Kafka 4.3.1 fails this about every third time (docs/decisions/0015)."""

@@ -102,6 +102,7 @@ def test_a_broker_that_lives_and_does_not_answer_is_unhealthy(lasting: CommandLi
     wait_until(lambda: broker.state(lasting.settings)["state"] == "up", "the broker", 20)
 
 
+@pytest.mark.one_of("stacks in trouble")
 def test_a_port_that_was_changed_under_a_running_broker_is_said_at_once(
     lasting: CommandLine,
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_taken_port_is_one_line_with_its_owner_and_setting_and_nothing_is_star
     assert states(shardpost) == ALL_DOWN
 
 
+@pytest.mark.one_of("stacks in trouble")
 def test_what_a_failing_up_has_started_is_stopped_again(own: dict[str, str]) -> None:
     shardpost = CommandLineHere(own | {"SHARDPOST_REPLICATION_FACTOR": "3"})
     failed = shardpost.run(*NO_AIRFLOW)

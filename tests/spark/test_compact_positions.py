@@ -150,6 +150,7 @@ def test_ten_thousand_malformed_records_among_good_ones_change_nothing(stream: S
     }
 
 
+@pytest.mark.one_of("changes beside the records")
 def test_a_missing_table_and_more_partitions_of_share_holders_are_refused(stream: Stream) -> None:
     settings = stream.settings
     stream.compact(position("1", "client1", "NASDAQ"))
@@ -228,6 +229,7 @@ def test_an_open_transaction_is_left_for_a_later_run(stream: Stream) -> None:
     assert snapshots.current(settings).looked_at > first.committed_at
 
 
+@pytest.mark.one_of("changes beside the records")
 def test_with_added_partitions_the_newer_one_of_a_key_wins(stream: Stream) -> None:
     settings = stream.settings
     moving = [
@@ -276,6 +278,7 @@ def test_offsets_are_committed_for_lag_tools_and_a_run_with_nothing_new_adds_no_
     assert second.committed_at == first.committed_at
 
 
+@pytest.mark.one_of("changes beside the records")
 @pytest.mark.parametrize(
     ("steps", "countries"),
     drawn(

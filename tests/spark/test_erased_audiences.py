@@ -63,6 +63,7 @@ def in_files(world: World) -> str:
     return "\n".join([*rows, *logs])
 
 
+@pytest.mark.one_of("erasures of an audience")
 def test_an_old_audience_goes_and_the_next_one_is_mailed_as_it_was_frozen(
     world: World, server: MailServer
 ) -> None:
@@ -83,6 +84,7 @@ def test_an_old_audience_goes_and_the_next_one_is_mailed_as_it_was_frozen(
     assert sum(server.taken.values()) == 3
 
 
+@pytest.mark.one_of("erasures of an audience")
 def test_one_client_goes_and_the_others_are_mailed(world: World, server: MailServer) -> None:
     assert "client2@x.example" in in_files(world)
     request = ErasureRequest("client2", "anna", "it asked for it", NOW)
@@ -107,7 +109,7 @@ def test_the_log_of_a_freeze_has_bounds_of_weeks_and_shards_alone(world: World) 
             assert set(stats[each]) <= {"week", "shard"}
 
 
-@pytest.mark.one_of("erasures beside a freeze")
+@pytest.mark.one_of("erasures of an audience")
 def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +129,7 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     assert FrozenWeeks(world.settings).find(WEEK) is not None
 
 
-@pytest.mark.one_of("erasures beside a freeze")
+@pytest.mark.one_of("erasures of an audience")
 def test_a_freeze_that_began_before_an_erasure_has_behind_its_lock_what_the_erasure_left(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

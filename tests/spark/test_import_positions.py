@@ -305,6 +305,7 @@ def test_beside_another_import_it_refuses_and_a_zombie_is_fenced(
     assert len(records(settings)) == 1
 
 
+@pytest.mark.one_of("imports beside other changes")
 def test_too_many_closings_and_lists_that_may_lack_rows_are_refused(
     unchanged: Settings, tmp_path: Path
 ) -> None:

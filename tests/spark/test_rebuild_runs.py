@@ -204,6 +204,7 @@ def shardpost(settings: Settings) -> CommandLine:
     return CommandsHere(settings.environ())
 
 
+@pytest.mark.one_of("stories of a rebuild")
 @pytest.mark.timeout(600)
 def test_another_country_from_start_to_drop(settings: Settings, shardpost: CommandLine) -> None:
     apply_topics(settings)

@@ -91,6 +91,7 @@ def test_a_poison_position_is_parked_mended_twice_by_a_person_and_applied(ready:
     assert done(run(ready)) == {}
 
 
+@pytest.mark.one_of("letters of a compaction")
 def test_poison_of_which_another_consumer_made_a_letter_first_is_seen_all_the_same(
     ready: Settings,
 ) -> None:
@@ -110,6 +111,7 @@ def test_poison_of_which_another_consumer_made_a_letter_first_is_seen_all_the_sa
     assert total(sweep(ready, later)) == {}
 
 
+@pytest.mark.one_of("letters of a compaction")
 def test_poison_that_goes_round_ends_in_the_parking_lot(ready: Settings) -> None:
     attempts = up_to(2, 1)
     round_ = ready.model_copy(update={"retry_fatal": "Other", "retry_attempts": attempts})
@@ -161,6 +163,7 @@ def test_of_what_is_too_large_for_a_letter_one_without_value_is_parked(
     )
 
 
+@pytest.mark.one_of("letters of a compaction")
 def test_a_discarded_letter_stays_away_also_when_kafka_has_forgotten(ready: Settings) -> None:
     first = place_of(ready, bad())
     run(ready)

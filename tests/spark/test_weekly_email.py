@@ -125,6 +125,7 @@ def test_everybody_who_held_at_the_weeks_end_gets_one_as_the_dry_run_says_of_eve
     assert again["counts"] == dict.fromkeys(counts, 0) | {"unchanged": 6}
 
 
+@pytest.mark.one_of("freezes")
 def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     world: World, server: MailServer
 ) -> None:
@@ -152,6 +153,7 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     assert find_late(world.settings, week) == LateClients(("client4",), ("client1",))
 
 
+@pytest.mark.one_of("freezes")
 def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> None:
     one_client(world)
     run(world, "--freeze-only")
@@ -166,6 +168,7 @@ def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> 
     assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
 
 
+@pytest.mark.one_of("freezes")
 def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) -> None:
     one_client(world)
     first = prepare(request("--freeze-only"), world.settings)
@@ -174,6 +177,7 @@ def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) ->
     assert freeze(world.settings, later, waited).frozen == first.frozen
 
 
+@pytest.mark.one_of("freezes")
 def test_a_week_is_frozen_of_the_tables_that_are_in_use_when_it_is_frozen(
     world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +231,7 @@ def test_only_the_shards_that_are_named_are_mailed(world: World, server: MailSer
     assert server.taken == {f"{client}@x.example": 1 for client in clients}
 
 
+@pytest.mark.one_of("early weeks")
 def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
     world: World, server: MailServer
 ) -> None:
@@ -364,6 +369,7 @@ def test_too_many_failed_need_attention_and_mended_addresses_are_mailed_in_the_s
     assert b"Hello Mended 3" in server.contents["mended3@x.example"]
 
 
+@pytest.mark.one_of("weeks in trouble")
 def test_a_week_that_is_paused_while_it_is_mailed_needs_attention_and_goes_on_later(
     world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -432,6 +438,7 @@ def test_a_dry_run_names_who_is_new_and_who_left_since_the_last_week_with_an_aud
     assert {to["client"] for to in listed["recipients"]} == {"client1", "client4", "client5"}
 
 
+@pytest.mark.one_of("early weeks")
 def test_both_commands_count_one_week_in_one_way_early_frozen_and_both(
     world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
 ) -> None:

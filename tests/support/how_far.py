@@ -14,7 +14,7 @@ import pytest
 
 T = TypeVar("T")
 
-QUICK_EXAMPLES, EVERY_EXAMPLE = 25, 60  # of each property
+QUICK_EXAMPLES, EVERY_EXAMPLE = 15, 60  # of each property
 
 
 class _Extent:
