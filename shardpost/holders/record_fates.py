@@ -55,7 +55,8 @@ class Fate:
             case FateKind.REJECTED:
                 return f"rejected in snapshot {self.snapshot}: {self.reason}"
             case FateKind.UNREAD:
-                return "not read yet: `shardpost compact` reads it"
+                by = "`shardpost compact`, or the DAG compact_positions"
+                return f"not read yet: the next compaction reads it ({by})"
         return "not in history: it was superseded and pruned, or never read"
 
     def as_json(self) -> dict[str, Any]:

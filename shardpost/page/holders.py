@@ -148,7 +148,12 @@ def history(visit: Asked, page: PageNumber = 1) -> Response:
         for key, name in (("holders", "holders"), ("held", "positions held"))
     ]
     document = [{**one, "committed_at": one["committed_at"].isoformat()} for one in found]
-    listing = page_of(rows, columns, page, "No snapshot yet: run `shardpost compact`.")
+    listing = page_of(
+        rows,
+        columns,
+        page,
+        "No snapshot yet: `shardpost compact`, or the DAG compact_positions, makes the first.",
+    )
     return visit.answer("holders_history.html", document, listing, figure={"data": lines})
 
 

@@ -7,12 +7,12 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost.dead_letters.model.letter_format import LetterState
-from shardpost.errors import ShardpostError, harmless, one_line
+from shardpost.errors import ShardpostError, one_line
 from shardpost.instants import instant_of, parse_instant
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.record_outcomes import outcomes_of, own_topics, record_link
 from shardpost.page.rendering import HEADERS, Asked, Link, Listing, Visit
-from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
+from shardpost.page.value_layout import ON_OWN_PAGE, key_text, laid_out, summary
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.letter_details import LetterDetails
@@ -71,14 +71,10 @@ def _facts(visit: Visit, found: "LetterDetails") -> dict[str, Any]:
     if origin is not None and origin.origin_partition is not None:
         place = (origin.origin_topic or "", origin.origin_partition, origin.origin_offset or 0)
         facts["original record"] = record_link(visit, *place)
-        facts["its key"] = _text_of(origin.origin_key)
+        facts["its key"] = key_text(origin.origin_key)
     if found.record is not None:
         facts["its value is at"] = record_link(visit, *found.record.coordinates)
     return facts
-
-
-def _text_of(raw: bytes | None) -> str | None:
-    return None if raw is None else harmless(raw.decode(errors="replace"))
 
 
 def _life(visit: Visit, found: "LetterDetails") -> Listing:

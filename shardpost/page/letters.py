@@ -1,5 +1,6 @@
 """Dead letters: how many wait, are parked or were dealt with, by what error; and one by one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +13,14 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.errors import ShardpostError, UsageError, single_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, sees
+from shardpost.page.redrives import READ_ONE_BY_ONE
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+from shardpost.page.value_layout import key_text
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters
+    from shardpost.dead_letters.model.letter_history import Step
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 NONE_AT_ALL = (
@@ -68,8 +72,9 @@ def letters(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
     found, given = _found(visit, asked)
     groups = found.groups()
     length, counts = found.over_time()
-    rows = [_group_row(visit, asked, group) for group in groups]
-    columns = ("letters", "state", "origin", "error id", "oldest", "newest", "such as", "decide")
+    by_text = _found_by_text(asked, found)
+    rows = [_group_row(visit, asked, by_text, group) for group in groups]
+    columns = ("letters", "state", "origin", "error id", "decide", "oldest", "newest", "such as")
     document = {
         "letters": found.total,
         "due": found.due(visit.now),
@@ -82,8 +87,9 @@ def letters(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
         document,
         page_of(rows, columns, page, empty),
         over_time=_over_time(length, counts),
-        figure=_figure(counts),
-        plan=_plan_url(visit, asked),
+        figure=_figure(length, counts),
+        plan=_plan_url(visit, asked, by_text),
+        most_by_text=READ_ONE_BY_ONE if asked.text and not by_text and groups else None,
         is_filtered=any(asked.query.values()),
         **given,
     )
@@ -97,6 +103,7 @@ def one_by_one(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
     rows = [
         (
             Link(step.id, visit.url("letters/letter", id=step.id)),
+            key_text(step.origin_key),
             str(step.state),
             step.origin_topic,
             step.fingerprint,
@@ -107,7 +114,7 @@ def one_by_one(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
         )
         for step in steps
     ]
-    columns = ("letter", "state", "origin", "error id", "attempt", "since", "due", "error")
+    columns = ("letter", "key", "state", "origin", "error id", "attempt", "since", "due", "error")
     empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
     listing = Listing(columns, rows, empty, total=found.total, number=page)
     return visit.answer("letter_list.html", [step.as_json() for step in steps], listing, **given)
@@ -152,32 +159,50 @@ def _warnings(visit: Visit, unread: int) -> list[str]:
     return said + [f"not visible yet: {offsets}, after an open transaction" for offsets in hidden]
 
 
-def _group_row(visit: Visit, asked: Wanted, group: "LetterGroup") -> tuple[object, ...]:
+def _found_by_text(asked: Wanted, found: "ListedLetters") -> list["Step"]:
+    """Return the letters that a text finds, if they are few enough to be decided about by id."""
+    is_few = asked.text and found.total <= READ_ONE_BY_ONE
+    return found.page(0, READ_ONE_BY_ONE) if is_few else []
+
+
+def _group_row(
+    visit: Visit, asked: Wanted, by_text: Sequence["Step"], group: "LetterGroup"
+) -> tuple[object, ...]:
     chosen = {"state": group.state, "origin": group.origin, "error": group.error}
     query = {**asked.query, **{name: value or "" for name, value in chosen.items()}}
     decide = None
     if group.state == LetterState.PARKED and group.error:
-        address = _plan_url(visit, asked, origin=group.origin, error=group.error)
+        same = [step for step in by_text if _is_of(step, group)]
+        address = _plan_url(visit, asked, same, origin=group.origin, error=group.error)
         decide = address and Link("redrive or discard", address)
     return (
         Link(f"{group.letters:,}", visit.url("letters/list", **query)),
         group.state,
         group.origin,
         group.error and Link(group.error, visit.url("letters", **query)),
+        decide,
         group.oldest,
         group.newest,
         _begins(group.said),
-        decide,
     )
 
 
-def _plan_url(visit: Visit, asked: Wanted, **group: str | None) -> str | None:
+def _is_of(step: "Step", group: "LetterGroup") -> bool:
+    return (step.origin_topic, step.fingerprint) == (group.origin, group.error)
+
+
+def _plan_url(
+    visit: Visit, asked: Wanted, by_text: Sequence["Step"], **group: str | None
+) -> str | None:
     """Return the address of a decision about the parked ones of the letters that are asked for.
 
-    None if no selection of a decision is these: a text in the id is none.
+    None if no selection of a decision is these. No text is one: what it finds is named by its ids.
     """
-    if asked.text or asked.query["state"] not in ("", LetterState.PARKED):
+    if asked.query["state"] not in ("", LetterState.PARKED):
         return None
+    if asked.text:
+        ids = [step.id for step in by_text if step.state == LetterState.PARKED]
+        return visit.url("letters/plan", ids="\n".join(ids)) if ids else None
     chosen = {name: asked.query[name] for name in ("origin", "error", "since", "until")}
     return visit.url("letters/plan", **{**chosen, **group})
 
@@ -195,14 +220,17 @@ def _over_time(length: timedelta, counts: dict[datetime, dict[str, int]]) -> Lis
     return Listing((f"{unit} from", *states), rows[-ROWS_OF_A_PAGE:][::-1], NO_MATCH)
 
 
-def _figure(counts: dict[datetime, dict[str, int]]) -> dict[str, Any]:
+def _figure(length: timedelta, counts: dict[datetime, dict[str, int]]) -> dict[str, Any]:
     begins = [at.isoformat() for at in counts]
+    # A bar stands over its part of time, which Plotly counts in milliseconds.
+    over = {"offset": 0, "width": length / timedelta(milliseconds=1)}
     bars = [
         {
             "type": "bar",
             "name": state,
             "x": begins,
             "y": [part.get(state, 0) for part in counts.values()],
+            **over,
         }
         for state in _states_in(counts)
     ]

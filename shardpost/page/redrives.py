@@ -36,7 +36,7 @@ SLOWEST = 0.001
 # What becomes of letters, as the page says it.
 DECISIONS = {
     "redriven": "redriven",
-    "edited": "redriven with another value",
+    "edited": "redriven with the given value",
     "discarded": "discarded",
 }
 

@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from shardpost.errors import single_line
+from shardpost.errors import harmless, single_line
 
 # Characters of a value in a list, and on a record's own page. All of it can be downloaded.
 IN_LIST, ON_OWN_PAGE = 2_000, 200_000
@@ -89,6 +89,11 @@ def dump(raw: bytes) -> str:
         shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
         lines.append(f"{at:08x}  {line.hex(' '):<47}  {shown}")
     return "\n".join(lines)
+
+
+def key_text(raw: bytes | None) -> str | None:
+    """Return a key as a page shows it."""
+    return None if raw is None else harmless(raw.decode(errors="replace"))
 
 
 def summary(raw: bytes | None) -> str:

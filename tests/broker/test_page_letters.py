@@ -1,14 +1,15 @@
 """The pages of dead letters: what they show, and each action to its effect in Kafka."""
 
 import base64
+import html
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 
-from shardpost.page import redrives
+from shardpost.page import letters, redrives
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLineHere
 from tests.support.job_process import wait_for
@@ -73,7 +74,7 @@ def test_groups_list_and_one_letter_are_what_the_commands_say(
 
 
 def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved(
-    ready: Settings, page: PageClient
+    ready: Settings, page: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = [b"\xff\x00", HOSTILE.encode(), b"x" * 250_000, b'{"a":' * 2_000]
     put(
@@ -100,9 +101,20 @@ def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved
     assert "There is no page 99: the last one is page 1." in page.get("letters/list", page=99)
     filtered = page.get("letters", origin="positions", state="parked")
     assert "letters/plan?origin=positions" in filtered
+    groups = page.get("letters", 200, text="positions-0")
+    assert {"positions-0-0", "positions-0-3"} <= _ids_of_plan(groups)
     # No selection of a decision is these.
-    for other in ({"text": "positions-0"}, {"state": "waiting"}):
-        assert "letters/plan" not in page.get("letters", 200, origin="positions", **other)
+    assert "letters/plan" not in page.get("letters", 200, origin="positions", state="waiting")
+    monkeypatch.setattr(letters, "READ_ONE_BY_ONE", 3)
+    many = page.get("letters", 200, text="positions-0")
+    assert "letters/plan" not in many
+    assert "3 or fewer" in many
+
+
+def _ids_of_plan(text: str) -> set[str]:
+    """Return the ids in the address of the first plan that a page leads to."""
+    [found, *_] = re.findall(r'letters/plan\?(\S+?)"', text)
+    return set(parse_qs(html.unescape(found))["ids"][0].split("\n"))
 
 
 def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
@@ -148,7 +160,7 @@ def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: Pag
     fields = {"id": "positions-0-1", "written": "text", "value": '{\r\n"Amount": 1.5}'}
     plan = page.send(letter, "letters/edit", 200, **fields)
     assert '"Amount": 1.5' in plan
-    assert "<strong>1</strong> letter would be redriven with another value" in plan
+    assert "<strong>1</strong> letter would be redriven with the given value" in plan
     assert retries(ready) == []
     value = base64.b64encode(b'{\n"Amount": 1.5}').decode()
     assert f'value="{value}"' in plan

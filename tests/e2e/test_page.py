@@ -115,7 +115,7 @@ def test_a_parked_letter_is_redriven_with_another_value(page: Page, known: Comma
     page.get_by_role("button", name="Show what this would do").click()
     page.get_by_label("Why").fill("it lacked three fields")
     page.get_by_role("button", name="Redrive 1 letter").click()
-    expect(page.locator(".said")).to_have_text("1 letter redriven with another value.")
+    expect(page.locator(".said")).to_have_text("1 letter redriven with the given value.")
     found = known.json("letters", "show", letter)
     assert found["retries"][-1]["value"] == MENDED
     [decision] = found["decisions"]

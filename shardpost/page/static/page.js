@@ -66,7 +66,8 @@ function roomy(traces) {
   const times = all.map((at) => (/^\d{4}-\d\d-\d\dT/.test(at) ? Date.parse(at) : NaN));
   const [first, last] = [Math.min(...times), Math.max(...times)];
   if (!times.length || !(last - first < MINUTE)) return { traces, axis: {} };
-  const range = [first - 30 * MINUTE, last + 30 * MINUTE].map((at) => new Date(at).toISOString());
+  const width = Math.max(0, ...traces.map((trace) => trace.width ?? 0));
+  const range = [first - 30 * MINUTE, last + width + 30 * MINUTE].map((at) => new Date(at).toISOString());
   const widened = traces.map((trace) => (trace.type === "bar" ? { width: 30 * MINUTE, ...trace } : trace));
   return { traces: widened, axis: { range } };
 }
@@ -96,6 +97,15 @@ function drawCharts() {
     };
     window.Plotly.react(place, traces.map(formed), layout, { displayModeBar: false, responsive: true });
   }
+}
+
+// The browser's tab says which page of ours it is, as long as it is shown.
+if (parent !== window) {
+  const own = parent.document.title;
+  parent.document.title = document.title;
+  addEventListener("pagehide", () => {
+    parent.document.title = own;
+  });
 }
 
 // Airflow shows us in a frame that may neither lead it elsewhere nor open windows. So links to its own
