@@ -233,14 +233,21 @@ class CommittedOffset(NamedTuple):
     metadata: str | None
 
 
+# So often a group's coordinator is asked before it is given up.
+TRIES = 4
+
+
 def committed_offsets(
     settings: Settings, reader: Consumer, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return what the reader's group has committed, of the partitions where it has."""
     asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
+    # A question to a broker that has left the cluster is never answered; the next one goes to the
+    # broker that coordinates the group then.
+    seconds = settings.kafka_timeout / TRIES
 
     def ask() -> list[confluent_kafka.TopicPartition]:
-        return _without_errors(reader.committed(asked, timeout=settings.kafka_timeout))
+        return _without_errors(reader.committed(asked, timeout=seconds))
 
     return {
         TopicPartition(one.topic, one.partition): CommittedOffset(one.offset, one.metadata or None)

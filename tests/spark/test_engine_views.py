@@ -4,7 +4,6 @@ They have what the tables have at the newest snapshot, whenever they were printe
 deletion vectors by anything that is done.
 """
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,16 +36,11 @@ from tests.support.engines import (
     views,
 )
 from tests.support.record_streams import Again, Stream
-from tests.support.reference import Raw, closed, exchange, position
+from tests.support.reference import Raw, client, closed, exchange, position
 
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 Printed = dict[Engine, str]
 Ask = Callable[[dict[str, Any]], Any]
-
-
-def client(key: str, name: str) -> Raw:
-    form = {"Client": key, "Name": name, "Email": f"{name}@x.example", "Subscribed": True}
-    return Raw("clients", key.encode(), json.dumps(form).encode())
 
 
 def printed(settings: Settings) -> Printed:

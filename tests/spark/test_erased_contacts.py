@@ -30,12 +30,7 @@ from tests.support.at_step import at_step
 from tests.support.compacting import agree, run
 from tests.support.how_far import drawn
 from tests.support.record_streams import Stream
-from tests.support.reference import Raw, position, produce
-
-
-def client(key: str, name: str) -> Raw:
-    form = {"Client": key, "Name": name, "Email": f"{name}@x.example", "Subscribed": True}
-    return Raw("clients", key.encode(), json.dumps(form).encode())
+from tests.support.reference import Raw, client, position, produce
 
 
 def bad(key: str, name: str) -> Raw:

@@ -23,18 +23,34 @@ from shardpost.holders.following import Following
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import TombstonesLostError
 from shardpost.holders.spark import follow
-from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.follow import Follower
 from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.maintenance.maintain import maintain
+from shardpost.rebuilds.spark.top_up import compact_and_top_up
 from shardpost.settings import Settings, load
 from shardpost.spark.job_spec import JobResult, next_request, request_of
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email.email_run import run as weekly_email
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
+from tests.support import rebuilding
 from tests.support.command_line import SHARDPOST
 from tests.support.compacting import agree, held, run, starter
+from tests.support.email_requests import email_request
 from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
-from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
+from tests.support.mail_server import MailServer
+from tests.support.record_streams import Growth, Stream
+from tests.support.reference import (
+    Fold,
+    Raw,
+    client,
+    closed,
+    exchange,
+    position,
+    produce,
+    published,
+)
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -73,7 +89,7 @@ class Turns:
     def _turn(self, settings: Settings, asked: CompactionRequest) -> JobResult:
         self.asked.append(asked)
         self._begins.pop(0)()
-        return compact(settings, asked)
+        return compact_and_top_up(settings, rebuilding.WORK, asked)
 
 
 def nothing() -> None:
@@ -215,6 +231,44 @@ def test_the_older_one_ends_when_a_younger_follows(
     assert not document["following"]["is_renewed"]
     assert next_request(document) is None
     assert following.following(settings) == younger
+
+
+def test_what_else_is_done_between_turns_changes_nothing(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, server: MailServer
+) -> None:
+    settings = stream.settings = stream.settings.model_copy(update={"smtp_port": server.port})
+
+    def mail() -> None:
+        now = snapshots.current(settings).looked_at
+        request = email_request(IsoWeek.of(now), "--early", now=now)
+        assert weekly_email(request, settings)[0] == 0
+
+    works: list[Callable[[], object]] = [
+        lambda: stream.send([client(f"client{n}", f"client{n}") for n in range(4)]),
+        lambda: stream.send([Growth()]),
+        lambda: rebuilding.start(settings),
+        mail,
+        lambda: rebuilding.swap(settings),
+        lambda: maintain(settings, datetime.now(UTC) + timedelta(days=9)),
+        mail,
+    ]
+
+    def begin(number: int, work: Callable[[], object]) -> Callable[[], object]:
+        def begins() -> None:
+            if number:
+                agree(settings, stream.fold)
+            work()
+            stream.send(batch(number))
+
+        return begins
+
+    monkeypatch.setattr(Inputs, "has_new", lambda *_: True)
+    turns = Turns(settings, *(begin(*numbered) for numbered in enumerate(works)))
+    code, _ = turns.follow(monkeypatch, CompactionRequest())
+    agree(settings, stream.fold)
+    assert code == 0
+    assert len(turns.asked) == len(works)
+    assert server.taken == {f"client{n}@x.example": 1 for n in range(4)}
 
 
 class Command:

@@ -48,6 +48,11 @@ def closed(key: str, **more: Any) -> Raw:
     return Raw("positions", key.encode(), None, **more)
 
 
+def client(key: str, name: str) -> Raw:
+    form = {"Client": key, "Name": name, "Email": f"{name}@x.example", "Subscribed": True}
+    return Raw("clients", key.encode(), json.dumps(form).encode())
+
+
 def exchange(code: str, country: str | None, **more: Any) -> Raw:
     form = {"Exchange": code, "Country": country}
     return Raw("exchanges", code.encode(), json.dumps(form).encode(), **more)

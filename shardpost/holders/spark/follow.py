@@ -164,7 +164,12 @@ class Follower:
         if now - self._younger_at < YOUNGER_EVERY:
             return None
         self._younger_at = now
-        if younger := following.younger(self._settings, self._own):
+        try:
+            younger = following.younger(self._settings, self._own)
+        except ShardpostError as error:  # a store that does not answer, as a turn would find it
+            self._tell(error)
+            younger = None
+        if younger:
             return Ending(f"{younger.holder} follows since {younger.since:%H:%M:%S} UTC")
         return self._end_of_driver()
 
