@@ -76,6 +76,25 @@ def test_a_question_that_timed_out_is_asked_again_by_a_new_client(
     assert len(asked) == 2
 
 
+def test_who_coordinated_a_group_and_does_not_answer_leaves_time_to_ask_who_does(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(at, Outgoing("positions", b"1", None, [], 0))
+    own, waited = MemoryConsumer.committed, list[float]()
+
+    def committed(reader: MemoryConsumer, partitions: Any, timeout: float) -> Any:
+        waited.append(timeout)
+        if len(waited) == 1:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return own(reader, partitions, timeout)
+
+    monkeypatch.setattr(MemoryConsumer, "committed", committed)
+    reader = clients.consumer(at, "readers")
+    assert offsets.committed_offset(at, reader, Partition("positions", 0)) is None
+    assert len(waited) == 2
+    assert sum(waited) <= at.kafka_timeout
+
+
 def test_no_offset_is_no_end(at: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(at, Outgoing("positions", b"1", None, [], 0))
     refuse_first(monkeypatch, None, None)
