@@ -4,7 +4,7 @@ Every 15 minutes (`SHARDPOST_WATCH_SCHEDULE`):
 
 1. **everything is measured** once: what the audit of Kafka finds, how far readers are behind and
    when they lose data, the age of the newest snapshot, lists too large to be published, waiting and
-   parked dead letters, weeks that nobody was mailed of, open, unknown and failed e-mails, runs that
+   parked dead letters, weeks for which nobody was mailed, open, unknown and failed e-mails, runs that
    never end, the size of the tables;
 2. the values are **kept** in the table `measurements` for `SHARDPOST_WATCH_DAYS`;
 3. what needs a person is **told** through the channels of `SHARDPOST_ALERTS` and in `alerts.log`:

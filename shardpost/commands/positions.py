@@ -52,9 +52,9 @@ from shardpost.wording import counted
     is_flag=True,
     help="Stay, and compact again as soon as there is something new. Ctrl-C ends it.",
 )
-@click.option("--for", "stay_for", type=DURATION, metavar="TIME", help="Follow so long: 55m, 2h.")
+@click.option("--for", "stay_for", type=DURATION, metavar="TIME", help="Stop following after that time, such as 55m or 2h.")
 @click.option(
-    "--every", type=DURATION, metavar="TIME", help="Follow in turns so far apart; by default 1s."
+    "--every", type=DURATION, metavar="TIME", help="How often to look for new records; by default 1s."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @grouped(CompactionRequest)
@@ -67,14 +67,16 @@ def compact_command(
 ) -> int:
     """Catch up with the input topics, commit one snapshot, publish the changes.
 
-    Exit code 2 for another country than that of the last snapshot. Exit code 3, and nothing
-    changed, if tombstones or other records may have been lost: reconcile then; or if open positions
+    Exit code 1, and nothing changed, if a topic was recreated or lost records that
+    were not read: see --reconcile. Exit code 2 for another country than that of the last snapshot.
+    Exit code 3, and nothing changed, if tombstones, or good records behind undecodable ones, may
+    have been lost: reconcile then; or if open positions
     or holders fall by more than SHARDPOST_MAX_DROP. Exit code 3 also if the run committed, but an
     open transaction hides records of an input, or a client's list of positions exceeds
     `max.message.bytes`.
 
-    With --follow the same is done again and again, in seconds: the driver is warm. It waits for a
-    Kafka that is silent, and ends with an exit code as above when a person has to act.
+    With --follow the same is done again and again, in seconds: the driver is warm. It waits
+    while Kafka cannot be reached, and ends with an exit code as above when a person has to act.
     """
     began = datetime.now(UTC)
     asked = replace(asked, stay=_stay(asked, follow, stay_for, every, began))
@@ -156,7 +158,7 @@ def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
 @click.option("--table", metavar="NAME", help="The table to read, with a JDBC URL.")
 @click.option("--query", metavar="SQL", help="Or the query whose result is the list.")
 @click.option(
-    "--id", "import_id", metavar="ID", help="Import id; by default that of the list's content."
+    "--id", "import_id", metavar="ID", help="Import id; by default derived from the list's content."
 )
 @click.option(
     "--max-closed",

@@ -78,7 +78,7 @@ def views_command(engine: str) -> int:
 
     A table's rows are not its current state, even read through Delta: `share_holders` has several
     of a client, and `positions` lacks the changes that are in its history, `position_events`, and
-    not merged into the table yet. The views have the rows of the newest snapshot, also of later
+    not folded into the table yet. The views have the rows of the newest snapshot, also of later
     ones, until rebuilt tables are swapped; then they raise an error, and have to be printed again.
     """
     from shardpost import tables
@@ -104,8 +104,8 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
     frozen is kept longer, until that audience is erased. Compactions, e-mails and readers go on
     meanwhile.
 
-    Exit code 3 if something was kept only because what needs it could not be found out, or is
-    being mailed.
+    Exit code 3 if something was kept only because it could not be found out whether it is still
+    needed, or because its week is being mailed.
     """
     from shardpost.maintenance.maintain import maintain_all
 
@@ -131,8 +131,8 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
 def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json: bool) -> int:
     """Erase a client: its contact from tables and audiences, its id from the ledger.
 
-    What stays, what is not erased, and what others must do is printed. The ledger keeps under a
-    hash of the client that it was mailed, so that it is not mailed again. Exit code 3: done, and
+    What stays, what is not erased, and what others must do is printed. The ledger keeps a hash of the
+    client's id, so that it is not mailed again. Exit code 3: done, and
     the tables have its contact (again); 1: something could not be erased, since it is in use.
     """
     from shardpost.erasure import ErasureRequest, erase

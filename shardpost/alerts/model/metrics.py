@@ -35,7 +35,7 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric(
             "time_to_loss_seconds",
-            "Until the next unread record can be deleted; nothing where none can be",
+            "Seconds until the next unread record can be deleted; absent where none can be",
             GROUP_PARTITION,
             is_kept=False,
         ),
@@ -64,11 +64,11 @@ METRICS: dict[str, Metric] = {
         Metric("snapshot_number", "Number of the newest snapshot"),
         Metric(
             "following_seconds",
-            "Since a compaction follows the topics; nothing if none does",
+            "Seconds since the following compaction began; absent if none follows",
         ),
-        Metric("following_turns", "Snapshots that it has made"),
-        Metric("last_turn_age_seconds", "Since it made the last one"),
-        Metric("last_turn_seconds", "How long that took"),
+        Metric("following_turns", "Snapshots made by the following compaction"),
+        Metric("last_turn_age_seconds", "Seconds since the following compaction made its last snapshot"),
+        Metric("last_turn_seconds", "Seconds that the last turn of the following compaction took"),
         Metric("positions", "Open positions in the newest snapshot"),
         Metric("holders", "Clients that hold US stock (of SHARDPOST_COUNTRY), newest snapshot"),
         Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),
