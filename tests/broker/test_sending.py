@@ -16,7 +16,7 @@ from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
-from shardpost.topics.declared import WEEKLY_EMAILS
+from shardpost.topics.declared import DECISIONS, WEEKLY_EMAILS
 from shardpost.weekly_email import paused_weeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
@@ -64,7 +64,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def on_broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Give settings whose ledger is on a real broker."""
-    monkeypatch.setattr(topics_file, "DECLARED", (WEEKLY_EMAILS,))
+    monkeypatch.setattr(topics_file, "DECLARED", (WEEKLY_EMAILS, DECISIONS))
     apply_topics(settings)
     return quick(settings)
 
