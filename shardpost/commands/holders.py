@@ -16,7 +16,7 @@ from shardpost.wording import ranges_text
 @click.command()
 @click.argument("client", required=False, type=KEY)
 @click.option("--shard", type=int, metavar="N", help="Only clients of that shard.")
-@click.option("--as-of", "as_of", type=INSTANT, metavar="TIME", help="ISO 8601; UTC if it names no zone.")
+@click.option("--as-of", "as_of", type=INSTANT, metavar="TIME", help="ISO 8601; no zone: UTC.")
 @SNAPSHOT
 @AS_JSON
 def holders_command(

@@ -52,9 +52,18 @@ from shardpost.wording import counted
     is_flag=True,
     help="Stay, and compact again as soon as there is something new. Ctrl-C ends it.",
 )
-@click.option("--for", "stay_for", type=DURATION, metavar="TIME", help="Stop following after that time, such as 55m or 2h.")
 @click.option(
-    "--every", type=DURATION, metavar="TIME", help="How often to look for new records; by default 1s."
+    "--for",
+    "stay_for",
+    type=DURATION,
+    metavar="TIME",
+    help="Stop after that time: 55m, 2h.",
+)
+@click.option(
+    "--every",
+    type=DURATION,
+    metavar="TIME",
+    help="How often to look; by default 1s.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @grouped(CompactionRequest)

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 def sql_command(statement: str, number: int | None, as_csv: bool, as_json: bool) -> int:
     """Query all tables, each as it is at one snapshot, in SQL (DataFusion's).
 
-    Such as "SELECT client, positions FROM share_holders". The tables are those of the view: position_events, client_events, exchange_events, positions,
-    clients, exchanges, share_holders, rejected_records; and snapshots (docs/tables.md). Nothing is written, and no other file is read. Names are as they are written;
-    of binary columns base64 is printed. JSON and CSV are printed as the rows come.
+    Such as "SELECT client, positions FROM share_holders". The tables are position_events,
+    client_events, exchange_events, positions, clients, exchanges, share_holders, rejected_records
+    and snapshots (docs/tables.md). Nothing is written, and no other file is read. Names are as they
+    are written; of binary columns base64 is printed. JSON and CSV are printed as the rows come.
     """
     from shardpost import tables
 

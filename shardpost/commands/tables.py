@@ -131,9 +131,9 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
 def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json: bool) -> int:
     """Erase a client: its contact from tables and audiences, its id from the ledger.
 
-    What stays, what is not erased, and what others must do is printed. The ledger keeps a hash of the
-    client's id, so that it is not mailed again. Exit code 3: done, and
-    the tables have its contact (again); 1: something could not be erased, since it is in use.
+    What stays, what is not erased, and what others must do is printed. The ledger keeps a hash of
+    the client's id, so that it is not mailed again. Exit code 3: done, and the tables have its
+    contact (again); 1: something could not be erased, since it is in use.
     """
     from shardpost.erasure import ErasureRequest, erase
 

@@ -67,7 +67,7 @@ METRICS: dict[str, Metric] = {
             "Seconds since the following compaction began; absent if none follows",
         ),
         Metric("following_turns", "Snapshots made by the following compaction"),
-        Metric("last_turn_age_seconds", "Seconds since the following compaction made its last snapshot"),
+        Metric("last_turn_age_seconds", "Seconds since the following compaction's last snapshot"),
         Metric("last_turn_seconds", "Seconds that the last turn of the following compaction took"),
         Metric("positions", "Open positions in the newest snapshot"),
         Metric("holders", "Clients that hold US stock (of SHARDPOST_COUNTRY), newest snapshot"),
