@@ -78,8 +78,8 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     """Sweep the store and update the result, also if a partition fails."""
     step("sweep")
     store = sweep.routes.store
-    partitions = partitions_with_records(sweep.settings, {store: sweep.routes.partitions[store]})
     before = StoreEnds.now(sweep.settings, store, sweep.routes.partitions[store])
+    partitions = partitions_with_records(sweep.settings, {store: sweep.routes.partitions[store]})
     sweep = replace(sweep, held=_held(sweep, partitions))
     reports = _in_tasks(partial(_swept, sweep), partitions)
     _warn(store, reports)

@@ -124,8 +124,8 @@ class Inputs:
         ends = offsets.watermarks(self._settings, counts, committed=True)
         return total_size(ranges_to_read(last.end_offsets if last else {}, ends))
 
-    def has_new(self, last: Snapshot) -> bool:
-        """Tell whether a topic ends elsewhere than where that snapshot has read it to."""
+    def other_ends(self, last: Snapshot) -> dict[TopicPartition, int]:
+        """Return the ends of partitions that end elsewhere than where that snapshot has read to."""
         former = self.former_retries(last)
         counts = partition_counts(self._settings, [*self._topics, *self._retries], if_there=former)
         partitions = [
@@ -134,7 +134,11 @@ class Inputs:
         listed = offsets.endings(self._settings, partitions, committed=True)
         ends = listed.require_all(self._settings).offsets
         read = last.end_offsets
-        return any(end != read.get(at.topic, {}).get(at.partition, 0) for at, end in ends.items())
+        return {
+            at: end
+            for at, end in ends.items()
+            if end != read.get(at.topic, {}).get(at.partition, 0)
+        }
 
     def _ids(self, topics: list[str]) -> dict[str, str]:
         return topic_ids(self._settings, topics)

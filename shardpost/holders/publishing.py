@@ -12,7 +12,7 @@ published again, and null for the clients that it has and the tables have not.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ MAX_CONCURRENT = 4
 # So many partitions have a writer at once.
 OPEN_AT_ONCE = 64
 # Of a compaction that follows: between its turns they stay open.
-open_writers = KeptWriters()
+open_writers = KeptWriters(OPEN_AT_ONCE)
 
 T = TypeVar("T")
 
@@ -151,12 +151,17 @@ class _Publisher:
         locks.require_held()  # who lost its lock would fence who has it
         with ThreadPoolExecutor(MAX_CONCURRENT) as pool, ExitStack() as stack:
             opened, unopened = _ended({at: pool.submit(self._opened, at) for at in partitions})
+            unsure = set[TopicPartition]()
             for partition, (writer, _) in opened.items():
-                stack.callback(open_writers.give_back, (partition, self._opened_by), writer)
+                stack.callback(self._done_with, partition, writer, unsure)
             # Read after that: who takes over is the owner before it publishes, and a newer run
             # commits its snapshot before it publishes it.
             ownership.require(self._settings)
             behind = [there for there in self._look([*opened]) if self._is_behind(there)]
+            # The marker of the last transaction of a writer that was kept may be yet to come. Who
+            # opens a new one has waited for it.
+            unsure |= {one.partition for one in behind if one.wrong and opened[one.partition][1]}
+            behind = [there for there in behind if there.partition not in unsure]
             ends = self._ends(behind, committed=True)
             written, failed = _ended(
                 {
@@ -176,9 +181,18 @@ class _Publisher:
         failures = unopened | failed | unnoted
         # By new writers all is read again, once: what others have published meanwhile, and what of
         # this run is there.
-        again = [] if is_again else [at for at in opened if _is_new_needed(failures, opened, at)]
+        lost = {at for at in opened if _is_new_needed(failures, opened, at)}
+        again = [] if is_again else [at for at in opened if at in lost | unsure]
         more, left = self._publish_some(again, is_again=True) if again else ([], [])
         return done + more, [error for at, error in failures.items() if at not in again] + left
+
+    def _done_with(
+        self, partition: TopicPartition, writer: Transactions, unsure: Collection[TopicPartition]
+    ) -> None:
+        if partition in unsure:
+            writer.close()
+        else:
+            open_writers.give_back((partition, self._opened_by), writer)
 
     def _opened(self, partition: TopicPartition) -> tuple[Transactions, bool]:
         """Return a writer that has fenced older ones, and whether it was kept open."""

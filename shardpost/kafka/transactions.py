@@ -98,7 +98,10 @@ class Transactions:
             "transaction.timeout.ms": milliseconds,
             "socket.timeout.ms": milliseconds // 3,
         }
-        self._producer = transactional_producer(settings, transactional_id, **(timeouts | config))
+        made = timeouts | config
+        # librdkafka refuses a socket that waits longer than a transaction may last.
+        made["socket.timeout.ms"] = min(made["socket.timeout.ms"], made["transaction.timeout.ms"])
+        self._producer = transactional_producer(settings, transactional_id, **made)
         self._broken: TransactionError | None = None
 
     def say(self, *, fenced: str, failed: str) -> None:
@@ -281,10 +284,12 @@ def _answer(call: Callable[[], object], answers: "SimpleQueue[BaseException | No
 class KeptWriters:
     """Open writers between two uses, each by what it is for, while somebody is in `keeping`.
 
-    Whoever opened the same id meanwhile has fenced it: its next write says so, and writes nothing.
+    `most` at once: each has threads and connections. Whoever opened the same id meanwhile has
+    fenced it: its next write says so, and writes nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._kept: dict[object, Transactions] = {}
         self._is_keeping = False
 
@@ -305,7 +310,7 @@ class KeptWriters:
 
     def give_back(self, of: object, writer: Transactions) -> None:
         """Keep a writer, or close it."""
-        if self._is_keeping and not writer.is_broken:
+        if self._is_keeping and not writer.is_broken and len(self._kept) < self._most:
             self._kept[of] = writer
         else:
             writer.close()

@@ -1,6 +1,5 @@
 """The operator for Spark jobs: the request, the exit code, the result, and the log of one."""
 
-import json
 import logging
 import subprocess
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from shardpost.spark.submit import (
     job_conf,
     job_environment,
     job_file,
+    read_result,
     require_master,
     temporary_files_in,
 )
@@ -110,7 +110,7 @@ class SparkJob(SparkSubmitOperator):
             finally:
                 self._job_log.close()
             archive.keep()
-            return _read_result(result)
+            return _result_in(folder)
 
     def _result_of(self, code: int, result: Any) -> Any:
         """Return the result of a job that was done without Spark, if its exit code allows that."""
@@ -196,8 +196,8 @@ class SparkJob(SparkSubmitOperator):
         return self._hook._submit_sp if self._hook else None
 
 
-def _read_result(result: Path) -> Any:
+def _result_in(folder: Path) -> Any:
     """Return the result, which Airflow stores as XCom."""
-    if not result.exists():
-        raise AirflowException(f"the job succeeded but wrote no result to {result}")
-    return json.loads(result.read_text())
+    if (found := read_result(folder)) is None:
+        raise AirflowException(f"the job succeeded but wrote no result to {folder / RESULT}")
+    return found

@@ -196,13 +196,16 @@ def _plan_url(
 ) -> str | None:
     """Return the address of a decision about the parked ones of the letters that are asked for.
 
-    None if no selection of a decision is these. No text is one: what it finds is named by its ids.
+    None if no selection of a decision is these. No text is one, nor letters without an origin: what
+    a text finds is named by its ids.
     """
     if asked.query["state"] not in ("", LetterState.PARKED):
         return None
     if asked.text:
         ids = [step.id for step in by_text if step.state == LetterState.PARKED]
         return visit.url("letters/plan", ids="\n".join(ids)) if ids else None
+    if group.get("origin", "") is None:
+        return None
     chosen = {name: asked.query[name] for name in ("origin", "error", "since", "until")}
     return visit.url("letters/plan", **{**chosen, **group})
 

@@ -157,9 +157,14 @@ def heap(text: str) -> str:
     match = _HEAP.fullmatch(text)
     if not match:
         raise ValueError("expected a number and its unit k, m, g or t, such as 2g")
-    if int(match[1]) * _HEAP_UNITS[match[2]] < LEAST_HEAP_BYTES:
+    if heap_bytes(text) < LEAST_HEAP_BYTES:
         raise ValueError("expected at least 512m")
     return text
+
+
+def heap_bytes(text: str) -> int:
+    """Return the bytes of a heap such as 2g."""
+    return int(text[:-1]) * _HEAP_UNITS[text[-1]]
 
 
 def week(text: str) -> str:

@@ -159,7 +159,7 @@ def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> N
     except ShardpostError as error:
         _fail(str(error), error.exit_code)
     except (PySparkException, Py4JError) as error:
-        _fail(_why_spark_failed(error), COULD_NOT)
+        _fail(why_spark_failed(error), COULD_NOT)
     if result:
         temporary = result.with_suffix(".tmp")
         temporary.write_text(json.dumps(document))
@@ -179,7 +179,8 @@ def innermost_cause(error: Exception) -> str:
     return (causes or lines[:1])[-1].removeprefix("Caused by: ")[:LONGEST_CAUSE]
 
 
-def _why_spark_failed(error: Exception) -> str:
+def why_spark_failed(error: Exception) -> str:
+    """Return what an error of Spark's says, in one line, and what to do where that is known."""
     cause = innermost_cause(error)
     if not cause.startswith(KAFKA_TIMEOUT):
         return f"Spark failed: {cause}"

@@ -102,7 +102,12 @@ def ask_to_stop(folder: Path) -> None:
 def is_asked_to_stop() -> bool:
     """Tell whether this job, which has a folder of `job_folder` as its own, is to stop."""
     folder = Path(tempfile.gettempdir())
-    return folder.name.startswith(PREFIX) and (folder / _STOP).exists()
+    return folder.name.startswith(PREFIX) and was_asked_to_stop(folder)
+
+
+def was_asked_to_stop(folder: Path) -> bool:
+    """Tell whether the job that uses this folder was asked to stop."""
+    return (folder / _STOP).exists()
 
 
 def run_job(

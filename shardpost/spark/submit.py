@@ -23,8 +23,20 @@ from shardpost.errors import (
 from shardpost.settings import Settings, load, load_anew
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip
-from shardpost.spark.job_process import job_folder, run_job, terminate_with_parent
-from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, next_request
+from shardpost.spark.job_process import (
+    job_folder,
+    run_job,
+    terminate_with_parent,
+    was_asked_to_stop,
+)
+from shardpost.spark.job_spec import (
+    BY_DEFAULT,
+    FOLLOWING,
+    NEXT_REQUEST,
+    JobSpec,
+    document_of,
+    next_request,
+)
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +139,19 @@ def _submit(settings: Settings, job: JobSpec, document: str) -> tuple[int, Any]:
             archive.keep()
         if code not in EXIT_CODES:
             raise ShardpostError(f"{job.name} was interrupted (exit code {code}): run it again")
-        return code, json.loads(result.read_text()) if result.exists() else None
+        return code, read_result(folder)
+
+
+def read_result(folder: Path) -> Any:
+    """Return the document that a job left in its folder; None if it left none.
+
+    One that was asked to stop does not go on in a new driver, though it may not have seen that.
+    """
+    file = folder / RESULT
+    found = json.loads(file.read_text()) if file.exists() else None
+    if found and was_asked_to_stop(folder):
+        found.get(FOLLOWING, {}).pop(NEXT_REQUEST, None)
+    return found
 
 
 def is_local(master: str) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlencode
 
 import pytest
 
+from shardpost.kafka.records import Outgoing
 from shardpost.page import letters, redrives
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLineHere
@@ -109,6 +110,19 @@ def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved
     many = page.get("letters", 200, text="positions-0")
     assert "letters/plan" not in many
     assert "3 or fewer" in many
+
+
+def test_about_letters_without_an_origin_nothing_is_decided_that_others_are_part_of(
+    ready: Settings, page: PageClient
+) -> None:
+    store = ready.topic("dead-letters")
+    put(ready, [Outgoing(store, b"nobody's", b"v", [])])
+    assert total(sweep(ready, START)) == {"parked": 1}
+    append(ready)
+    [group] = page.json("letters")["groups"]
+    assert (group["state"], group["origin"]) == ("parked", None)
+    assert ">redrive or discard<" not in page.get("letters")
+    assert ">redrive or discard<" in page.get("letters", text="nobody")
 
 
 def _ids_of_plan(text: str) -> set[str]:

@@ -36,6 +36,12 @@ def ready(settings: Settings) -> Settings:
     return made
 
 
+def test_with_the_longest_timeout_it_is_published_too(ready: Settings) -> None:
+    patient = ready.model_copy(update={"kafka_timeout": 1800.0})
+    view = held(patient, 1, {"client": pa.array([1, 2])})
+    assert publish(patient, view).records == 1
+
+
 def held(settings: Settings, number: int, holders: dict[str, pa.Array]) -> Snapshot:
     """Write holders of shard 0, whose ids are not in Python; return their snapshot."""
     lists = pa.concat_arrays([ids.cast(pa.string()) for ids in holders.values()])

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
 
 from shardpost import checkout
 from shardpost.delta import snapshots
@@ -26,6 +29,7 @@ from shardpost.holders.model.compacted_topics import TombstonesLostError
 from shardpost.holders.spark import follow
 from shardpost.holders.spark.follow import Follower
 from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds.spark.top_up import compact_and_top_up
 from shardpost.settings import Settings, load
@@ -93,6 +97,12 @@ class Turns:
         return compact_and_top_up(settings, rebuilding.WORK, asked)
 
 
+def always_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have topics end elsewhere at each look."""
+    ends = ({TopicPartition("any", 0): end} for end in count(1))
+    monkeypatch.setattr(Inputs, "other_ends", lambda *_: next(ends))
+
+
 def nothing() -> None:
     """Do nothing before a turn."""
 
@@ -114,7 +124,7 @@ def test_each_turn_takes_what_has_come_and_publishes_it(
         return begin
 
     # Another turn is due as soon as the topics have more than the last one has read.
-    monkeypatch.setattr(Inputs, "has_new", lambda *_: True)
+    always_new(monkeypatch)
     turns = Turns(settings, *map(come, range(4)))
     code, document = turns.follow(monkeypatch, CompactionRequest(country_changed=True))
     agree(settings, fold)
@@ -130,19 +140,32 @@ def test_with_nothing_new_nothing_is_written_until_a_minute_is_over(
 ) -> None:
     apply_topics(settings)
     looks: list[bool] = []
-    asked = Inputs.has_new
+    asked = Inputs.other_ends
 
-    def has_new(inputs: Any, last: Any) -> bool:
-        looks.append(asked(inputs, last))
+    def other_ends(inputs: Any, last: Any) -> dict[TopicPartition, int]:
+        found = asked(inputs, last)
+        looks.append(bool(found))
         if len(looks) == 3:
             produce(settings, batch(0))
-        return looks[-1]
+        return found
 
-    monkeypatch.setattr(Inputs, "has_new", has_new)
+    monkeypatch.setattr(Inputs, "other_ends", other_ends)
     turns = Turns(settings, nothing, nothing)
     turns.follow(monkeypatch, CompactionRequest())
     assert looks == [False, False, False, True]
     assert len(snapshots.list_all(settings)) == 2
+
+
+def test_where_a_topic_ends_elsewhere_and_has_nothing_one_turn_looks(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    looks = count()
+    gone, more = ({TopicPartition("retries", 0): end} for end in (57, 58))
+    monkeypatch.setattr(Inputs, "other_ends", lambda *_: gone if next(looks) < 5 else more)
+    turns = Turns(settings, nothing, nothing, nothing)
+    turns.follow(monkeypatch, CompactionRequest())
+    assert next(looks) == 6
 
 
 def failing(error: Exception) -> Callable[[], object]:
@@ -160,13 +183,30 @@ def test_what_may_pass_is_waited_for_and_the_turn_is_as_it_was_asked(
     apply_topics(settings)
     monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
     silent = [failing(KafkaUnreachableError("silent")) for _ in range(2 * follow.MOST_FAILURES)]
-    fenced = [failing(ShardpostError("fenced")) for _ in range(follow.MOST_FAILURES - 1)]
-    turns = Turns(settings, *silent, *fenced, nothing)
+    errors = [ShardpostError("fenced"), OSError("disk"), DeltaError("store"), PySparkException("x")]
+    assert len(errors) == follow.MOST_FAILURES - 1
+    turns = Turns(settings, *silent, *map(failing, errors), nothing)
     turns.follow(monkeypatch, CompactionRequest(take_over=True))
     assert all(asked.take_over for asked in turns.asked)
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said.count("waiting: silent") == 1
-    assert len([line for line in said if line.endswith("fenced")]) == follow.MOST_FAILURES - 1
+    assert sum(line.startswith("turn failed") for line in said) == len(errors)
+
+
+def test_what_was_confirmed_holds_for_one_snapshot(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
+
+    def commit_and_fail() -> None:
+        compact_and_top_up(settings, rebuilding.WORK, CompactionRequest())
+        raise ShardpostError("left to do: publishing")
+
+    turns = Turns(settings, failing(ShardpostError("not yet")), commit_and_fail, nothing)
+    asked = CompactionRequest(accept_drop=True, country_changed=True, take_over=True)
+    turns.follow(monkeypatch, asked)
+    assert turns.asked == [asked, asked, CompactionRequest(take_over=True)]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +228,7 @@ def test_what_does_not_pass_ends_it(
     ("change", "why"),
     [
         (lambda patch: patch.setattr(follow, "MOST_TURNS", 1), "after 1 turns"),
-        (lambda patch: patch.setattr(follow, "MOST_BYTES", 1), "it has [0-9]+ MiB"),
+        (lambda patch: patch.setattr(follow, "_memory", lambda: 4 << 30), "it has 4096 MiB"),
         (
             lambda patch: patch.setattr(checkout, "code_stamp", iter([1, 2]).__next__),
             "code or .env has",
@@ -224,7 +264,7 @@ def test_the_older_one_ends_when_a_younger_follows(
     def noted(other: Following) -> Callable[[], object]:
         return lambda: following.note(settings, other)
 
-    monkeypatch.setattr(Inputs, "has_new", lambda *_: True)
+    always_new(monkeypatch)
     turns = Turns(settings, noted(silent), noted(older), noted(younger), nothing)
     _, document = turns.follow(monkeypatch, CompactionRequest())
     assert len(turns.asked) == 3
@@ -263,7 +303,7 @@ def test_what_else_is_done_between_turns_changes_nothing(
 
         return begins
 
-    monkeypatch.setattr(Inputs, "has_new", lambda *_: True)
+    always_new(monkeypatch)
     turns = Turns(settings, *(begin(*numbered) for numbered in enumerate(works)))
     code, _ = turns.follow(monkeypatch, CompactionRequest())
     agree(settings, stream.fold)

@@ -3,7 +3,7 @@
 import pytest
 from py4j.protocol import Py4JError
 
-from shardpost.spark.driver import _why_spark_failed
+from shardpost.spark.driver import why_spark_failed
 
 KAFKA = """An error occurred while calling o1166.parquet.
 : java.util.concurrent.ExecutionException: no node
@@ -32,4 +32,4 @@ ValueError: a bad row
     ],
 )
 def test_the_innermost_cause_is_said(text: str, said: str) -> None:
-    assert _why_spark_failed(Py4JError(text)) == said
+    assert why_spark_failed(Py4JError(text)) == said

@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -13,6 +14,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, share_holders_topic
 from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
 from shardpost.holders.publishing import Publication, publish
+from shardpost.holders.share_holders_topic import PublishedPartition
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka import transactions
 from shardpost.kafka.coordinates import TopicPartition
@@ -256,7 +258,7 @@ def test_writers_that_are_kept_open_publish_until_another_run_has(
         publish_next(1)
         publish_next(2)
         assert len(opened) == SHARDS
-        with mock.patch.object(publishing, "open_writers", KeptWriters()):
+        with mock.patch.object(publishing, "open_writers", KeptWriters(64)):
             publish_next(3)
         publish_next(4)
     assert published(kafka) == {client: {"Positions": of[4]} for client, of in lists.items()}
@@ -271,10 +273,49 @@ def test_what_a_kept_writer_would_overwrite_is_read_again(kafka: MemoryKafka) ->
         publish(kafka.settings, older)
         newer = replace(held(kafka, 2, {"a": ["2"]}), run="newer")
         snapshots.commit(kafka.settings, newer)
-        with mock.patch.object(publishing, "open_writers", KeptWriters()):
+        with mock.patch.object(publishing, "open_writers", KeptWriters(64)):
             publish(kafka.settings, newer)
         assert publish(kafka.settings, older) == Publication()
     assert published(kafka) == {"a": {"Positions": ["2"]}}
+
+
+def test_the_marker_of_a_kept_writer_that_is_yet_to_come_is_no_loss(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fence, opened, looks = Transactions.open, list[str](), count()
+    ask = share_holders_topic.published_partitions
+
+    def counted(writer: Transactions) -> None:
+        opened.append("")
+        fence(writer)
+
+    def too_early(*asked: Any) -> list[PublishedPartition]:
+        found = ask(*asked)
+        is_early = next(looks) == 1  # the second look is that of the writers
+        return [replace(one, wrong="its end") for one in found] if is_early else found
+
+    monkeypatch.setattr(Transactions, "open", counted)
+    clients = "abcdef"
+    with publishing.open_writers.keeping():
+        first = replace(held(kafka, 1, {key: ["1"] for key in clients}), run="one")
+        snapshots.commit(kafka.settings, first)
+        publish(kafka.settings, first)
+        monkeypatch.setattr(publishing, "published_partitions", too_early)
+        second = replace(held(kafka, 2, {key: ["2"] for key in clients}), run="one")
+        snapshots.commit(kafka.settings, second)
+        assert publish(kafka.settings, second).records == len(clients)
+    assert published(kafka) == {key: {"Positions": ["2"]} for key in clients}
+    assert len(opened) == 2 * SHARDS
+    assert "publishing all again" not in caplog.text
+
+
+def test_no_more_writers_are_kept_than_may_be() -> None:
+    kept, writers = KeptWriters(1), [mock.Mock(is_broken=False) for _ in range(2)]
+    with kept.keeping():
+        for number, writer in enumerate(writers):
+            kept.give_back(number, writer)
+        assert [writer.close.call_count for writer in writers] == [0, 1]
+    assert [writer.close.call_count for writer in writers] == [1, 1]
 
 
 def hanging(monkeypatch: pytest.MonkeyPatch, times: int) -> None:

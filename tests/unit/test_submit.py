@@ -19,6 +19,7 @@ from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, driver, submit
+from shardpost.spark.job_process import ask_to_stop
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
 from shardpost.weekly_email import checks
@@ -26,6 +27,15 @@ from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLineHere
+
+
+def test_who_was_asked_to_stop_does_not_go_on_in_a_new_driver(tmp_path: Path) -> None:
+    document = {"following": {"turns": 3, "next_request": "{}"}}
+    (tmp_path / submit.RESULT).write_text(json.dumps(document))
+    assert submit.read_result(tmp_path) == document
+    ask_to_stop(tmp_path)
+    assert submit.read_result(tmp_path) == {"following": {"turns": 3}}
+
 
 LOCAL = ("local", "local[2]", "local[*]", "local-cluster[1,1,1024]")
 REMOTE = ("spark://10.0.0.5:7077", "yarn", "k8s://https://10.0.0.5:6443")

@@ -13,17 +13,20 @@ does what fails again and again.
 import logging
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import psutil
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from shardpost import checkout
 from shardpost.delta import snapshots
+from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
@@ -33,9 +36,12 @@ from shardpost.holders.inputs import Inputs
 from shardpost.holders.publishing import open_writers
 from shardpost.holders.spark.warm_up import warm_up
 from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import LockedError
 from shardpost.logs import step
 from shardpost.settings import Settings
+from shardpost.settings.forms import heap_bytes
+from shardpost.spark import driver
 from shardpost.spark.job_process import is_asked_to_stop
 from shardpost.spark.job_spec import FOLLOWING, NEXT_REQUEST, JobResult, document_of
 
@@ -43,9 +49,11 @@ log = logging.getLogger(__name__)
 
 Turn = Callable[[Settings, CompactionRequest], JobResult]
 
-# The driver is started anew after so many turns, and once it has so many bytes, with its JVM.
+# The driver is started anew after so many turns, and once it has so many bytes, with its JVM: the
+# heap that it may have, and as many beside it.
 MOST_TURNS = 20_000
 MOST_BYTES = 3 << 30
+BESIDE_THE_HEAP = 1 << 30
 # So many turns in a row may fail, each after a longer pause, before the job does.
 MOST_FAILURES = 5
 LONGEST_PAUSE = 30.0
@@ -69,8 +77,12 @@ class Follower:
         now = datetime.now(UTC)
         self._own = Following(str(uuid.uuid4()), following.this_process(), now, now)
         self._code = checkout.code_stamp()
+        self._asked = CompactionRequest()
         self._result: JobResult | None = None
         self._last: Snapshot | None = None
+        # Where partitions end that end elsewhere than read: now, and when a turn found nothing.
+        self._ends: dict[TopicPartition, int] = {}
+        self._ends_of_nothing: dict[TopicPartition, int] = {}
         self._failures = 0
         self._noted_at = self._younger_at = self._told_at = float("-inf")
 
@@ -91,14 +103,14 @@ class Follower:
         if following.following(self._settings):
             step("warm up")
             warm_up(self._settings)
-        asked, end = first, None
+        self._asked, end = first, None
         while end is None:
             began = time.monotonic()
             pause = self._stay.every
             try:
-                if self._result is None or self._is_due(began):
-                    self._compact(asked)
-                    asked = CompactionRequest()
+                with _as_known_errors():
+                    if self._result is None or self._is_due(began):
+                        self._compact()
                 self._failures = 0
             except (KafkaUnreachableError, LockedError) as error:
                 self._tell(error)
@@ -117,21 +129,40 @@ class Follower:
     def _is_due(self, now: float) -> bool:
         """Tell whether a turn is due: there is something new, or the last look is a minute ago."""
         is_late = now - self._noted_at >= NOTED_EVERY.total_seconds()
-        return is_late or self._last is None or Inputs(self._settings).has_new(self._last)
+        if is_late or self._last is None:
+            return True
+        self._ends = Inputs(self._settings).other_ends(self._last)
+        return bool(self._ends) and self._ends != self._ends_of_nothing
 
-    def _compact(self, asked: CompactionRequest) -> None:
+    def _compact(self) -> None:
         step("turn")
         began = time.monotonic()
-        self._result = self._turn(self._settings, asked)
+        self._result = self._turn_as_asked()
+        is_changed = self._result[1]["changed"]
+        # Where topics end elsewhere, and a turn found nothing, they may end there for long.
+        self._ends_of_nothing = {} if is_changed else self._ends
         # Of one that another run commits later, the topics look new: the next turn finds it.
         self._last = snapshots.newest(self._settings)
         own = replace(self._own, noted_at=datetime.now(UTC))
-        if self._result[1]["changed"]:
+        if is_changed:
             seconds = round(time.monotonic() - began, 2)
             own = replace(own, turns=own.turns + 1, turn_at=own.noted_at, seconds=seconds)
             _release()
         self._own, self._noted_at = own, time.monotonic()
         following.note(self._settings, own)
+
+    def _turn_as_asked(self) -> JobResult:
+        """Compact once; what a person confirmed holds for one snapshot, even if more fails."""
+        asked = self._asked
+        before = None if asked == CompactionRequest() else snapshots.newest(self._settings)
+        try:
+            result = self._turn(self._settings, asked)
+        except Exception:
+            if asked != CompactionRequest() and snapshots.newest(self._settings) != before:
+                self._asked = CompactionRequest(take_over=asked.take_over)
+            raise
+        self._asked = CompactionRequest()
+        return result
 
     def _tell(self, error: ShardpostError) -> None:
         """Log what is waited for, once a minute."""
@@ -143,6 +174,7 @@ class Follower:
     def _after_failure(self, error: ShardpostError) -> float:
         """Return how many seconds to wait before the next turn; raise what is not to be retried."""
         self._failures += 1
+        _release()
         if error.exit_code != COULD_NOT or self._failures >= MOST_FAILURES:
             raise error
         pause = min(LONGEST_PAUSE, 2.0**self._failures)
@@ -165,7 +197,8 @@ class Follower:
             return None
         self._younger_at = now
         try:
-            younger = following.younger(self._settings, self._own)
+            with _as_known_errors():
+                younger = following.younger(self._settings, self._own)
         except ShardpostError as error:  # a store that does not answer, as a turn would find it
             self._tell(error)
             younger = None
@@ -177,13 +210,28 @@ class Follower:
         """Return why the driver is to be started anew, if it is."""
         if self._own.turns >= MOST_TURNS:
             return Ending(f"the driver is started anew after {MOST_TURNS} turns", is_renewed=True)
-        if (size := _memory()) >= MOST_BYTES:
+        if (size := _memory()) >= max(MOST_BYTES, _heap(self._settings) + BESIDE_THE_HEAP):
             said = f"the driver is started anew: it has {size >> 20} MiB"
             return Ending(said, is_renewed=True)
         if checkout.code_stamp() != self._code:
             said = "the driver is started anew: the code or .env has changed"
             return Ending(said, is_renewed=True)
         return None
+
+
+@contextmanager
+def _as_known_errors() -> Iterator[None]:
+    """Raise what Spark and tables raise as ShardpostError: a turn that fails is tried again."""
+    try:
+        with table_errors():
+            yield
+    except (PySparkException, Py4JError) as error:
+        raise ShardpostError(driver.why_spark_failed(error)) from error
+
+
+def _heap(settings: Settings) -> int:
+    """Return how many bytes the heap of the driver may have."""
+    return heap_bytes(settings.driver_memory)
 
 
 def _memory() -> int:

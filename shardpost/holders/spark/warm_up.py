@@ -18,6 +18,7 @@ from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction import build_snapshot
 from shardpost.settings import Settings
+from shardpost.spark.submit import is_local
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,12 @@ RECORDS = 100
 
 
 def warm_up(settings: Settings) -> None:
-    """Compact the last records of the topics, twice; what goes wrong is for the first turn."""
+    """Compact the last records of the topics, twice; what goes wrong is for the first turn.
+
+    Not with workers on other machines, which have no part in a folder of this one.
+    """
+    if not is_local(settings.spark_master):
+        return
     with tempfile.TemporaryDirectory() as folder:
         own = settings.model_copy(update={"home": Path(folder), "tables": None})
         try:
