@@ -48,7 +48,7 @@ from shardpost.settings import Settings
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from shardpost.kafka.clients import GroupConsumer
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def publish(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> Pu
 class _Publisher:
     """Publishes one snapshot, by the settings of the topic that are in force."""
 
-    def __init__(self, settings: Settings, snapshot: Snapshot, reader: "Consumer") -> None:
+    def __init__(self, settings: Settings, snapshot: Snapshot, reader: "GroupConsumer") -> None:
         self._settings, self._snapshot, self._reader = settings, snapshot, reader
         self._topic = settings.topic("share-holders")
         self._partitions = every_partition(settings, self._topic)

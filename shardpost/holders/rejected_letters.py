@@ -39,7 +39,7 @@ from shardpost.logs import step
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from shardpost.kafka.clients import GroupConsumer
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class _Sending:
             **producer_config(self._config) | queue_config(largest_batch(self._config)),
         )
 
-    def _sent(self, reader: "Consumer", sent: int) -> _Sent:
+    def _sent(self, reader: "GroupConsumer", sent: int) -> _Sent:
         """Return how far letters were sent, by Kafka or else by the table.
 
         That is where Kafka has forgotten, or names a snapshot that is gone: tables were restored.

@@ -36,7 +36,7 @@ from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from shardpost.kafka.clients import GroupConsumer
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +224,7 @@ def every_partition(settings: Settings, topic: str) -> list[TopicPartition]:
 
 def published_partitions(
     settings: Settings,
-    reader: "Consumer",
+    reader: "GroupConsumer",
     partitions: Sequence[TopicPartition],
     runs: Mapping[int, str],
 ) -> list[PublishedPartition]:
@@ -247,7 +247,7 @@ def _all_published(settings: Settings, topic: str) -> dict[TopicPartition, Publi
 
 
 def _published(
-    settings: Settings, reader: "Consumer", partitions: Collection[TopicPartition]
+    settings: Settings, reader: "GroupConsumer", partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Published]:
     """Return what the consumer's group has noted of each partition."""
     committed = offsets.committed_offsets(settings, reader, partitions)

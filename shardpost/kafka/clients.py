@@ -24,12 +24,20 @@ from shardpost.kafka.refusals import why_refused
 from shardpost.settings import Settings
 
 
+class GroupConsumer(Consumer):
+    """A consumer that knows the name of its group."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.group: str = config["group.id"]
+
+
 @dataclass(frozen=True)
 class ClientFactories:
     """What makes the clients of a Kafka, each from its configuration."""
 
     admin: Callable[[dict[str, Any]], AdminClient]
-    consumer: Callable[[dict[str, Any]], Consumer]
+    consumer: Callable[[dict[str, Any]], GroupConsumer]
     producer: Callable[[dict[str, Any]], Producer]
     transactional_producer: Callable[[dict[str, Any]], Producer]
 
@@ -45,7 +53,7 @@ _shared: dict[tuple[int, str], tuple[AdminClient, float]] = {}  # and when it wa
 # By the scheme of an address (`SCHEME://host:port`): of brokers that run in this very process, so
 # that there is nothing to connect to. All others have librdkafka's clients.
 IN_PROCESS: dict[str, ClientFactories] = {}
-_LIBRDKAFKA = ClientFactories(AdminClient, Consumer, Producer, Producer)
+_LIBRDKAFKA = ClientFactories(AdminClient, GroupConsumer, Producer, Producer)
 
 # A server and why it cannot be connected to; None if it can.
 _Answer = tuple[str, str | None]
@@ -240,7 +248,7 @@ def _factories(settings: Settings) -> ClientFactories:
     return IN_PROCESS.get(_scheme(settings.bootstrap), _LIBRDKAFKA)
 
 
-def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
+def consumer(settings: Settings, group: str, **more: Any) -> GroupConsumer:
     """Return a consumer that commits nothing by itself and reads only what is committed."""
     require_listening(settings)
     base = {

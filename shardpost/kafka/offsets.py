@@ -11,14 +11,14 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ListOffsetsResultInfo,
     OffsetSpec,
 )
 
-from shardpost.kafka.clients import admin, consumer, forget_admins, unreachable
+from shardpost.kafka.clients import GroupConsumer, admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
@@ -233,30 +233,44 @@ class CommittedOffset(NamedTuple):
     metadata: str | None
 
 
-# So often a group's coordinator is asked before it is given up.
+# So many clients ask a group's coordinator before it is given up.
 TRIES = 4
 
 
 def committed_offsets(
-    settings: Settings, reader: Consumer, partitions: Collection[TopicPartition]
+    settings: Settings, reader: GroupConsumer, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what the reader's group has committed, of the partitions where it has."""
+    """Return what the reader's group has committed, of the partitions where it has.
+
+    Asked by a new client where it does not answer in time: one that knows a coordinator which has
+    left the cluster may keep to it.
+    """
     asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
-    # A question to a broker that has left the cluster is never answered; the next one goes to the
-    # broker that coordinates the group then.
-    seconds = settings.kafka_timeout / TRIES
+    seconds, readers = settings.kafka_timeout / TRIES, [reader]
 
     def ask() -> list[confluent_kafka.TopicPartition]:
-        return _without_errors(reader.committed(asked, timeout=seconds))
+        try:
+            return _without_errors(readers[-1].committed(asked, timeout=seconds))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT:
+                readers.append(consumer(settings, reader.group))
+            raise
 
+    try:
+        found = with_leaders(settings, ask)
+    finally:
+        for made in readers[1:]:
+            made.close()
     return {
         TopicPartition(one.topic, one.partition): CommittedOffset(one.offset, one.metadata or None)
-        for one in with_leaders(settings, ask)
+        for one in found
         if one.offset >= 0
     }
 
 
-def committed_offset(settings: Settings, reader: Consumer, partition: TopicPartition) -> int | None:
+def committed_offset(
+    settings: Settings, reader: GroupConsumer, partition: TopicPartition
+) -> int | None:
     """Return the offset that the reader's group has committed; None where it has none."""
     found = committed_offsets(settings, reader, [partition])
     return found[partition].offset if partition in found else None

@@ -80,10 +80,11 @@ def test_who_coordinated_a_group_and_does_not_answer_leaves_time_to_ask_who_does
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(at, Outgoing("positions", b"1", None, [], 0))
-    own, waited = MemoryConsumer.committed, list[float]()
+    own, waited, asked = MemoryConsumer.committed, list[float](), list[MemoryConsumer]()
 
     def committed(reader: MemoryConsumer, partitions: Any, timeout: float) -> Any:
         waited.append(timeout)
+        asked.append(reader)
         if len(waited) == 1:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return own(reader, partitions, timeout)
@@ -91,7 +92,7 @@ def test_who_coordinated_a_group_and_does_not_answer_leaves_time_to_ask_who_does
     monkeypatch.setattr(MemoryConsumer, "committed", committed)
     reader = clients.consumer(at, "readers")
     assert offsets.committed_offset(at, reader, Partition("positions", 0)) is None
-    assert len(waited) == 2
+    assert [id(one) == id(reader) for one in asked] == [True, False]
     assert sum(waited) <= at.kafka_timeout
 
 

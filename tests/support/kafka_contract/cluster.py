@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, Consumer, Message, Producer
+from confluent_kafka import OFFSET_INVALID, Message, Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.kafka import clients
@@ -81,7 +81,7 @@ class Cluster:
         yield stranger
 
     @contextmanager
-    def group(self, name: str, **config: object) -> Iterator[Consumer]:
+    def group(self, name: str, **config: object) -> Iterator[clients.GroupConsumer]:
         reader = clients.consumer(self.settings, name, **config)
         yield reader
         reader.close()

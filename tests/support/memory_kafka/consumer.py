@@ -27,7 +27,7 @@ class MemoryConsumer:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._address = str(config["bootstrap.servers"])
-        self._group = str(config["group.id"])
+        self.group = str(config["group.id"])
         self._committed = config.get("isolation.level", "read_committed") == "read_committed"
         self._reports_end = bool(config.get("enable.partition.eof", False))
         self._positions: dict[TopicPartition, int] = {}
@@ -75,7 +75,7 @@ class MemoryConsumer:
         One that reads committed waits while an open transaction holds another offset.
         """
         self._require_open()
-        wanted = [GroupPartition(self._group, _partition(one)) for one in partitions]
+        wanted = [GroupPartition(self.group, _partition(one)) for one in partitions]
         coordinator = self._broker.coordinator
 
         def is_stable() -> bool:
@@ -94,11 +94,11 @@ class MemoryConsumer:
         with self._broker.changed:
             for one in offsets:
                 self._broker.log(_partition(one))
-            self._broker.coordinator.commit_offsets(group_offsets(self._group, offsets))
+            self._broker.coordinator.commit_offsets(group_offsets(self.group, offsets))
         return offsets
 
     def consumer_group_metadata(self) -> GroupMetadata:
-        return GroupMetadata(self._group)
+        return GroupMetadata(self.group)
 
     def close(self) -> None:
         """End its work; every other call raises RuntimeError then."""
