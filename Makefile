@@ -28,7 +28,7 @@ test-all: setup  ## the same tests, each as far as it goes: every step killed, l
 
 test-faults: setup  ## each fault of a cluster, ARGS at random, each test on a store (root; hours)
 	@$(BIN)/pytest tests/cluster --all --faults $(or $(ARGS),12)
-	@$(BIN)/pytest tests/spark tests/broker --numprocesses 4 --all --on-store
+	@$(BIN)/pytest tests/unit tests/spark tests/broker --numprocesses 4 --all --on-store
 
 test-cluster: setup  ## docker-compose.yml brought up for real, with stand-ins of foreign images (root, Docker)
 	@$(BIN)/pytest tests/containers --containers

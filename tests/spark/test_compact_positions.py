@@ -78,7 +78,7 @@ def examples(test: Callable[..., None]) -> Callable[..., None]:
 
 @pytest.mark.timeout(1200)
 @example_settings(
-    max_examples=up_to(5, 1),
+    max_examples=up_to(3, 1),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would take an hour

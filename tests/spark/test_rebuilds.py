@@ -107,7 +107,7 @@ def diff(settings: Settings) -> Difference:
 @pytest.mark.one_of("histories with other work between runs")
 @pytest.mark.timeout(1500)
 @example_settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate][: up_to(3, 1)],

@@ -14,7 +14,7 @@ import pytest
 
 T = TypeVar("T")
 
-QUICK_EXAMPLES, EVERY_EXAMPLE = 15, 60  # of each property
+QUICK_EXAMPLES, EVERY_EXAMPLE = 15, 40  # of each property
 
 
 class _Extent:
@@ -85,8 +85,9 @@ def declare_markers(config: pytest.Config) -> None:
 
 
 # How many tests a quick run takes on an object store in place of a home, and how many one of every
-# case takes once more there.
-QUICK_ON_STORE, EVERY_ON_STORE = 4, 8
+# case takes once more there: of the unit tests, and of the others, which are long.
+QUICK_ON_STORE = 4
+EVERY_SHORT_ON_STORE, EVERY_LONG_ON_STORE = 40, 3
 # The fixture that says where the tables are, and its values.
 TABLES_AT, HOME, STORE = "tables_at", "home", "store"
 
@@ -136,9 +137,13 @@ def _left_out_of_all(items: list[pytest.Item]) -> set[str]:
     stored = sorted(item.nodeid for item in items if _is_on_store(item))
     if _Extent.is_on_store:
         return {item.nodeid for item in items} - {*stored}
-    long = [nodeid for nodeid in stored if not nodeid.startswith("tests/unit/")]
-    taken = by_seed("store").sample(long, min(len(long), EVERY_ON_STORE))
-    return {*long} - {*taken}
+    short = [nodeid for nodeid in stored if nodeid.startswith("tests/unit/")]
+    long = [nodeid for nodeid in stored if nodeid not in short]
+    taken = [
+        *by_seed("store").sample(short, min(len(short), EVERY_SHORT_ON_STORE)),
+        *by_seed("store").sample(long, min(len(long), EVERY_LONG_ON_STORE)),
+    ]
+    return {*stored} - {*taken}
 
 
 def is_every() -> bool:
