@@ -274,6 +274,7 @@ def test_the_older_one_ends_when_a_younger_follows(
     assert following.following(settings) == younger
 
 
+@pytest.mark.one_of("drivers that stay")
 def test_what_else_is_done_between_turns_changes_nothing(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, server: MailServer
 ) -> None:

@@ -175,4 +175,4 @@ def test_before_the_first_snapshot_it_says_what_to_do(
     with page_client(settings, monkeypatch) as page:
         for path in ("holders", "holders/shards"):
             assert "run <code>shardpost compact</code>" in page.get(path, 503)
-        assert "run <code>shardpost compact</code>" in page.get("holders/history")
+        assert "No snapshot yet: <code>shardpost compact</code>" in page.get("holders/history")
