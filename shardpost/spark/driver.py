@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import logs
 from shardpost.delta.query import table_errors
-from shardpost.errors import COULD_NOT, ShardpostError, harmless
+from shardpost.errors import ShardpostError, harmless
 from shardpost.settings import Settings, load
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, JobResult, request_of
@@ -145,6 +145,16 @@ def run_job(kind: type[T], body: Callable[[T, Settings], JobResult]) -> NoReturn
     run_body(lambda settings: body(request_of(kind, given.request), settings), result=given.result)
 
 
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Raise what Spark and tables raise as ShardpostError."""
+    try:
+        with table_errors():
+            yield
+    except (PySparkException, Py4JError) as error:
+        raise ShardpostError(why_spark_failed(error)) from error
+
+
 def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> NoReturn:
     """Run a job's body, write its JSON document to `result`, and exit with its code.
 
@@ -154,12 +164,10 @@ def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> N
     terminate_with_parent()  # the JVM: without it the driver can do nothing
     logs.configure_logging()
     try:
-        with table_errors():
+        with job_errors():
             code, document = body(load())
     except ShardpostError as error:
         _fail(str(error), error.exit_code)
-    except (PySparkException, Py4JError) as error:
-        _fail(why_spark_failed(error), COULD_NOT)
     if result:
         temporary = result.with_suffix(".tmp")
         temporary.write_text(json.dumps(document))

@@ -84,7 +84,8 @@ def test_records_of_positions_are_told_what_became_of_them(
     assert found[sent["second"]] == f"read in snapshot 1, superseded by {at('closing')}"
     assert found[sent["closing"]] == "in effect since snapshot 2: the latest of its key"
     assert found[sent["bad"]].startswith("rejected in snapshot 1: ")
-    assert found[sent["unread"]].startswith("not read yet: the next compaction reads it")
+    by = "`shardpost compact`, or the DAG compact_positions"
+    assert found[sent["unread"]] == f"not read yet: the next compaction reads it ({by})"
     shown = page.get("records", topic=topic)
     assert "the next compaction reads it (<code>shardpost compact</code>" in shown
     letter = letter_id(Coordinates(topic, *sent["bad"]), BEGIN_MS + 2)

@@ -237,16 +237,23 @@ def test_what_a_newer_run_publishes_until_the_older_one_fences_it_is_known(
     assert published(kafka) == {client: {"Positions": ["2"]}}
 
 
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[Transactions]:
+    """Return the writers that are opened from now on."""
+    fence, opened = Transactions.open, list[Transactions]()
+
+    def noted(writer: Transactions) -> None:
+        opened.append(writer)
+        fence(writer)
+
+    monkeypatch.setattr(Transactions, "open", noted)
+    return opened
+
+
 def test_writers_that_are_kept_open_publish_until_another_run_has(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fence, opened = Transactions.open, list[str]()
+    opened = openings(monkeypatch)
 
-    def counted(writer: Transactions) -> None:
-        opened.append("")
-        fence(writer)
-
-    monkeypatch.setattr(Transactions, "open", counted)
     lists = {name: [[str(n)] for n in range(5)] for name in "abcdef"}
 
     def publish_next(number: int) -> None:
@@ -282,19 +289,14 @@ def test_what_a_kept_writer_would_overwrite_is_read_again(kafka: MemoryKafka) ->
 def test_the_marker_of_a_kept_writer_that_is_yet_to_come_is_no_loss(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fence, opened, looks = Transactions.open, list[str](), count()
+    opened, looks = openings(monkeypatch), count()
     ask = share_holders_topic.published_partitions
-
-    def counted(writer: Transactions) -> None:
-        opened.append("")
-        fence(writer)
 
     def too_early(*asked: Any) -> list[PublishedPartition]:
         found = ask(*asked)
         is_early = next(looks) == 1  # the second look is that of the writers
         return [replace(one, wrong="its end") for one in found] if is_early else found
 
-    monkeypatch.setattr(Transactions, "open", counted)
     clients = "abcdef"
     with publishing.open_writers.keeping():
         first = replace(held(kafka, 1, {key: ["1"] for key in clients}), run="one")

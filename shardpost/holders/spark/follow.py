@@ -13,20 +13,17 @@ does what fails again and again.
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import psutil
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from shardpost import checkout
 from shardpost.delta import snapshots
-from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
@@ -108,7 +105,7 @@ class Follower:
             began = time.monotonic()
             pause = self._stay.every
             try:
-                with _as_known_errors():
+                with driver.job_errors():
                     if self._result is None or self._is_due(began):
                         self._compact()
                 self._failures = 0
@@ -197,7 +194,7 @@ class Follower:
             return None
         self._younger_at = now
         try:
-            with _as_known_errors():
+            with driver.job_errors():
                 younger = following.younger(self._settings, self._own)
         except ShardpostError as error:  # a store that does not answer, as a turn would find it
             self._tell(error)
@@ -206,32 +203,20 @@ class Follower:
             return Ending(f"{younger.holder} follows since {younger.since:%H:%M:%S} UTC")
         return self._end_of_driver()
 
+    def _most_bytes(self) -> int:
+        return max(MOST_BYTES, heap_bytes(self._settings.driver_memory) + BESIDE_THE_HEAP)
+
     def _end_of_driver(self) -> Ending | None:
         """Return why the driver is to be started anew, if it is."""
         if self._own.turns >= MOST_TURNS:
             return Ending(f"the driver is started anew after {MOST_TURNS} turns", is_renewed=True)
-        if (size := _memory()) >= max(MOST_BYTES, _heap(self._settings) + BESIDE_THE_HEAP):
+        if (size := _memory()) >= self._most_bytes():
             said = f"the driver is started anew: it has {size >> 20} MiB"
             return Ending(said, is_renewed=True)
         if checkout.code_stamp() != self._code:
             said = "the driver is started anew: the code or .env has changed"
             return Ending(said, is_renewed=True)
         return None
-
-
-@contextmanager
-def _as_known_errors() -> Iterator[None]:
-    """Raise what Spark and tables raise as ShardpostError: a turn that fails is tried again."""
-    try:
-        with table_errors():
-            yield
-    except (PySparkException, Py4JError) as error:
-        raise ShardpostError(driver.why_spark_failed(error)) from error
-
-
-def _heap(settings: Settings) -> int:
-    """Return how many bytes the heap of the driver may have."""
-    return heap_bytes(settings.driver_memory)
 
 
 def _memory() -> int:
