@@ -18,6 +18,7 @@ from shardpost.kafka.records import Header
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.broker_process import own_broker
+from tests.support.job_process import wait_for
 from tests.support.letter_world import committed, header, live, sweep, total
 
 KAFKAS_LIMIT = 1_048_588
@@ -44,6 +45,8 @@ def alone(broker: Settings) -> Iterator[Settings]:
     names = [name for name in client.list_topics(timeout=20).topics if not name.startswith("__")]
     for done in client.delete_topics(names).values():
         done.result(30)
+    # Else the next test may be told of them, and create none.
+    wait_for(lambda: not {*names} & {*client.list_topics(timeout=20).topics}, "the topics' end")
 
 
 def create(settings: Settings, topic: NewTopic) -> None:
