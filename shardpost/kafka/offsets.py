@@ -24,6 +24,7 @@ from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
     LEADER_SECONDS,
     TRANSIENT_ERRORS,
+    cluster_metadata,
     partition_counts,
     with_leaders,
 )
@@ -154,10 +155,8 @@ def _connected_admin(settings: Settings) -> tuple[AdminClient, bool]:
     client = admin(settings)
     if client in _connected:
         return client, False
-    try:
-        client.list_topics(timeout=settings.kafka_timeout)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
+    cluster_metadata(settings)
+    client = admin(settings)  # another one, if the first had asked a silent broker
     _connected.add(client)
     return client, True
 

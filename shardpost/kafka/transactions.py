@@ -245,7 +245,10 @@ class Transactions:
             try:
                 call(self._call_seconds)
             except KafkaException as error:
-                if not error.args[0].retriable() or patience.is_over:
+                found = error.args[0]
+                # A broker that is silent may have been asked: the next time it may be another one.
+                passes = found.retriable() or found.code() == KafkaError._TIMED_OUT
+                if not passes or patience.is_over:
                     raise
             else:
                 return

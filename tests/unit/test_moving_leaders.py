@@ -15,10 +15,11 @@ from shardpost.kafka.coordinates import TopicPartition as Partition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.transactions import produce
+from shardpost.kafka.transactions import Transactions, produce
 from shardpost.settings import Settings
 from tests.support.memory_kafka.admin import MemoryAdmin
 from tests.support.memory_kafka.consumer import MemoryConsumer
+from tests.support.memory_kafka.producer import MemoryProducer
 
 
 def refuse_first(monkeypatch: pytest.MonkeyPatch, *codes: int | None) -> None:
@@ -94,6 +95,44 @@ def test_who_coordinated_a_group_and_does_not_answer_leaves_time_to_ask_who_does
     assert offsets.committed_offset(at, reader, Partition("positions", 0)) is None
     assert [id(one) == id(reader) for one in asked] == [True, False]
     assert sum(waited) <= at.kafka_timeout
+
+
+def test_a_writer_whose_first_question_was_not_answered_asks_again(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, left = MemoryProducer.list_topics, [KafkaError._TIMED_OUT, KafkaError._TIMED_OUT]
+
+    def listed(client: MemoryProducer, *args: Any, **more: Any) -> Any:
+        if left:  # as librdkafka has it of metadata, it does not say that this may be retried
+            raise KafkaException(KafkaError(left.pop()))
+        return own(client, *args, **more)
+
+    monkeypatch.setattr(MemoryProducer, "list_topics", listed)
+    writer = Transactions(at, "id", fenced="fenced", failed="failed: {reason}")
+    writer.open()
+    writer.write([Outgoing("positions", b"1", None, [], 0)])
+    writer.close()
+    assert not left
+    assert offsets.watermarks(at, {"positions": 1}, committed=True) == {"positions": {0: (0, 2)}}
+
+
+def test_a_first_question_to_a_silent_broker_is_asked_again_by_a_new_client(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, asked = MemoryAdmin.list_topics, list[MemoryAdmin]()
+
+    def listed(client: MemoryAdmin, *args: Any, **more: Any) -> Any:
+        asked.append(client)
+        if client is asked[0]:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return own(client, *args, **more)
+
+    monkeypatch.setattr(MemoryAdmin, "list_topics", listed)
+    clients.forget_admins()
+    patient = at.model_copy(update={"kafka_timeout": 30})
+    found = offsets.watermarks(patient, {"positions": 1}, committed=False)
+    assert found == {"positions": {0: (0, 0)}}
+    assert len(asked) == 2
 
 
 def test_no_offset_is_no_end(at: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
