@@ -82,6 +82,11 @@ class Model:
             return self.beside is not None
         return self.is_new_in_use or self.is_repeated(action)
 
+    def has_country(self, action: str, fold: Fold) -> bool:
+        """Tell whether some exchange has the country that a new rebuild is of, if that is new."""
+        is_new = "GB" in action and self.beside is None and self.in_use != "GB"
+        return not is_new or "GB" in fold.countries.values()
+
     def is_repeated(self, action: str) -> bool:
         """Tell whether a swap, or a rollback, is done already: it changes nothing."""
         if action == "swap":
@@ -169,7 +174,7 @@ def do(settings: Settings, action: str, fold: Fold, model: Model) -> None:
         compacted(settings)
         return
     is_same = not action.startswith("start") or model.started in (None, action)
-    if not (model.may(action) and is_same):
+    if not (model.may(action) and is_same and model.has_country(action, fold)):
         with pytest.raises(ShardpostError):
             attempt(settings, action)
         return
