@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
@@ -74,6 +75,23 @@ def read(settings: Settings, table: Table, path: str) -> pa.Table:
 def write(settings: Settings, table: Table, rows: pa.Table, path: str) -> AddAction:
     """Write rows as a new file of the table, not committed yet; return its add action."""
     return _write(settings, table, path, [rows])
+
+
+def write_grouped(settings: Settings, table: Table, rows: pa.Table, folder: str) -> list[AddAction]:
+    """Write rows as new files in a folder, one for each value of `Table.grouped_by`."""
+    groups = {"": rows}
+    if table.grouped_by:
+        column = rows[table.grouped_by]
+        groups = {
+            f"group={value}/": rows.filter(pc.equal(column, value))
+            for value in sorted(set(column.to_pylist()))
+        }
+
+    def written(group: tuple[str, pa.Table]) -> AddAction:
+        name, part = group
+        return write(settings, table, part, f"{folder}/{name}part.parquet")
+
+    return storage.side_by_side(written, [group for group in groups.items() if len(group[1])])
 
 
 def write_parts(

@@ -62,7 +62,7 @@ EXAMPLES = [
             [Growth(), Again(3, GOOD), Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
             [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
         ],
-        [0, compaction_run.MAX_BROADCAST_KEYS, 0],
+        [0, compaction_run.MAX_FEW, 0],
         [NEVER_FOLDED, NEVER_FOLDED, ALWAYS],
     ),
 ]
@@ -86,7 +86,7 @@ def examples(test: Callable[..., None]) -> Callable[..., None]:
 @examples
 @given(
     HISTORIES,
-    strategies.lists(strategies.sampled_from([0, compaction_run.MAX_BROADCAST_KEYS]), min_size=4),
+    strategies.lists(strategies.sampled_from([0, compaction_run.MAX_FEW]), min_size=4),
     strategies.lists(strategies.sampled_from([ALWAYS, SOMETIMES, NEVER_FOLDED]), min_size=4),
 )
 @pytest.mark.also_on_store
@@ -113,7 +113,7 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
 def planned_for(at_most: int) -> Iterator[None]:
     """Have runs of more records than that take the plan of long runs, which divides partitions."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "MAX_BROADCAST_KEYS", at_most)
+        patch.setattr(compaction, "MAX_FEW", at_most)
         if not at_most:
             patch.setattr(kafka_source, "RECORDS_PER_TASK", 7)
         yield

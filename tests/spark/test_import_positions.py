@@ -197,7 +197,7 @@ def test_after_an_import_the_records_of_any_producer_count_and_an_import_follows
     rebuilding.start(settings, source=Source.KAFKA)
     rebuilding.swap(settings)
     assert of_tables(settings) == expected
-    monkeypatch.setattr(compaction, "MAX_BROADCAST_KEYS", 0)
+    monkeypatch.setattr(compaction, "MAX_FEW", 0)
     again = settings.model_copy(update={"home": settings.home / "again"})
     run(again, take_over=True)
     assert of_tables(again) == expected

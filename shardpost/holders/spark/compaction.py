@@ -36,7 +36,7 @@ from shardpost.holders.results import (
     report_look,
     require_no_collapse,
 )
-from shardpost.holders.spark.compaction_run import MAX_BROADCAST_KEYS, CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import read_corrections
@@ -77,7 +77,7 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> tuple[Snap
             look.last,
             country=look.last.country_now(settings.country) if look.last else settings.country,
             shards=look.counts[settings.topic("share-holders")],
-            broadcast_keys=unread.size <= MAX_BROADCAST_KEYS,
+            few=unread.size <= MAX_FEW,
             partitions=look.counts,
             unread=unread,
             read_ranges=read_ranges,

@@ -7,7 +7,7 @@ Latest per key, then adder and subtractor per client. Frames, in the terms of mo
 - deltas: (client, position, delta), with delta +1 where a client came to hold a position, and -1
   where it ceased to; no row where it still holds it.
 
-With `broadcast_keys` the keys of new records, and what is known of them, are broadcast.
+Of a few records the same is in increment.py, without Spark.
 """
 
 import logging
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
@@ -24,7 +25,8 @@ from shardpost.delta.table import Table, Version
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
-from shardpost.holders.spark.compaction_run import known_holders, totals
+from shardpost.holders.spark import increment
+from shardpost.holders.spark.compaction_run import as_frame, known_holders, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.logs import step
@@ -35,11 +37,10 @@ from shardpost.spark.partitioning import partition_column
 OFFSET_BITS = 48
 
 
-def latest_per_key(events: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+def latest_per_key(events: DataFrame) -> DataFrame:
     """Return the decodable event with the highest seq of each key."""
     decodable = _decodable(events)
     latest = decodable.groupBy("key").agg(F.max("seq").alias("seq"))
-    latest = F.broadcast(latest) if broadcast_keys else latest
     return decodable.join(latest, ["key", "seq"], "left_semi")
 
 
@@ -88,7 +89,7 @@ def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
     return events.select(*(is_open if name == "is_open" else name for name in columns))
 
 
-def changes(latest: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+def changes(latest: DataFrame, known: DataFrame) -> DataFrame:
     """Return the rows of `latest` newer than the table's, with what the table has (`old_…`).
 
     `known` are the rows of the table with keys of `latest`, with the columns that are to be known.
@@ -96,14 +97,14 @@ def changes(latest: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> Dat
     newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
     # In the order of a retry that the table has, only a later retry of that origin can come.
     newer |= (F.col("seq") == F.col("old_seq")) & F.col("old_retry_offset").isNotNull()
-    return with_old(latest, known, broadcast_keys=broadcast_keys).where(newer)
+    return with_old(latest, known).where(newer)
 
 
-def with_old(latest: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+def with_old(latest: DataFrame, known: DataFrame) -> DataFrame:
     """Return the rows of `latest`, with what the table has of their keys (`old_…`)."""
     others = (name for name in known.columns if name != "key")
     old = known.select("key", *(F.col(name).alias(f"old_{name}") for name in others))
-    return latest.join(F.broadcast(old) if broadcast_keys else old, "key", "left")
+    return latest.join(old, "key", "left")
 
 
 def deltas_of_positions(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:
@@ -137,7 +138,7 @@ def per_client(deltas: DataFrame) -> DataFrame:
     )
 
 
-def updated_holders(touched: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+def updated_holders(touched: DataFrame, known: DataFrame) -> DataFrame:
     """Return (client, positions, old_count) of the touched clients.
 
     `touched` is as `per_client` returns it; `known` are (client, positions) that the table has of
@@ -145,8 +146,7 @@ def updated_holders(touched: DataFrame, known: DataFrame, *, broadcast_keys: boo
     """
     old = known.select("client", F.col("positions").alias("held"))
     held = F.coalesce("held", F.array().cast("array<string>"))
-    joined = touched.join(F.broadcast(old) if broadcast_keys else old, "client", "left")
-    return joined.select(
+    return touched.join(old, "client", "left").select(
         "client",
         sorted_ids(F.array_union(F.array_except(held, "removed"), "added")).alias("positions"),
         F.size(held).alias("old_count"),
@@ -182,19 +182,38 @@ class _CountingExchanges:
         return self.before ^ self.now
 
 
-def update_holders(run: HoldersRun, changed: DataFrame | None) -> HoldersChange:
-    """Write the holders whose list changes; `changed` are the `fold.changes` of positions, if any.
+def update_holders(run: HoldersRun, changed: DataFrame | pa.Table | None) -> HoldersChange:
+    """Write the holders whose list changes; `changed` are the `changes` of positions, if any.
 
     The histories of positions and exchanges are up to date by then.
     """
     exchanges = _counting_exchanges(run)
-    deltas = _deltas_of_run(run, changed, exchanges)
+    # The country of one exchange may concern any number of clients.
+    few = isinstance(changed, pa.Table) and not exchanges.changed
+    if few and (done := _write_few(run, changed, exchanges)) is not None:
+        return done
+    frame = None if changed is None else as_frame(run, changed)
+    deltas = _deltas_of_run(run, frame, exchanges)
     if not deltas:
         return HoldersChange()
     step("share_holders")
-    # The country of one exchange may concern any number of clients.
-    broadcast_keys = run.broadcast_keys and not exchanges.changed
-    return _write_holders(run, reduce(DataFrame.union, deltas), broadcast_keys=broadcast_keys)
+    few = run.few and not exchanges.changed
+    return _write_holders(run, reduce(DataFrame.union, deltas), few=few)
+
+
+def _write_few(
+    run: HoldersRun, changed: pa.Table, exchanges: _CountingExchanges
+) -> HoldersChange | None:
+    """Write the holders whose list changes, without Spark; None if that is not for few."""
+    if run.tables.is_empty(t.SHARE_HOLDERS):
+        return None
+    lists = increment.changed_lists(run, changed, exchanges.before, exchanges.now)
+    if lists is None:
+        return None
+    if lists.rows.num_rows:
+        step("share_holders")
+        run.tables.append(t.SHARE_HOLDERS, lists.rows)
+    return HoldersChange(lists.holders, lists.held)
 
 
 def _counting_exchanges(run: HoldersRun) -> _CountingExchanges:
@@ -229,17 +248,16 @@ def _deltas_of_run(
     return deltas
 
 
-def _write_holders(run: HoldersRun, deltas: DataFrame, *, broadcast_keys: bool) -> HoldersChange:
+def _write_holders(run: HoldersRun, deltas: DataFrame, *, few: bool) -> HoldersChange:
     touched, table = per_client(deltas), t.SHARE_HOLDERS
     if run.tables.is_empty(table):  # read back what was written rather than persist it
         first = touched.withColumn("positions", sorted_ids(F.col("added")))
         rows_ = as_holder_rows(run.tables, first, run.shards)
-        written = run.tables.write_first(table, rows_, coalesce=broadcast_keys)
+        written = run.tables.write_first(table, rows_, coalesce=few)
         [held] = totals(run.tables.rows_of(written), "size(positions)")
         return HoldersChange(written.non_null("client"), held)
     touched = touched.persist(StorageLevel.MEMORY_AND_DISK)
-    known = known_holders(run, touched, few=broadcast_keys)
-    updated = updated_holders(touched, known, broadcast_keys=broadcast_keys)
+    updated = updated_holders(touched, known_holders(run, touched))
     updated = updated.persist(StorageLevel.MEMORY_AND_DISK)
     holders, held = totals(
         updated,
@@ -247,7 +265,7 @@ def _write_holders(run: HoldersRun, deltas: DataFrame, *, broadcast_keys: bool) 
         "size(positions) - old_count",
     )
     rows_ = as_holder_rows(run.tables, updated, run.shards)
-    run.tables.append(table, rows_, coalesce=broadcast_keys)
+    run.tables.append(table, rows_, coalesce=few)
     return HoldersChange(holders, held)
 
 

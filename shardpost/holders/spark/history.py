@@ -10,7 +10,7 @@ The order of the records of a key is that of model/record_order.py, as a Spark c
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,6 +24,7 @@ from shardpost.holders.model.record_order import Numbering, by_time, scattered_k
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import MAX_QUOTED, decoded
+from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.spark.delta_files import Written
 from shardpost.spark.partitioning import positive_hash
@@ -210,17 +211,31 @@ def _quoted(name: str) -> Column:
 
 @dataclass(frozen=True)
 class Appended:
-    """Rows that were appended to a history: how many, and how many of them are rejected.
+    """Rows that were just appended to a history.
 
     `in_current_partition`: all with a key are where Kafka now puts it. `scattered` has the keys
     with records in several partitions, which nothing explains (model/record_order.py); else None.
     """
 
-    rows: DataFrame
-    count: int
-    rejected: int
+    tables: TableWriter
+    written: Written
     in_current_partition: bool = False
     scattered: DataFrame | None = None
+
+    @property
+    def rows(self) -> DataFrame:
+        """The rows, read when they are asked for."""
+        return self.tables.rows_of(self.written)
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return self.written.rows
+
+    @property
+    def rejected(self) -> int:
+        """How many of them are rejected."""
+        return self.written.non_null("reason")
 
 
 # Records that are read again come with the order that they have: a column each, null where they
@@ -241,7 +256,9 @@ def append_originals(
     numbered = raw.withColumn("seq", seq)
     passed = ("seq", *_known_snapshot(raw))
     written = _append(run, source, decoded(numbered, source.tables.fields, passed))
-    return _appended(run, written) if has_known else _in_order(run, source, numbering, written)
+    if has_known:
+        return Appended(run.tables, written)
+    return _in_order(run, source, numbering, written)
 
 
 def _in_order(
@@ -251,23 +268,23 @@ def _in_order(
     lowest = written.minimum("seq")
     if lowest is None or lowest >= numbering.of_homes:
         is_current = lowest is None or lowest >= numbering.of_current
-        return replace(_appended(run, written), in_current_partition=is_current)
+        return Appended(run.tables, written, in_current_partition=is_current)
     if not _has_scattered(run, source, numbering):
-        return _appended(run, written)
+        return Appended(run.tables, written)
     rows = run.tables.rows_of(written)
     scattered = run.spark.sql(scattered_keys(numbering, "true"), records=rows)
     scattered = scattered.persist(StorageLevel.MEMORY_AND_DISK)
     if not scattered.count():
-        return _appended(run, written)
+        return Appended(run.tables, written)
     ordered = _by_time(run, numbering, rows)
-    table, coalesce = source.tables.history, run.broadcast_keys
+    table, coalesce = source.tables.history, run.few
     rewritten = run.tables.rewrite(table, written, ordered, coalesce=coalesce)
-    return replace(_appended(run, rewritten), scattered=scattered)
+    return Appended(run.tables, rewritten, scattered=scattered)
 
 
 def _has_scattered(run: CompactionRun, source: InputTopic, numbering: Numbering) -> bool:
     """Tell whether keys may be scattered; of a few records, that is asked without Spark."""
-    if not run.broadcast_keys:
+    if not run.few:
         return True
     history = run.tables.located(source.tables.history)
     sql = scattered_keys(numbering, f"h.snapshot = {run.number}").format(records=history.name)
@@ -279,7 +296,7 @@ def _by_time(run: CompactionRun, numbering: Numbering, rows: DataFrame) -> DataF
     """Return rows of a history, those of scattered keys with their numbers by time."""
     numbers = run.spark.sql(by_time(numbering, "true"), records=rows)
     numbers = numbers.select(*COORDINATES, F.col("seq").alias("by_time"))
-    numbers = F.broadcast(numbers) if run.broadcast_keys else numbers
+    numbers = F.broadcast(numbers) if run.few else numbers
     both = rows.join(numbers, [*COORDINATES], "left")
     return both.withColumn("seq", F.coalesce("by_time", "seq")).drop("by_time")
 
@@ -293,7 +310,7 @@ def append_corrections(
     passed = ("seq", *_known_snapshot(usable), *RETRY_NAMES)
     events = decoded(usable, source.tables.fields, passed)
     written = _append(run, source, events.unionByName(rejected, allowMissingColumns=True))
-    return _appended(run, written)
+    return Appended(run.tables, written)
 
 
 def _known_snapshot(records: DataFrame) -> tuple[str, ...]:
@@ -304,8 +321,4 @@ def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Writte
     own = F.lit(run.number).cast("bigint")
     known = [F.col(name) for name in _known_snapshot(events)]
     rows = events.withColumn("snapshot", F.coalesce(*known, own)).drop(KNOWN_SNAPSHOT)
-    return run.tables.append(source.tables.history, rows, coalesce=run.broadcast_keys)
-
-
-def _appended(run: CompactionRun, written: Written) -> Appended:
-    return Appended(run.tables.rows_of(written), written.rows, written.non_null("reason"))
+    return run.tables.append(source.tables.history, rows, coalesce=run.few)

@@ -14,6 +14,8 @@ topic that was recreated has none of the records that were read before.
 import logging
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
@@ -24,8 +26,14 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, lowest_of
 from shardpost.holders.model.unread import ranges_to_read
 from shardpost.holders.model.view_tables import InputTables
-from shardpost.holders.spark import fold
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, known_latest, totals
+from shardpost.holders.spark import fold, increment
+from shardpost.holders.spark.compaction_run import (
+    CompactionRun,
+    InputTopic,
+    as_frame,
+    known_latest,
+    totals,
+)
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import Appended
 from shardpost.kafka import offsets, topic_metadata
@@ -44,14 +52,15 @@ _OPENED = "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)"
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of a table of latest records: the rows of `fold.changes`, which stay as they are.
+    """The changes of a table of latest records, which stay as they are.
 
+    `rows` are those of `fold.changes`; of a few records, those of `increment.changed_keys`.
     `opened` is how many more of the table's rows are open than before; `retries` is how many of the
     changes are by retries; `moved` how many keys left the partition that Kafka puts them into, or
     came from one other to another (`MOVED`).
     """
 
-    rows: DataFrame
+    rows: DataFrame | pa.Table
     opened: int
     retries: int
     moved: int = 0
@@ -62,14 +71,12 @@ def latest_of_originals(
 ) -> DataFrame:
     """Return the latest of so many new originals per key, as rows of the table."""
     broadcast_coordinates = (
-        originals.in_current_partition
-        and not run.broadcast_keys
-        and offsets <= MAX_BROADCAST_COORDINATES
+        originals.in_current_partition and not run.few and offsets <= MAX_BROADCAST_COORDINATES
     )
     latest = (
         fold.latest_in_current_partition(originals.rows)
         if broadcast_coordinates
-        else fold.latest_per_key(originals.rows, broadcast_keys=run.broadcast_keys)
+        else fold.latest_per_key(originals.rows)
     )
     return fold.as_rows(latest, table.names)
 
@@ -92,14 +99,31 @@ def changed_latest(run: CompactionRun, source: InputTopic, latest: DataFrame) ->
     Nothing is written but the first files of an empty table: the records are in the history, the
     layer over the table. `latest` are all of this run.
     """
-    tables, moved = source.tables, moved_keys(run, source)
-    known = known_latest(run, tables, latest)
-    if run.tables.is_empty(tables.latest):  # read back what was written rather than persist it
-        written = run.tables.write_first(tables.latest, latest, coalesce=run.broadcast_keys)
-        rows = run.tables.rows_of(written)
-        return _changes(fold.changes(rows, known, broadcast_keys=run.broadcast_keys), moved)
-    rows = fold.changes(latest, known, broadcast_keys=run.broadcast_keys)
+    table, moved = source.tables.latest, moved_keys(run, source)
+    known = known_latest(run, table, latest)
+    if run.tables.is_empty(table):  # read back what was written rather than persist it
+        written = run.tables.write_first(table, latest, coalesce=run.few)
+        return _changes(fold.changes(run.tables.rows_of(written), known), moved)
+    rows = fold.changes(latest, known)
     return _changes(rows.persist(StorageLevel.MEMORY_AND_DISK), moved)
+
+
+def few_changes(run: CompactionRun, source: InputTopic) -> Changes:
+    """Return what the records of this run change, all of which are in the history, without Spark.
+
+    They are few, and the table of latest records is not empty.
+    """
+    rows = increment.changed_keys(run, source.tables)
+    numbering = run.numbering(source)
+    moved = pc.and_kleene(
+        pc.not_equal(rows["old_partition"], rows["partition"]),
+        pc.and_(
+            pc.greater_equal(rows["seq"], numbering.base),
+            pc.less(rows["seq"], numbering.of_current),
+        ),
+    )
+    retries = increment.count(pc.is_valid(rows["retry_offset"]))
+    return Changes(rows, increment.opened(rows), retries, increment.count(moved))
 
 
 def moved_keys(run: CompactionRun, source: InputTopic) -> str:
@@ -116,12 +140,11 @@ def closed_latest(
     `before` are those of its other records; those of them that are closed here still count as
     retries that were applied.
     """
-    known = known_latest(run, tables, closing)
-    rows = fold.with_old(closing, known, broadcast_keys=run.broadcast_keys)
+    rows = fold.with_old(closing, known_latest(run, tables.latest, closing))
     if before is None:
         return _changes(rows.persist(StorageLevel.MEMORY_AND_DISK))
     # What the table has (`old_…`) is in both as it was before the run.
-    both = before.rows.join(rows, "key", "left_anti").unionByName(rows)
+    both = as_frame(run, before.rows).join(rows, "key", "left_anti").unionByName(rows)
     closed = _changes(both.persist(StorageLevel.MEMORY_AND_DISK))
     return replace(closed, retries=before.retries, moved=before.moved)
 

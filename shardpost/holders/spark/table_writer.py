@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
@@ -100,11 +101,11 @@ class TableWriter:
         return self._folded[table.name] == self._before and not self._sizes(table)
 
     def append(
-        self, table: Table, rows: DataFrame, *, coalesce: bool = True
+        self, table: Table, rows: DataFrame | pa.Table, *, coalesce: bool = True
     ) -> delta_files.Written:
         """Add rows that have the table's columns; return its new files.
 
-        With `coalesce` they are as few as the cores, else as many as the partitions of `rows`. In
+        With `coalesce` they are as few as the cores, else as many as the partitions of a frame. In
         the same version, small files of earlier runs are merged where there are many.
         """
         written = self._write(table, rows, coalesce)
@@ -162,10 +163,16 @@ class TableWriter:
     def _sizes(self, table: Table) -> dict[str, int]:
         return table_log.sizes(self._settings, self.located(table), self.versions[table.name])
 
-    def _write(self, table: Table, rows: DataFrame, coalesce: bool) -> delta_files.Written:
+    def _write(
+        self, table: Table, rows: DataFrame | pa.Table, coalesce: bool
+    ) -> delta_files.Written:
+        there, folder = self.located(table), self._new_folder(table)
+        if isinstance(rows, pa.Table):
+            made = parquet_files.write_grouped(self._settings, there, rows, folder)
+            return delta_files.Written(there, made)
         if coalesce:
             rows = rows.coalesce(self.spark.sparkContext.defaultParallelism)
-        return delta_files.write(self._settings, self.located(table), rows, self._new_folder(table))
+        return delta_files.write(self._settings, there, rows, folder)
 
     def _new_folder(self, table: Table) -> str:
         # A write without rows makes no version: the next one needs a folder of its own, too.
@@ -190,7 +197,7 @@ class HoldersRun:
     """A run after the snapshot `last`, None of empty tables, that writes the tables of the next.
 
     `country` is whose stock counts from this run on, `shards` are the partitions of
-    `share-holders`; with `broadcast_keys` it is about a few keys, which are broadcast.
+    `share-holders`; `few`: it is about a few keys, which are looked up without Spark.
     """
 
     settings: Settings
@@ -198,7 +205,7 @@ class HoldersRun:
     last: Snapshot | None
     country: str
     shards: int
-    broadcast_keys: bool
+    few: bool
 
     @property
     def spark(self) -> SparkSession:

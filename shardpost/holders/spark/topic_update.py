@@ -25,7 +25,7 @@ from shardpost.holders.model import view_tables
 from shardpost.holders.model.compacted_topics import LastLook, NamedKeys
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import RETRY_NAMES
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, as_frame
 from shardpost.holders.spark.history import (
     Appended,
     Corrections,
@@ -37,6 +37,7 @@ from shardpost.holders.spark.latest import (
     Changes,
     changed_latest,
     close_superseded,
+    few_changes,
     latest_of_originals,
     latest_with_corrections,
     moved_keys,
@@ -115,21 +116,26 @@ def report_scattered(topic: str, scattered: NamedKeys) -> None:
 
 @dataclass(frozen=True)
 class TopicUpdate:
-    """The new records of a topic (rows of its history) and what they changed.
+    """The new records of a topic, in its history, and what they changed.
 
-    `new` is None if there are none; `read` is how many are originals. `without_effect` is how many
+    `read` is how many are originals. `without_effect` is how many
     retries were decoded and changed nothing, `reconciled` how many keys were closed. `scattered`
     are keys with records in several partitions, which added partitions do not explain.
     """
 
     source: InputTopic
-    new: DataFrame | None
-    changes: Changes | None
+    appended: Sequence[Appended] = ()
+    changes: Changes | None = None
     read: int = 0
     rejected: int = 0
     without_effect: int = 0
     reconciled: int = 0
     scattered: NamedKeys = field(default_factory=NamedKeys)
+
+    @property
+    def new(self) -> DataFrame:
+        """The new records as rows of the history; there are some."""
+        return reduce(DataFrame.unionByName, (part.rows for part in self.appended))
 
 
 def update_topic(
@@ -138,27 +144,39 @@ def update_topic(
     """Read what is new of a topic, and retries of its records, into its tables."""
     ranges = run.unread.of_topic(source.topic)
     if not ranges and not corrections:
-        return TopicUpdate(source, None, None)
+        return TopicUpdate(source)
     step(f"{source.name} history")
     originals = append_originals(run, source, ranges) if ranges else None
     corrected = append_corrections(run, source, corrections) if corrections else None
     step(f"{source.name} table")
-    table = source.tables.latest
-    latest = latest_of_originals(run, table, originals, total_size(ranges)) if originals else None
-    if corrected:
-        latest = latest_with_corrections(table, latest, corrected)
-    assert latest is not None  # noqa: S101 - of ranges and corrections, one is there
-    changes = changed_latest(run, source, latest)
+    changes = _changes(run, source, originals, corrected)
     appended = [rows for rows in (originals, corrected) if rows]
     return TopicUpdate(
         source,
-        reduce(DataFrame.unionByName, (part.rows for part in appended)),
+        appended,
         changes,
         originals.count if originals else 0,
         sum(part.rejected for part in appended),
-        _without_effect(source.topic, corrections, corrected, changes),
+        _without_effect(run, source.topic, corrections, corrected, changes),
         scattered=_scattered(run, source, originals, changes),
     )
+
+
+def _changes(
+    run: CompactionRun,
+    source: InputTopic,
+    originals: Appended | None,
+    corrected: Appended | None,
+) -> Changes:
+    table = source.tables.latest
+    if run.few and run.unread.reconciliation is None and not run.tables.is_empty(table):
+        return few_changes(run, source)
+    ranges = run.unread.of_topic(source.topic)
+    latest = latest_of_originals(run, table, originals, total_size(ranges)) if originals else None
+    if corrected:
+        latest = latest_with_corrections(table, latest, corrected)
+    assert latest is not None  # noqa: S101 - of originals and corrections, one is there
+    return changed_latest(run, source, latest)
 
 
 def _scattered(
@@ -168,7 +186,7 @@ def _scattered(
     together = originals.scattered if originals else None
     if together is None and not changes.moved:
         return NamedKeys()
-    keys = changes.rows.where(moved_keys(run, source)).select("key")
+    keys = as_frame(run, changes.rows).where(moved_keys(run, source)).select("key")
     found = named_keys(keys if together is None else keys.unionByName(together))
     report_scattered(source.topic, found)
     return found
@@ -190,20 +208,24 @@ def reconciled(run: CompactionRun, update: TopicUpdate) -> TopicUpdate:
 
 
 def _without_effect(
-    topic: str, corrections: Corrections | None, corrected: Appended | None, changes: Changes
+    run: CompactionRun,
+    topic: str,
+    corrections: Corrections | None,
+    corrected: Appended | None,
+    changes: Changes,
 ) -> int:
     """Return, and log, how many decodable retries are not the latest of their key."""
     if corrections is None or corrected is None:
         return 0
     count = corrections.count - corrected.rejected - changes.retries
     if count:
-        report_without_effect(topic, count, corrected.rows, changes.rows)
+        report_without_effect(topic, count, corrected.rows, as_frame(run, changes.rows))
     return count
 
 
 def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
     """Store the rejected records of an update whole, and log them."""
-    if update.new is None or not update.rejected:
+    if not update.rejected:
         return
     whole = rejected_of(update.new, update.source.topic)
     report_rejected(update.source.topic, update.rejected, whole)
@@ -217,12 +239,13 @@ def uncertain_keys(
     topic = update.source.topic
     ranges, compaction = run.unread.of_topic(topic), run.unread.compactions[topic]
     has_holes = update.read < total_size(ranges)
-    if update.new is None or not (update.rejected and has_holes):
+    if not (update.rejected and has_holes):
         return NamedKeys()
     if not compaction.may_have_superseded(last, now):
         return NamedKeys()
-    suspect = undecodable_only(update.new, now - compaction.lag)
-    suspect = behind_holes(suspect, update.new, ranges).persist(StorageLevel.MEMORY_AND_DISK)
+    new = update.new
+    suspect = undecodable_only(new, now - compaction.lag)
+    suspect = behind_holes(suspect, new, ranges).persist(StorageLevel.MEMORY_AND_DISK)
     if not suspect.count():
         return NamedKeys()
     visible_ranges = _visible_ranges(run, topic)

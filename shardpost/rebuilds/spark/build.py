@@ -145,9 +145,7 @@ class Build:
             and self._is_in_current_partition(source, history)
         )
         latest = (
-            fold.latest_in_current_partition(history)
-            if is_plain
-            else fold.latest_per_key(history, broadcast_keys=False)
+            fold.latest_in_current_partition(history) if is_plain else fold.latest_per_key(history)
         )
         return fold.newest_of_ties(latest) if ties or generation else latest
 

@@ -26,7 +26,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
-from shardpost.holders.spark.compaction_run import MAX_BROADCAST_KEYS, CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import (
     KNOWN_SEQ,
@@ -274,7 +274,7 @@ class KafkaHistories:
             None,
             country=pinned.country,
             shards=pinned.shards,
-            broadcast_keys=unread.size <= MAX_BROADCAST_KEYS,
+            few=unread.size <= MAX_FEW,
             partitions=counts,
             unread=unread,
             read_ranges=read,

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -25,8 +26,9 @@ from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.spark import increment
 from shardpost.holders.spark.compaction import compact
-from shardpost.holders.spark.compaction_run import frame_of, totals
+from shardpost.holders.spark.compaction_run import totals
 from shardpost.holders.spark.decoder_id import decoder_with
 from shardpost.holders.spark.fold import update_holders, with_old
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
@@ -149,7 +151,7 @@ def _append_histories(
         step(f"top-up {source.history.name}")
         rows = delta_files.read_files(run.spark, source.history, files[source.history])
         new = decoded_again(rows.where(F.col("snapshot") > run.last.number), source)
-        written = run.tables.append(source.history, new, coalesce=run.broadcast_keys)
+        written = run.tables.append(source.history, new, coalesce=run.few)
         if written.non_null("reason"):
             rejected_rows = rejected_of(run.tables.rows_of(written), run.settings.topic(name))
             rejected += run.tables.append(t.REJECTED_RECORDS, rejected_rows).rows
@@ -160,8 +162,7 @@ def _update(run: BesideRun, rejected: int | None) -> Counts:
     """Update who holds; return the counts of the view."""
     assert run.last is not None  # noqa: S101 - it is topped up from there
     before = run.last.counts
-    changed = _changed_positions(run, run.last)
-    [opened] = totals(changed, "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)")
+    changed, opened = (_few_positions if run.few else _many_positions)(run, run.last)
     change = update_holders(run, changed)
     return Counts(
         before.positions + opened,
@@ -171,12 +172,54 @@ def _update(run: BesideRun, rejected: int | None) -> Counts:
     )
 
 
-def _changed_positions(run: BesideRun, last: Snapshot) -> DataFrame:
-    """Return the positions that have new records, and what was known of them (`old_…`)."""
-    now = _positions(run, run.tables.folders, _version(run))
-    then = _positions(run, last.folders, last.layered(t.POSITIONS))
-    changed = with_old(now, then, broadcast_keys=run.broadcast_keys)
-    return changed.persist(StorageLevel.MEMORY_AND_DISK)
+def _many_positions(run: BesideRun, last: Snapshot) -> tuple[DataFrame, int]:
+    """Return the positions that have new records, as they are and were, and how many more are open.
+
+    Columns: _KNOWN, and `old_…` of what was known of the key, null without a row.
+    """
+    history = run.tables.located(t.POSITION_EVENTS)
+    at = run.tables.versions[t.POSITION_EVENTS.name]
+    new = delta_files.read(run.spark, run.settings, history, at).alias("r").where(_is_new(last))
+    keys = new.select("key").distinct()
+
+    def known(folders: Mapping[str, str], version: LayeredVersion) -> DataFrame:
+        located = t.POSITIONS.located(folders)
+        return delta_files.read(run.spark, run.settings, located, version, keys).select(*_KNOWN)
+
+    now = known(run.tables.folders, _version(run))
+    changed = with_old(now, known(last.folders, last.layered(t.POSITIONS)))
+    changed = changed.persist(StorageLevel.MEMORY_AND_DISK)
+    [opened] = totals(changed, "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)")
+    return changed, opened
+
+
+def _few_positions(run: BesideRun, last: Snapshot) -> tuple[pa.Table, int]:
+    """Return the same as `_many_positions`, without Spark."""
+    history, before = run.tables.located(t.POSITION_EVENTS), t.POSITIONS.located(last.folders)
+    keys = f"SELECT DISTINCT r.key FROM new_records r WHERE {_is_new(last)}"  # noqa: S608 - ours
+    # Under names of their own: of both tables there may be two versions here.
+    versions: dict[Table, Version] = {
+        replace(history, name="new_records", folder=history.path): run.tables.versions[
+            history.name
+        ],
+        run.tables.located(t.POSITIONS): replace(_version(run), keys=keys),
+        replace(before, name="positions_before", folder=before.path): replace(
+            last.layered(t.POSITIONS), keys=keys
+        ),
+    }
+    own = (f"n.{name}" for name in _KNOWN)
+    old = (f"o.{name} AS old_{name}" for name in _KNOWN)
+    sql = (
+        f"SELECT {', '.join([*own, *old])} FROM positions n"  # noqa: S608 - names of ours
+        " LEFT JOIN positions_before o ON n.key = o.key"
+    )
+    schema = increment.schema_with_old(t.POSITIONS, _KNOWN, _KNOWN)
+    changed = query(run.settings, sql, versions).cast(schema)
+    return changed, increment.opened(changed)
+
+
+def _is_new(last: Snapshot) -> str:
+    return f"r.snapshot > {last.number} AND r.kind <> {text_literal(RecordKind.REJECTED)}"
 
 
 def _version(run: BesideRun) -> LayeredVersion:
@@ -184,28 +227,6 @@ def _version(run: BesideRun) -> LayeredVersion:
     if isinstance(version, LayeredVersion):
         return version
     return layered(t.POSITIONS, run.tables.versions, run.number)
-
-
-def _positions(run: BesideRun, folders: Mapping[str, str], version: LayeredVersion) -> DataFrame:
-    """Return what a version has of the positions with new records: columns of _KNOWN."""
-    located = t.POSITIONS.located(folders)
-    history = run.tables.located(t.POSITION_EVENTS)
-    at = run.tables.versions[t.POSITION_EVENTS.name]
-    since = run.last.number if run.last else 0
-    condition = f"r.snapshot > {since} AND r.kind <> {text_literal(RecordKind.REJECTED)}"
-    if run.broadcast_keys:
-        # Under a name of its own: the version that is read may have another version of it.
-        keys = f"SELECT DISTINCT r.key FROM new_records r WHERE {condition}"  # noqa: S608
-        versions: dict[Table, Version] = {
-            replace(history, name="new_records", folder=history.path): at,
-            located: replace(version, keys=keys),
-        }
-        sql = f"SELECT {', '.join(_KNOWN)} FROM positions"  # noqa: S608 - names of ours
-        return frame_of(run, t.POSITIONS, query(run.settings, sql, versions))
-    new = delta_files.read(run.spark, run.settings, history, at).alias("r").where(condition)
-    keys_ = new.select("key").distinct()
-    known = delta_files.read(run.spark, run.settings, located, version, keys_)
-    return known.select(*_KNOWN)
 
 
 def compact_and_top_up(settings: Settings, work: SparkWork, asked: CompactionRequest) -> JobResult:

@@ -1,0 +1,176 @@
+"""What a few new records change, without Spark: the latest of each key, and the lists of holders.
+
+To look for ten thousand keys in ten million rows takes DataFusion half a second, and Spark, which
+plans each query anew, some times that. The records are in the history by then. In memory are keys,
+clients and exchanges, and the lists of the clients that change; of too many, Spark does it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardpost.delta import query
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.holder_lists import ListChange, Side, list_changes
+from shardpost.holders.model.record_order import newest_first
+from shardpost.holders.model.view_tables import SHARE_HOLDERS, InputTables
+from shardpost.holders.spark.compaction_run import JUDGED_BY, CompactionRun
+from shardpost.holders.spark.table_writer import HoldersRun
+from shardpost.kafka.partitioning import partition_of
+
+_NEWEST = """
+SELECT r.*, r.kind = {upsert} AS is_open, ROW_NUMBER() OVER (
+  PARTITION BY r.key ORDER BY {newest}
+) AS nth FROM {history} r WHERE r.snapshot = {number} AND r.kind <> {rejected}
+"""
+# No condition on the side that may have no row (model/view_tables.py says why).
+_CHANGES = """
+SELECT {own}, {old} FROM ({newest}) n LEFT JOIN {latest} o ON n.key = o.key WHERE n.nth = 1
+"""
+
+
+def changed_keys(run: CompactionRun, tables: InputTables) -> pa.Table:
+    """Return the latest record of each key that this run has read, where it is newer.
+
+    Columns: `offset` and those of JUDGED_BY that the table of latest records has, and these as the
+    table has them of the key before as `old_…`, null without a row.
+    """
+    assert run.last is not None  # noqa: S101 - else nothing is known, and Spark writes it
+    history, latest = tables.history, tables.latest
+    old = [name for name in latest.names if name in JUDGED_BY]
+    own = ["offset", *old]
+    rejected = text_literal(RecordKind.REJECTED)
+    newest = _NEWEST.format(
+        newest=newest_first("r"),
+        upsert=text_literal(RecordKind.UPSERT),
+        rejected=rejected,
+        history=history.name,
+        number=run.number,
+    )
+    keys = (
+        f"SELECT DISTINCT r.key FROM {history.name} r WHERE r.snapshot = {run.number}"  # noqa: S608
+        f" AND r.kind <> {rejected}"
+    )
+    versions: dict[Table, Version] = {
+        run.tables.located(history): run.tables.versions[history.name],
+        run.last.located(latest): replace(run.last.layered(latest), keys=keys),
+    }
+    sql = _CHANGES.format(
+        own=", ".join(f"n.{name}" for name in own),
+        old=", ".join(f"o.{name} AS old_{name}" for name in old),
+        newest=newest.strip(),
+        latest=latest.name,
+    )
+    found = query.query(run.settings, sql.strip(), versions).cast(schema_with_old(latest, own, old))
+    return found.filter(_is_newer(found))
+
+
+def opened(rows: pa.Table) -> int:
+    """Return how many more are open than before; both flags may be null."""
+    return count(rows["is_open"]) - count(rows["old_is_open"])
+
+
+def count(flags: pa.ChunkedArray) -> int:
+    """Return how many are true; null is not."""
+    return int(pc.sum(flags).as_py() or 0)
+
+
+def schema_with_old(table: Table, own: Sequence[str], old: Sequence[str]) -> pa.Schema:
+    """Return the schema of columns of a table, and of `old_…` of others.
+
+    DataFusion's types of texts are others than Spark's.
+    """
+    whole = arrow_schema(table)
+    before = (whole.field(name).with_name(f"old_{name}") for name in old)
+    return pa.schema([*(whole.field(name) for name in own), *before])
+
+
+def _is_newer(rows: pa.Table) -> pa.ChunkedArray:
+    """Tell which records are newer than what the table has, as `fold.changes` does."""
+    is_new = pc.is_null(rows["old_seq"])
+    is_later = pc.greater(rows["seq"], rows["old_seq"])
+    is_same = pc.equal(rows["seq"], rows["old_seq"])
+    is_retried = pc.and_(is_same, pc.is_valid(rows["old_retry_offset"]))
+    return pc.fill_null(pc.or_kleene(is_new, pc.or_kleene(is_later, is_retried)), False)
+
+
+# So many clients are listed in one query, and so much of what is known of them is held in memory.
+MAX_LISTED = 20_000
+MAX_BYTES = 64 << 20
+
+
+class ChangedLists(NamedTuple):
+    """The rows of the holders whose list changes.
+
+    `holders` is how many more clients hold, and `held` how many more positions they do.
+    """
+
+    rows: pa.Table
+    holders: int
+    held: int
+
+
+def changed_lists(
+    run: HoldersRun, changed: pa.Table, before: set[str], now: set[str]
+) -> ChangedLists | None:
+    """Return what positions change that are as `changed_keys` returns them.
+
+    `before` and `now` are the exchanges that counted, and that count. None if clients are too many,
+    or have too much.
+    """
+    changes = list_changes(_sides(changed), before, now)
+    known = _known_lists(run, [*changes]) if len(changes) <= MAX_LISTED else None
+    if known is None:
+        return None
+    lists = {client: _applied(change, known.get(client)) for client, change in changes.items()}
+    counts = {client: len(ids) for client, ids in known.items()}
+    holders = sum(bool(ids) - bool(counts.get(client)) for client, ids in lists.items())
+    held = sum(len(ids) - counts.get(client, 0) for client, ids in lists.items())
+    return ChangedLists(_holder_rows(run, lists), holders, held)
+
+
+def _applied(change: ListChange, known: pa.Array | None) -> list[str]:
+    return change.applied_to([] if known is None else known.to_pylist())
+
+
+def _sides(changed: pa.Table) -> list[tuple[str, Side, Side]]:
+    sides = [
+        map(Side, *(changed[f"{prefix}{name}"].to_pylist() for name in Side._fields))
+        for prefix in ("old_", "")
+    ]
+    return [*zip(changed["key"].to_pylist(), *sides, strict=True)]
+
+
+def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | None:
+    """Return what the last snapshot has of clients; None if that is too much."""
+    assert run.last is not None  # noqa: S101 - else nothing is known, and Spark writes it
+    if not clients:
+        return {}
+    values = ", ".join(f"({text_literal(client)})" for client in clients)
+    keys = f"SELECT v.column1 AS client FROM (VALUES {values}) v"  # noqa: S608 - literals
+    at: LayeredVersion = replace(run.last.layered(SHARE_HOLDERS), keys=keys)
+    sql, size = "SELECT client, positions FROM share_holders", 0
+    known: dict[str, pa.Array] = {}
+    for batch in query.stream(run.settings, sql, {run.tables.located(SHARE_HOLDERS): at}):
+        size += batch.nbytes
+        if size > MAX_BYTES:
+            return None
+        known |= zip(
+            batch["client"].to_pylist(), (one.values for one in batch["positions"]), strict=True
+        )
+    return known
+
+
+def _holder_rows(run: HoldersRun, lists: dict[str, list[str]]) -> pa.Table:
+    columns = {
+        "client": [*lists],
+        "positions": [*lists.values()],
+        "snapshot": [run.number] * len(lists),
+        "shard": [partition_of(client, run.shards) for client in lists],
+    }
+    return pa.table(columns, arrow_schema(SHARE_HOLDERS))

@@ -1,0 +1,51 @@
+"""What changed positions do to the lists of clients, against lists made anew of all positions."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.holder_lists import ListChange, Side, list_changes
+
+IDS = ["1", "01", "2", "10", "a", "B", "é", ""]
+CLIENTS, EXCHANGES = ["c", "d"], ["NASDAQ", "LON", None]
+OPEN = st.builds(Side, st.just(True), st.sampled_from(CLIENTS), st.sampled_from(EXCHANGES))
+SIDES = st.one_of(OPEN, st.just(Side(False, None, None)), st.just(Side(None, None, None)))
+COUNTING = st.sets(st.sampled_from(["NASDAQ", "LON"]))
+
+
+def lists(positions: dict[str, Side], counting: set[str]) -> dict[str, list[str]]:
+    """Return the ids that each client holds, in their order."""
+    held: dict[str, list[str]] = {}
+    for id_ in sorted(positions, key=position_sort_key):
+        side = positions[id_]
+        if side.is_open and side.client is not None and side.exchange in counting:
+            held.setdefault(side.client, []).append(id_)
+    return held
+
+
+@given(
+    st.dictionaries(st.sampled_from(IDS), st.tuples(SIDES, SIDES)),
+    st.dictionaries(st.sampled_from([f"{id_}9" for id_ in IDS]), SIDES),
+    COUNTING,
+)
+def test_lists_after_changes_are_those_of_all_positions(
+    changed: dict[str, tuple[Side, Side]], others: dict[str, Side], counting: set[str]
+) -> None:
+    before = lists(others | {id_: old for id_, (old, _) in changed.items()}, counting)
+    after = lists(others | {id_: new for id_, (_, new) in changed.items()}, counting)
+    sides = [(id_, old, new) for id_, (old, new) in changed.items()]
+    changes = list_changes(sides, counting, counting)
+    clients = {*before, *after}
+    now = {
+        client: changes.get(client, ListChange()).applied_to(before.get(client, []))
+        for client in clients
+    }
+    assert now == {client: after.get(client, []) for client in clients}
+    assert all(before.get(client) != after.get(client) for client in changes)
+
+
+def test_an_exchange_that_ceases_to_count_takes_changed_positions_away() -> None:
+    held = Side(True, "c", "LON")
+    changes = list_changes([("7", held, held)], {"LON", "NASDAQ"}, {"NASDAQ"})
+    assert changes == {"c": ListChange([], {"7"})}
+    assert changes["c"].applied_to(["2", "7", "x"]) == ["2", "x"]
