@@ -34,6 +34,22 @@ def arrow_rows(table: Table, values: Iterable[Any]) -> pa.Table:
     return pa.Table.from_pylist([*map(to_row, values)], arrow_schema(table))
 
 
+def rows_of(table: Table, found: pa.Table) -> pa.Table:
+    """Return what was read or made as rows of a table, with its columns; what it lacks is null."""
+    return in_form(arrow_schema(table), found)
+
+
+def in_form(schema: pa.Schema, found: pa.Table) -> pa.Table:
+    """Return the columns of a schema, in its order and types; those that are not there are null."""
+    columns = [
+        found[field.name].cast(field.type)
+        if field.name in found.column_names
+        else pa.nulls(found.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _type(type_: str | Array) -> pa.DataType:
     if isinstance(type_, str):
         return _TYPES[type_]

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 from shardpost.delta import file_statistics, storage, table_log
-from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.arrow_schema import arrow_schema, in_form
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -137,13 +137,7 @@ def parts(
     with system.open_input_file(f"{root}/{path}") as source, pq.ParquetFile(source) as file:
         for group in range(file.num_row_groups):
             found = file.read_row_group(group, columns=schema.names, use_threads=False)
-            columns = [
-                found[field.name].cast(field.type)
-                if field.name in found.column_names
-                else pa.nulls(found.num_rows, field.type)
-                for field in schema
-            ]
-            yield pa.Table.from_arrays(columns, schema=schema)
+            yield in_form(schema, found)
 
 
 def merge_small(

@@ -165,7 +165,6 @@ def _end_reached(message: Message, settings: Settings) -> int:
 
 BULK_POLL_SECONDS = 0.05
 BULK_CLIENT = QUICK_CLIENT | {
-    "auto.offset.reset": "earliest",  # what is asked for may be deleted meanwhile
     # Few records of each are wanted, and all partitions wait in memory at the same time.
     "max.partition.fetch.bytes": 128 << 10,
     "queued.max.messages.kbytes": 16 << 10,
@@ -175,8 +174,10 @@ BULK_CLIENT = QUICK_CLIENT | {
 class BulkReading:
     """One pass over ranges; `reached` is the offset up to which each was read so far.
 
-    A range ends after `most` records as well. What is not read when the time is over stays so. It
-    takes 0.9 µs a record beside the client, where `read_to_end`, which has one partition to look
+    A range ends after `most` records as well. What is not read when the time is over stays so. What
+    was deleted is passed over, or KafkaUnreachableError if all is to be read (`whole`).
+
+    It takes 0.9 µs a record beside the client, where `read_to_end`, which has one partition to look
     after, takes 0.1 µs: so there are both, until the client returns batches by partition.
     """
 
@@ -187,10 +188,14 @@ class BulkReading:
         *,
         committed: bool,
         most: int,
+        whole: bool = False,
     ) -> None:
         self.reached = {partition: range_.first for partition, range_ in ranges.items()}
         self._settings, self._ranges, self._most = settings, ranges, most
-        self._isolation = "read_committed" if committed else "read_uncommitted"
+        self._client = BULK_CLIENT | {
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "auto.offset.reset": "error" if whole else "earliest",
+        }
         self._counts = dict.fromkeys(ranges, 0)
         self._open = set(ranges)
 
@@ -198,8 +203,7 @@ class BulkReading:
         """Yield records, of each partition in their order, until a time of the monotonic clock."""
         if not self._open:
             return
-        more = BULK_CLIENT | {"isolation.level": self._isolation}
-        reader = consumer(self._settings, "shardpost-reader", **more)
+        reader = consumer(self._settings, "shardpost-reader", **self._client)
         try:
             reader.incremental_assign(
                 [confluent_kafka.TopicPartition(*at, r.first) for at, r in self._ranges.items()]

@@ -25,7 +25,7 @@ from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError, harmless
 from shardpost.settings import Settings, load
 from shardpost.spark.job_process import terminate_with_parent
-from shardpost.spark.job_spec import BY_DEFAULT, JobResult, request_of
+from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobResult, request_of
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
@@ -41,6 +41,9 @@ SESSION_CONF = {
     # variants too. (holders/spark/decoding.py is right about what is broken without them.)
     "spark.sql.json.enablePartialResults": "false",
     "spark.sql.variant.allowDuplicateKeys": "true",
+    # Of rows from Arrow that Spark holds in its plan, the optimizer computes all that is asked for,
+    # interpreted and on one core.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
     # Of headers with one name the last counts, as for Kafka's own clients.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Spark's default without kafka: its V2 source passes records on as they are; V1 first makes an
@@ -92,26 +95,27 @@ def divide_shuffles(spark: SparkSession, records: int) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", tasks)
 
 
-# Of up to so many records, compiling a plan, and planning again at each stage, takes longer than
-# running it as it is.
-INTERPRETED_RECORDS = 20_000
+# Of up to so many records, planning again at each stage takes longer than running it as it is; so
+# does compiling a plan, but where the same plan comes again and again.
+SMALL_RECORDS = 20_000
 _COMPILED = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
-    "spark.sql.adaptive.enabled": "true",
 }
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
 }
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 def plan_for(spark: SparkSession, records: int) -> None:
     """Choose how plans that handle so many records, or rows, are made from now on."""
     divide_shuffles(spark, records)
-    chosen = _INTERPRETED if records <= INTERPRETED_RECORDS else _COMPILED
-    for name, value in chosen.items():
+    is_small = records <= SMALL_RECORDS
+    is_once = is_small and spark.conf.get(STAYS, None) is None
+    chosen = _INTERPRETED if is_once else _COMPILED
+    for name, value in (chosen | {_ADAPTIVE: str(not is_small).lower()}).items():
         spark.conf.set(name, value)
 
 

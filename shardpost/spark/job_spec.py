@@ -37,6 +37,8 @@ def document_of(request: object, *, with_now: bool = True) -> str:
 
 # Of the result of a run that stays.
 FOLLOWING, NEXT_REQUEST = "following", "next_request"
+# Spark's configuration has it in the driver of such a run.
+STAYS = "spark.shardpost.stays"
 
 
 def next_request(result: Any) -> str | None:

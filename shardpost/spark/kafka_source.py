@@ -1,27 +1,35 @@
 """Kafka in Spark: offset ranges of a topic as a frame.
 
 They are read by Spark's batch source for Kafka or, slower and for timestamps that this source fails
-on, through Python's client in tasks.
+on, through Python's client in tasks. Of few records that client has read all before Spark has made
+its plan.
 """
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardpost.errors import ShardpostError
 from shardpost.instants import EARLIEST_MS, LATEST_MS
-from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.java_settings import java_settings
-from shardpost.kafka.reading import read_to_end, record_of
+from shardpost.kafka.reading import BulkReading, read_to_end, record_of
+from shardpost.kafka.records import HEADERS_LEFT_OUT, Record
 from shardpost.settings import Settings
-from shardpost.spark.driver import RECORDS_PER_TASK
+from shardpost.spark.driver import FEW_RECORDS, RECORDS_PER_TASK
 
 log = logging.getLogger(__name__)
 
@@ -115,10 +123,81 @@ def with_any_timestamps(work: Callable[[ReadRanges], T]) -> T:
 def _client_rows(settings: Settings, range_: OffsetRange) -> Iterator[tuple[Any, ...]]:
     found = read_to_end(settings, range_.topic_partition, start=range_.first, committed=True)
     records = map(record_of, found)
-    for record in takewhile(lambda record: record.offset < range_.until, records):
-        at = min(max(EARLIEST_MS, record.timestamp), LATEST_MS)
-        headers = [
-            (name, value.encode() if isinstance(value, str) else value)
-            for name, value in record.headers
-        ]
-        yield record.key, record.value, record.partition, record.offset, at, headers or None
+    return map(_row, takewhile(lambda record: record.offset < range_.until, records))
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    """Return a record as a row of _CLIENT_COLUMNS."""
+    at = min(max(EARLIEST_MS, record.timestamp), LATEST_MS)
+    headers = [
+        (name, value.encode() if isinstance(value, str) else value)
+        for name, value in record.headers
+    ]
+    return record.key, record.value, record.partition, record.offset, at, headers or None
+
+
+# So many bytes of keys, values and headers are held in memory, a few times.
+FEW_BYTES = 32 << 20
+FEW_SECONDS = 5.0
+_ROWS = pa.schema(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("ms", "UTC"),
+        "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+    }
+)
+
+
+@dataclass(frozen=True)
+class FewRecords:
+    """All records of some ranges, in memory: {topic: rows}, with the columns of `read_ranges`."""
+
+    ranges: Collection[OffsetRange]
+    rows: dict[str, pa.Table]
+
+    @classmethod
+    def read(cls, settings: Settings, ranges: Collection[OffsetRange]) -> "FewRecords | None":
+        """Read them; None where that is for Spark's source, which also says what is wrong."""
+        if not ranges or total_size(ranges) > FEW_RECORDS:
+            return None
+        wanted = {range_.topic_partition: range_ for range_ in ranges}
+        reading = BulkReading(settings, wanted, committed=True, most=sys.maxsize, whole=True)
+        found: dict[str, list[tuple[Any, ...]]] = {range_.topic: [] for range_ in ranges}
+        size = 0
+        try:
+            for message in reading.messages(until=time.monotonic() + FEW_SECONDS):
+                record = record_of(message)
+                size += sum(len(part or "") for part in (record.key, record.value))
+                size += sum(len(part or "") for pair in record.headers for part in pair)
+                if size > FEW_BYTES or HEADERS_LEFT_OUT in dict(record.headers):
+                    return None
+                found[record.topic].append(_row(record))
+        except ShardpostError as error:
+            log.info("leaving the records to Spark's source: %s", error)
+            return None
+        if any(reading.reached[at] < range_.until for at, range_ in wanted.items()):
+            return None
+        return cls({*ranges}, {topic: _table(rows) for topic, rows in found.items()})
+
+    def or_else(self, read: ReadRanges) -> ReadRanges:
+        """Return what gives these records, and reads others by that function."""
+
+        def read_ranges(
+            spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange]
+        ) -> DataFrame:
+            if not {*ranges} <= {*self.ranges}:
+                return read(spark, settings, ranges)
+            (topic,) = {range_.topic for range_ in ranges}
+            partitions = pa.array((range_.partition for range_ in ranges), pa.int32())
+            rows = self.rows[topic]
+            return spark.createDataFrame(rows.filter(pc.is_in(rows["partition"], partitions)))
+
+        return read_ranges
+
+
+def _table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ((),) * len(_ROWS)
+    return pa.table([*map(pa.array, columns, _ROWS.types)], _ROWS)

@@ -33,6 +33,7 @@ from shardpost.spark.job_spec import (
     BY_DEFAULT,
     FOLLOWING,
     NEXT_REQUEST,
+    STAYS,
     JobSpec,
     document_of,
     next_request,
@@ -69,6 +70,7 @@ DRIVER_JVM_OPTIONS = (
 # Of a run that stays for hours. Each query has consumers of its own, which the pool closes; what
 # nobody refers to any more is only removed after a collection.
 STAYING_CONF = {
+    STAYS: "true",
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",

@@ -55,7 +55,7 @@ from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
-from shardpost.spark.kafka_source import ReadRanges
+from shardpost.spark.kafka_source import FewRecords, ReadRanges
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,10 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> tuple[Snap
     what was is undone by the next run.
     """
 
+    few = FewRecords.read(settings, unread.ranges)
+
     def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:
+        read_ranges = few.or_else(read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
         _require_tombstones_kept(spark, settings, look, unread, read_ranges)
         tables = TableWriter.at_snapshot(spark, settings, look.last, run=str(uuid.uuid4()))
@@ -81,6 +84,7 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> tuple[Snap
             partitions=look.counts,
             unread=unread,
             read_ranges=read_ranges,
+            in_memory=few is not None,
         )
         return _build(run, look)
 

@@ -39,11 +39,15 @@ class InputTopic:
 
 @dataclass(frozen=True)
 class CompactionRun(HoldersRun):
-    """A compaction: `partitions` is {topic: their number}, `read_ranges` reads what is `unread`."""
+    """A compaction: `partitions` is {topic: their number}, `read_ranges` reads what is `unread`.
+
+    `in_memory`: all records of that are, and what is decoded of them may be as well.
+    """
 
     partitions: Mapping[str, int]
     unread: Unread
     read_ranges: ReadRanges
+    in_memory: bool = False
 
     @property
     def set_country(self) -> str | None:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.dead_letters.model import letters
 from shardpost.delta import query
+from shardpost.delta.arrow_schema import rows_of
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Numbering, by_time, scattered_keys
 from shardpost.holders.model.view_tables import RETRY_NAMES
@@ -44,10 +46,14 @@ def seq_of(
         )
     now = numbering.partitions
     level = F.when(hashed % now == partition, now).when(hashed.isNotNull(), level)
-    read = [F.lit(numbering.read.get(n, 0)).cast("bigint") for n in range(now)]
-    first = F.get(F.array(*read), partition)
-    base, size = (F.lit(n).cast("bigint") for n in (numbering.base, numbering.size))
-    return base + level * size + offset - first
+
+    def of_partition(number: Callable[[int], int]) -> Column:
+        # A number by itself would be in the generated code, which each run would compile anew.
+        numbers = (F.lit(number(n)).cast("bigint") for n in range(now))
+        return F.get(F.array(*numbers), partition)
+
+    before = of_partition(lambda n: numbering.base - numbering.read.get(n, 0))
+    return level * of_partition(lambda _: numbering.size) + before + offset
 
 
 COORDINATES = ("partition", "offset")
@@ -318,7 +324,12 @@ def _known_snapshot(records: DataFrame) -> tuple[str, ...]:
 
 
 def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Written:
-    own = F.lit(run.number).cast("bigint")
+    history = source.tables.history
+    if run.in_memory:  # sooner than Spark would write files; a number would be compiled, as above
+        found = events.toArrow()
+        own = pa.array([run.number] * found.num_rows, pa.int64())
+        return run.tables.append(history, rows_of(history, found.append_column("snapshot", own)))
+    number = F.lit(run.number).cast("bigint")
     known = [F.col(name) for name in _known_snapshot(events)]
-    rows = events.withColumn("snapshot", F.coalesce(*known, own)).drop(KNOWN_SNAPSHOT)
-    return run.tables.append(source.tables.history, rows, coalesce=run.few)
+    rows = events.withColumn("snapshot", F.coalesce(*known, number)).drop(KNOWN_SNAPSHOT)
+    return run.tables.append(history, rows, coalesce=run.few)
