@@ -10,7 +10,6 @@ has records (decision 0035 says why the id is kept there).
 
 import json
 import socket
-from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from deltalake.exceptions import TableNotFoundError
@@ -18,8 +17,9 @@ from deltalake.exceptions import TableNotFoundError
 from shardpost.delta.query import open_table
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.errors import ShardpostError, single_line
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kept_clients import kept_consumer
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 
@@ -58,7 +58,7 @@ def installation(settings: Settings) -> Owner | None:
 def owner(settings: Settings) -> Owner | None:
     """Return the owner of the topics, None if there is none."""
     place = _place(settings)
-    with closing(clients.consumer(settings, GROUP)) as reader:
+    with kept_consumer(settings, GROUP) as reader:
         found = offsets.committed_offsets(settings, reader, [place]).get(place)
     if found is None or not found.metadata:
         return None

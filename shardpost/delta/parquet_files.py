@@ -212,12 +212,13 @@ def _sorted(table: Table, rows: pa.Table) -> pa.Table:
 def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables one after the other as tables of the size of a row group."""
     waiting: list[pa.Table] = []
+    rows = size = 0
     for part in parts:
         waiting.append(part)
-        rows, size = sum(part.num_rows for part in waiting), sum(part.nbytes for part in waiting)
+        rows, size = rows + part.num_rows, size + part.nbytes
         if rows >= GROUP_ROWS or size >= GROUP_BYTES:
             yield pa.concat_tables(waiting)
-            waiting = []
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.concat_tables(waiting)
 

@@ -14,7 +14,7 @@ published again, and null for the clients that it has and the tables have not.
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -32,14 +32,14 @@ from shardpost.holders.share_holders_topic import (
     published_partitions,
 )
 from shardpost.holders.table_commits import runs_of
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kept_clients import KeptClients, kept_consumer
 from shardpost.kafka.records import in_batches, queue_config
 from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import (
     Consumed,
     FencedError,
-    KeptWriters,
     LostAnswerError,
     Transactions,
 )
@@ -55,8 +55,9 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT = 4
 # So many partitions have a writer at once.
 OPEN_AT_ONCE = 64
-# Of a compaction that follows: between its turns they stay open.
-open_writers = KeptWriters(OPEN_AT_ONCE)
+# Of a compaction that follows: between its turns they stay open. Whoever opened the same id
+# meanwhile has fenced it: its next write says so, and writes nothing.
+open_writers: KeptClients[Transactions] = KeptClients(OPEN_AT_ONCE)
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ def publish(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> Pu
     Where nothing did, it stays that one, unless `mark`: then each partition is at this snapshot.
     TransactionError if a partition could not be published; the next compaction publishes it.
     """
-    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
+    with kept_consumer(settings, PUBLISH_GROUP) as reader:
         return _Publisher(settings, snapshot, reader).publish(mark=mark)
 
 
@@ -189,10 +190,8 @@ class _Publisher:
     def _done_with(
         self, partition: TopicPartition, writer: Transactions, unsure: Collection[TopicPartition]
     ) -> None:
-        if partition in unsure:
-            writer.close()
-        else:
-            open_writers.give_back((partition, self._opened_by), writer)
+        is_usable = partition not in unsure and not writer.is_broken
+        open_writers.give_back((partition, self._opened_by), writer, is_usable=is_usable)
 
     def _opened(self, partition: TopicPartition) -> tuple[Transactions, bool]:
         """Return a writer that has fenced older ones, and whether it was kept open."""

@@ -20,8 +20,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from shardpost.delta import storage
+from shardpost.delta import parquet_files, storage, table_log
 from shardpost.delta.query import at_snapshot, rows, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
@@ -51,6 +52,8 @@ _HOLDER = "client, positions FROM share_holders"
 # Of so many holders that changed, and so many bytes of their lists, all are read at once.
 MOST_AT_ONCE = 20_000
 BYTES_AT_ONCE = 64 << 20
+# Of files of so many bytes a query would take longer to plan than to read them.
+READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,9 @@ class ChangedHolders:
     @classmethod
     def read(cls, settings: Settings, snapshot: Snapshot, since: int) -> "ChangedHolders | None":
         """Read them, up to that snapshot; None if they are too many to be in memory."""
-        sql = f"SELECT shard, snapshot, {_HOLDER} WHERE snapshot > {since}"
         found: dict[int, list[tuple[int, str, pa.Array]]] = defaultdict(list)
-        at, count, size = at_snapshot(snapshot, SHARE_HOLDERS), 0, 0
-        for batch in stream(settings, sql, at, rows_at_once=ROWS_AT_ONCE):
+        count = size = 0
+        for batch in _changed_rows(settings, snapshot, since):
             count, size = count + batch.num_rows, size + batch.nbytes
             if count > MOST_AT_ONCE or size > BYTES_AT_ONCE:
                 return None
@@ -83,6 +85,22 @@ class ChangedHolders:
         for number, client, ids in self.of_shard.get(shard, ()):
             if number > since:
                 yield client, ids
+
+
+def _changed_rows(settings: Settings, snapshot: Snapshot, since: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of holders that changed after a snapshot; each client is there once."""
+    table = snapshot.located(SHARE_HOLDERS)
+    version = snapshot.tables[SHARE_HOLDERS.name]
+    files = table_log.files_after(settings, table, version, since)
+    sizes = table_log.sizes(settings, table, version)
+    if since < snapshot.number - 1 or sum(sizes[path] for path in files) > READ_BYTES:
+        sql = f"SELECT shard, snapshot, {_HOLDER} WHERE snapshot > {since}"
+        at = at_snapshot(snapshot, SHARE_HOLDERS)
+        yield from stream(settings, sql, at, rows_at_once=ROWS_AT_ONCE)
+        return
+    for path in files:  # of one snapshot no client has two rows
+        for part in parquet_files.parts(settings, table, path):
+            yield from part.filter(pc.greater(part["snapshot"], since)).to_batches()
 
 
 class HolderRecords:

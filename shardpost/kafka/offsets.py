@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shardpost.kafka.clients import GroupConsumer, admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
+from shardpost.kafka.kept_clients import kept_consumer
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
     LEADER_SECONDS,
@@ -282,13 +283,11 @@ def commit_offsets(settings: Settings, group: str, offsets: Offsets, metadata: s
         for topic, partitions in offsets.items()
         for partition, offset in partitions.items()
     ]
-    client = consumer(settings, group)
     try:
-        _without_errors(client.commit(offsets=committing, asynchronous=False))
+        with kept_consumer(settings, group) as client:
+            _without_errors(client.commit(offsets=committing, asynchronous=False))
     except KafkaException as error:
         raise unreachable(settings, error) from None
-    finally:
-        client.close()
 
 
 def _without_errors(

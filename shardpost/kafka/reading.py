@@ -26,6 +26,7 @@ from shardpost.kafka.coordinates import (
     ends_of,
     unreached,
 )
+from shardpost.kafka.kept_clients import kept_consumer
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.records import (
     HEADERS_LEFT_OUT,
@@ -203,8 +204,7 @@ class BulkReading:
         """Yield records, of each partition in their order, until a time of the monotonic clock."""
         if not self._open:
             return
-        reader = consumer(self._settings, "shardpost-reader", **self._client)
-        try:
+        with kept_consumer(self._settings, "shardpost-reader", **self._client) as reader:
             reader.incremental_assign(
                 [confluent_kafka.TopicPartition(*at, r.first) for at, r in self._ranges.items()]
             )
@@ -219,8 +219,7 @@ class BulkReading:
                         if self._is_over(partition):
                             ended.add(partition)
                 self._leave(reader, ended)
-        finally:
-            reader.close()
+            self._leave(reader, self._open.copy())
 
     def _is_record(self, partition: TopicPartition, message: Message) -> bool:
         """Tell whether it is a record of its range; note how far that was read."""

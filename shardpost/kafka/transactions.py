@@ -5,8 +5,7 @@ the id before. What they left can be read afterwards, and they have no further e
 `write` is one transaction.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -282,41 +281,6 @@ def _answer(call: Callable[[], object], answers: "SimpleQueue[BaseException | No
         answers.put(error)
     else:
         answers.put(None)
-
-
-class KeptWriters:
-    """Open writers between two uses, each by what it is for, while somebody is in `keeping`.
-
-    `most` at once: each has threads and connections. Whoever opened the same id meanwhile has
-    fenced it: its next write says so, and writes nothing.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: dict[object, Transactions] = {}
-        self._is_keeping = False
-
-    @contextmanager
-    def keeping(self) -> Iterator[None]:
-        """Keep in this block what is given back, and close it at the end."""
-        self._is_keeping = True
-        try:
-            yield
-        finally:
-            self._is_keeping = False
-            while self._kept:
-                self._kept.popitem()[1].close()
-
-    def take(self, of: object) -> Transactions | None:
-        """Return the writer that was kept for that; None if there is none."""
-        return self._kept.pop(of, None)
-
-    def give_back(self, of: object, writer: Transactions) -> None:
-        """Keep a writer, or close it."""
-        if self._is_keeping and not writer.is_broken and len(self._kept) < self._most:
-            self._kept[of] = writer
-        else:
-            writer.close()
 
 
 def produce(settings: Settings, record: Outgoing) -> Coordinates:

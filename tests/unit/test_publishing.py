@@ -18,10 +18,11 @@ from shardpost.holders.share_holders_topic import PublishedPartition
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka import transactions
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kept_clients import KeptClients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_configs import topic_config
-from shardpost.kafka.transactions import KeptWriters, Transactions
+from shardpost.kafka.transactions import Transactions
 from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
 from tests.support.histories import snapshot
@@ -265,7 +266,7 @@ def test_writers_that_are_kept_open_publish_until_another_run_has(
         publish_next(1)
         publish_next(2)
         assert len(opened) == SHARDS
-        with mock.patch.object(publishing, "open_writers", KeptWriters(64)):
+        with mock.patch.object(publishing, "open_writers", KeptClients(64)):
             publish_next(3)
         publish_next(4)
     assert published(kafka) == {client: {"Positions": of[4]} for client, of in lists.items()}
@@ -280,7 +281,7 @@ def test_what_a_kept_writer_would_overwrite_is_read_again(kafka: MemoryKafka) ->
         publish(kafka.settings, older)
         newer = replace(held(kafka, 2, {"a": ["2"]}), run="newer")
         snapshots.commit(kafka.settings, newer)
-        with mock.patch.object(publishing, "open_writers", KeptWriters(64)):
+        with mock.patch.object(publishing, "open_writers", KeptClients(64)):
             publish(kafka.settings, newer)
         assert publish(kafka.settings, older) == Publication()
     assert published(kafka) == {"a": {"Positions": ["2"]}}
@@ -312,7 +313,8 @@ def test_the_marker_of_a_kept_writer_that_is_yet_to_come_is_no_loss(
 
 
 def test_no_more_writers_are_kept_than_may_be() -> None:
-    kept, writers = KeptWriters(1), [mock.Mock(is_broken=False) for _ in range(2)]
+    kept: KeptClients[mock.Mock] = KeptClients(1)
+    writers = [mock.Mock(is_broken=False) for _ in range(2)]
     with kept.keeping():
         for number, writer in enumerate(writers):
             kept.give_back(number, writer)

@@ -66,7 +66,6 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> tuple[Snap
     TombstonesLostError if records may have been missed that are gone; then nothing was written, or
     what was is undone by the next run.
     """
-
     few = FewRecords.read(settings, unread.ranges)
 
     def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:

@@ -10,6 +10,7 @@ run fenced, or was ahead of. What a person has to see ends it, as it ends any co
 does what fails again and again.
 """
 
+import gc
 import logging
 import time
 import uuid
@@ -34,6 +35,7 @@ from shardpost.holders.publishing import open_writers
 from shardpost.holders.spark.warm_up import warm_up
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kept_clients import kept_consumers
 from shardpost.locks import LockedError
 from shardpost.logs import step
 from shardpost.settings import Settings
@@ -89,7 +91,7 @@ class Follower:
         The error of a turn that a person has to see, or of the last of MOST_FAILURES.
         """
         try:
-            with open_writers.keeping():
+            with open_writers.keeping(), kept_consumers.keeping():
                 return self._run(first)
         finally:
             with suppress(ShardpostError):  # else it counts as gone a little later
@@ -142,6 +144,8 @@ class Follower:
         self._last = snapshots.newest(self._settings)
         own = replace(self._own, noted_at=datetime.now(UTC))
         if is_changed:
+            if not own.turns:
+                gc.freeze()  # what a first turn has made stays: not to be looked through again
             seconds = round(time.monotonic() - began, 2)
             own = replace(own, turns=own.turns + 1, turn_at=own.noted_at, seconds=seconds)
             _release()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
-from shardpost.delta import parquet_files, table_log
+from shardpost.delta import folded_files, parquet_files, table_log
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered
@@ -141,11 +141,18 @@ class TableWriter:
         self._folded[table.name] = self.number
         return written
 
-    def fold(self, table: Table) -> None:
-        """Write a table as this run sees it in place of its files."""
-        old = self._sizes(table)
-        folded = self._write(table, self.read(table), coalesce=False)
-        self._commit(table, folded.files, old)
+    def fold(self, table: Table, records: int) -> None:
+        """Write a table as this run sees it in place of its files.
+
+        `records` is how many its layer has: of not too many, that is done without Spark.
+        """
+        old, there = self._sizes(table), self.located(table)
+        if records <= folded_files.MOST_RECORDS and sum(old.values()) <= folded_files.MOST_BYTES:
+            at, folder = self.at(table), self._new_folder(table)
+            made = folded_files.write(self._settings, there, at, folder)
+        else:
+            made = self._write(table, self.read(table), coalesce=False).files
+        self._commit(table, made, old)
         self._folded[table.name] = self.number
 
     def rows_of(self, written: delta_files.Written) -> DataFrame:
@@ -250,7 +257,7 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
             said = (table.name, records, runs, stored)
             log.info("%s: folding %d records of %d runs into %d rows", *said)
             driver.plan_for(run.spark, records + stored)
-            run.tables.fold(table)
+            run.tables.fold(table, records)
 
 
 def _bounds(settings: Settings, table: Table, version: LayeredVersion) -> tuple[int, int]:

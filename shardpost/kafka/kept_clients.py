@@ -1,0 +1,79 @@
+"""Clients that stay open from one use to the next, while somebody is in `keeping`.
+
+A new one takes some twenty milliseconds until it is connected, which a run that stays would spend
+again and again. By default nothing is kept, and each is closed after its use.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
+
+from shardpost.kafka.clients import IDLE_SECONDS, GroupConsumer, client_config, consumer
+from shardpost.settings import Settings
+
+
+class _Closable(Protocol):
+    def close(self) -> object: ...
+
+
+Client = TypeVar("Client", bound=_Closable)
+
+
+class KeptClients(Generic[Client]):
+    """Clients between two uses, one for each thing that they are for, and `most` at once.
+
+    Each has threads and connections. One that was not used for `idle_seconds` is not used again.
+    """
+
+    def __init__(self, most: int, idle_seconds: float = float("inf")) -> None:
+        self._most, self._idle_seconds = most, idle_seconds
+        self._kept: dict[object, tuple[Client, float]] = {}  # and when it was used last
+        self._is_keeping = False
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep in this block what is given back, and close it at the end."""
+        self._is_keeping = True
+        try:
+            yield
+        finally:
+            self._is_keeping = False
+            while self._kept:
+                self._kept.popitem()[1][0].close()
+
+    def take(self, of: object) -> Client | None:
+        """Return the client that was kept for that; None if there is none."""
+        client, used_at = self._kept.pop(of, (None, 0.0))
+        if client is not None and time.monotonic() - used_at > self._idle_seconds:
+            client.close()
+            return None
+        return client
+
+    def give_back(self, of: object, client: Client, *, is_usable: bool = True) -> None:
+        """Keep a client, or close it."""
+        is_free = of not in self._kept and len(self._kept) < self._most
+        if self._is_keeping and is_usable and is_free:
+            self._kept[of] = client, time.monotonic()
+        else:
+            client.close()
+
+
+# More than the groups that a run asks for.
+kept_consumers: KeptClients[GroupConsumer] = KeptClients(16, IDLE_SECONDS)
+
+
+@contextmanager
+def kept_consumer(settings: Settings, group: str, **more: Any) -> Iterator[GroupConsumer]:
+    """Give a consumer that may have been used before; after an error it is not used again.
+
+    It is given back without partitions assigned.
+    """
+    of = group, repr(client_config(settings, **more))
+    reader = kept_consumers.take(of) or consumer(settings, group, **more)
+    try:
+        yield reader
+    except BaseException:
+        reader.close()
+        raise
+    kept_consumers.give_back(of, reader)
