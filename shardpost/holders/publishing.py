@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_CONCURRENT = 4
+MAX_CONCURRENT = 8
 # So many partitions have a writer at once.
 OPEN_AT_ONCE = 64
 # Of a compaction that follows: between its turns they stay open. Whoever opened the same id

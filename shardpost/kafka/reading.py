@@ -210,7 +210,7 @@ class BulkReading:
             )
             while self._open and time.monotonic() < until:
                 ended: set[TopicPartition] = set()
-                for message in reader.consume(BATCH, BULK_POLL_SECONDS):
+                for message in reader.consume(self._left(), BULK_POLL_SECONDS):
                     # A plain tuple is equal to a TopicPartition, and sooner made.
                     partition: Any = (message.topic(), message.partition())
                     if partition in self._open and partition not in ended:
@@ -220,6 +220,11 @@ class BulkReading:
                             ended.add(partition)
                 self._leave(reader, ended)
             self._leave(reader, self._open.copy())
+
+    def _left(self) -> int:
+        """Return how many records to wait for: no more come, if not fewer."""
+        left = sum(self._ranges[one].until - self.reached[one] for one in self._open)
+        return min(max(left, 1), BATCH)
 
     def _is_record(self, partition: TopicPartition, message: Message) -> bool:
         """Tell whether it is a record of its range; note how far that was read."""

@@ -95,9 +95,10 @@ def divide_shuffles(spark: SparkSession, records: int) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", tasks)
 
 
-# Of up to so many records, planning again at each stage takes longer than running it as it is; so
-# does compiling a plan, but where the same plan comes again and again.
+# Of up to so many records, planning again at each stage takes longer than running it as it is.
 SMALL_RECORDS = 20_000
+# Of up to so many, compiling a plan does, unless the same plan comes again and again.
+INTERPRETED_RECORDS = 1_500
 _COMPILED = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
@@ -113,8 +114,8 @@ def plan_for(spark: SparkSession, records: int) -> None:
     """Choose how plans that handle so many records, or rows, are made from now on."""
     divide_shuffles(spark, records)
     is_small = records <= SMALL_RECORDS
-    is_once = is_small and spark.conf.get(STAYS, None) is None
-    chosen = _INTERPRETED if is_once else _COMPILED
+    is_interpreted = records <= INTERPRETED_RECORDS and spark.conf.get(STAYS, None) is None
+    chosen = _INTERPRETED if is_interpreted else _COMPILED
     for name, value in (chosen | {_ADAPTIVE: str(not is_small).lower()}).items():
         spark.conf.set(name, value)
 

@@ -100,7 +100,7 @@ def spark(
     for name, value in conf.items():
         builder = builder.config(name, value)
     if is_every():  # commands, in processes of their own, interpret the plans of few records
-        driver.SMALL_RECORDS = 0
+        driver.SMALL_RECORDS = driver.INTERPRETED_RECORDS = 0
     with contextlib.chdir(tmp_path_factory.mktemp("jvm")):  # Spark leaves empty folders there
         builder.getOrCreate()
     yield driver.start_session("tests")
