@@ -94,15 +94,20 @@ def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
 @click.option("--bursts", default=5, help="How often.", show_default=True)
 @click.option("--idle", default=60, help="Seconds without any record.", show_default=True)
 @click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    help="Where to draw its latency, memory and files over that time (SVG).",
+)
+@click.option(
     "--peer",
     type=click.Path(path_type=Path),
     envvar="BENCH_PEER",
     help="Folder with the peer's peer.sh; also BENCH_PEER.",
 )
-def live_(peer: Path | None, **sizes: int) -> None:
+def live_(peer: Path | None, picture: Path | None, **sizes: int) -> None:
     """Measure how soon holders follow from a record while a compaction stays."""
     with _broker(load().home / "bench") as settings:
-        live.measure(settings, peer, live.Load(**sizes))
+        live.measure(settings, peer, live.Load(**sizes), picture)
 
 
 @main.command("workers")

@@ -6,9 +6,10 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -16,6 +17,7 @@ import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench import kafka
+from bench.endurance import Samples, by_minute, draw, growth
 from bench.increments import position_records
 from bench.ours import SHARDPOST, Ours
 from bench.peer import DEFAULTS, Application, Peer
@@ -88,10 +90,14 @@ class Follower:
     environ: dict[str, str]
     output: str
     log: Path
+    tables: Path
 
 
-def measure(settings: Settings, peer_folder: Path | None, load: Load) -> None:
-    """Measure a compaction that follows, then the peer on the same topic; print the latencies."""
+def measure(settings: Settings, peer_folder: Path | None, load: Load, picture: Path | None) -> None:
+    """Measure a compaction that follows, then the peer on the same topic; print the latencies.
+
+    With a `picture`, draw its latency, memory and files over the time of the load.
+    """
     topic = f"live-{load.positions}"
     kafka.delete(settings, [topic])
     kafka.create(settings, topic)
@@ -107,18 +113,23 @@ def measure(settings: Settings, peer_folder: Path | None, load: Load) -> None:
     follow = [str(SHARDPOST), "compact", "--follow"]
     log = ours.settings.home / "follow.log"
     output = ours.settings.topic("share-holders")
-    _measure(settings, Follower("Shardpost", follow, own, output, log), source, load)
+    tables = ours.settings.home / "tables"
+    follower = Follower("Shardpost", follow, own, output, log, tables)
+    _measure(settings, follower, source, load, picture)
     print(_turns(log))
     if there := Peer.found(peer_folder, settings):
         app = Application(there, "live", topic, DEFAULTS)
         app.reset()
         print(f"the peer from nothing: {app.catch_up().seconds:.1f} s", flush=True)
         log = settings.home / "peer.log"
-        peer = Follower("Kafka Streams, defaults", app.stay, {**os.environ}, app.output, log)
+        environ, state = {**os.environ}, settings.home / "peer"
+        peer = Follower("Kafka Streams, defaults", app.stay, environ, app.output, log, state)
         _measure(settings, peer, source, load)
 
 
-def _measure(settings: Settings, one: Follower, source: "_Source", load: Load) -> None:
+def _measure(
+    settings: Settings, one: Follower, source: "_Source", load: Load, picture: Path | None = None
+) -> None:
     print(one.name, flush=True)
     arrivals = Arrivals(settings, one.output)
     with _running(one) as process, arrivals.reading():
@@ -126,11 +137,15 @@ def _measure(settings: Settings, one: Follower, source: "_Source", load: Load) -
         source.send(100)  # the first turn of a driver is its slowest
         _wait(arrivals, source, first)
         print(f"  idle: {_idle(process, load.idle)}", flush=True)
-        first = source.next
-        for _ in range(load.seconds):
-            source.send(load.rate, seconds=1.0)
-        seconds = _wait(arrivals, source, first)
+        first, samples = source.next, Samples(process, one.tables)
+        with samples.taking():
+            for _ in range(load.seconds):
+                source.send(load.rate, seconds=1.0)
+            seconds = _wait(arrivals, source, first)
         _print(f"{load.rate:,} records a second", seconds)
+        if picture:
+            sent = {id_: source.sent[id_] for id_ in range(first, source.next)}
+            _draw(picture, samples, arrivals, sent)
         bursts = []
         for _ in range(load.bursts):
             first = source.next
@@ -138,6 +153,12 @@ def _measure(settings: Settings, one: Follower, source: "_Source", load: Load) -
             bursts.append(max(_wait(arrivals, source, first)))
         _print(f"bursts of {load.burst:,}, the last of each", bursts)
         print(f"  {_memory(process)}", flush=True)
+
+
+def _draw(picture: Path, samples: Samples, arrivals: Arrivals, sent: Mapping[int, float]) -> None:
+    picture.write_text(draw(samples.found, by_minute(sent, arrivals.at)))
+    memory, files = (growth(samples.found, attrgetter(of)) for of in ("memory", "files"))
+    print(f"  drawn: {picture}; growth an hour: {memory:.0f} MiB in memory, {files:.0f} files")
 
 
 class _Source:

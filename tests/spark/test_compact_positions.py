@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewPartitions
 from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import folded_files, snapshots, table_log
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import NEVER
 from shardpost.delta.storage import path_of
@@ -111,11 +111,13 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
 
 @contextmanager
 def planned_for(at_most: int) -> Iterator[None]:
-    """Have runs of more records than that take the plan of long runs, which divides partitions."""
+    """Have runs of more records than that do what runs of many do, which divide partitions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "MAX_FEW", at_most)
         if not at_most:
             patch.setattr(kafka_source, "RECORDS_PER_TASK", 7)
+            patch.setattr(kafka_source, "FEW_RECORDS", 0)
+            patch.setattr(folded_files, "MOST_RECORDS", 0)
         yield
 
 

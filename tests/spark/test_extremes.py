@@ -13,7 +13,8 @@ from shardpost.holders.queries import explanation
 from shardpost.kafka import clients
 from shardpost.kafka.records import Header
 from shardpost.settings import Settings
-from shardpost.spark import delta_files
+from shardpost.spark import delta_files, kafka_source
+from shardpost.spark.driver import FEW_RECORDS
 from tests.support.compacting import run
 from tests.support.kafka_configs import configure_topic
 from tests.support.record_streams import Stream
@@ -90,10 +91,19 @@ BEYOND_SPARK = {
 }
 
 
-@pytest.mark.parametrize("times", [TIMES, TIMES | BEYOND_SPARK], ids=["any", "beyond Spark's"])
+@pytest.mark.parametrize(
+    ("times", "few"),
+    [(TIMES, 0), (TIMES | BEYOND_SPARK, 0), (TIMES | BEYOND_SPARK, FEW_RECORDS)],
+    ids=["any", "beyond Spark's", "few"],
+)
 def test_timestamps_that_no_calendar_has_become_the_nearest(
-    stream: Stream, times: dict[int, datetime], caplog: pytest.LogCaptureFixture
+    stream: Stream,
+    times: dict[int, datetime],
+    few: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(kafka_source, "FEW_RECORDS", few)
     settings = stream.settings
     configure_topic(settings, settings.topic("positions"), ANY_TIME)
     records = [
@@ -102,7 +112,8 @@ def test_timestamps_that_no_calendar_has_become_the_nearest(
     ]
     records.append(bad(b"bad", timestamp_ms=max(times)))
     stream.compact(*records)
-    assert ("reading through Python's client" in caplog.text) == (times is not TIMES)
+    said = "reading through Python's client"
+    assert (said in caplog.text) == (times is not TIMES and not few)
     at = at_snapshot(snapshots.current(settings), POSITION_EVENTS)
     sql = "SELECT key, timestamp, value FROM position_events WHERE kind = 'upsert' ORDER BY key"
     found = rows(settings, sql, at)

@@ -312,16 +312,6 @@ def test_the_marker_of_a_kept_writer_that_is_yet_to_come_is_no_loss(
     assert "publishing all again" not in caplog.text
 
 
-def test_no_more_writers_are_kept_than_may_be() -> None:
-    kept: KeptClients[mock.Mock] = KeptClients(1)
-    writers = [mock.Mock(is_broken=False) for _ in range(2)]
-    with kept.keeping():
-        for number, writer in enumerate(writers):
-            kept.give_back(number, writer)
-        assert [writer.close.call_count for writer in writers] == [0, 1]
-    assert [writer.close.call_count for writer in writers] == [1, 1]
-
-
 def hanging(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Let the client never answer about an offset so many times, as if its coordinator was gone."""
     monkeypatch.setattr(transactions, "LATE_SECONDS", 0.2)

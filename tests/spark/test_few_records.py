@@ -1,0 +1,120 @@
+"""A few records are read by Python's client; what Spark's source would give is what it gives."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from shardpost.kafka import clients, offsets
+from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.settings import Settings
+from shardpost.spark import kafka_source
+from shardpost.spark.kafka_source import FewRecords, read_ranges
+from shardpost.topics.creation import apply_topics
+from tests.support.raw_headers import produce_raw
+from tests.support.transactions import begun_transaction
+
+HEADERS: list[list[tuple[str, str | bytes | None]] | None] = [
+    None,
+    [("a", b"1"), ("a", None), ("b", b"\xff")],
+    [("ä", b"")],
+]
+
+
+def by_nobody(*_: object) -> DataFrame:
+    raise AssertionError("these records were read before")
+
+
+def as_they_are(records: DataFrame) -> list[str]:
+    return sorted(map(repr, records.collect()))
+
+
+def columns(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema]
+
+
+def whole(settings: Settings, topic: str) -> list[OffsetRange]:
+    """Return all offsets of a topic."""
+    marks = offsets.watermarks(settings, partition_counts(settings, [topic]), committed=True)
+    return [OffsetRange(topic, number, *ends) for number, ends in marks[topic].items()]
+
+
+@pytest.fixture
+def topics(settings: Settings) -> tuple[str, str]:
+    """Give two topics with records of all shapes, transactions among them; one has no records."""
+    apply_topics(settings)
+    topic, draw = settings.topic("positions"), random.Random(7)  # noqa: S311 - always the same
+    plain = clients.producer(settings)
+    for outcome in ("commit", "abort", "commit"):
+        own = begun_transaction(settings, f"writer/{topic}")
+        for producer in (own, plain):
+            for number in range(20):
+                key = draw.choice([b"", b"\xff", b"%d" % number])
+                value = draw.choice([None, b"", b"\xff", b"{}", b"x" * 5000])
+                at, headers = 1_790_000_000_000 + number, draw.choice(HEADERS)
+                producer.produce(topic, value, key, timestamp=at, headers=headers)
+        own.commit_transaction() if outcome == "commit" else own.abort_transaction()
+        assert plain.flush(30) == 0
+    return topic, settings.topic("clients")
+
+
+def test_they_are_those_of_sparks_source(
+    settings: Settings, spark: SparkSession, topics: Sequence[str]
+) -> None:
+    ranges = [range_ for topic in topics for range_ in whole(settings, topic)]
+    few = FewRecords.read(settings, ranges)
+    assert few is not None
+    own = few.or_else(by_nobody)
+    for topic in topics:
+        wanted = [range_ for range_ in ranges if range_.topic == topic]
+        there, expected = own(spark, settings, wanted), read_ranges(spark, settings, wanted)
+        assert columns(there.schema) == columns(expected.schema)
+        assert as_they_are(there) == as_they_are(expected)
+    [some, *_] = ranges
+    assert as_they_are(own(spark, settings, [some])) == as_they_are(
+        read_ranges(spark, settings, [some])
+    )
+    assert 0 < len(few.rows[topics[0]]) < sum(range_.size for range_ in ranges)
+
+
+def test_other_ranges_are_read_as_ever(
+    settings: Settings, spark: SparkSession, topics: Sequence[str]
+) -> None:
+    ranges = whole(settings, topics[0])
+    [part] = [OffsetRange(r.topic, r.partition, r.first, r.until - 1) for r in ranges[:1]]
+    few = FewRecords.read(settings, ranges)
+    assert few is not None
+    assert as_they_are(few.or_else(read_ranges)(spark, settings, [part])) == as_they_are(
+        read_ranges(spark, settings, [part])
+    )
+
+
+def test_what_is_too_much_or_cannot_be_read_whole_is_left_to_sparks_source(
+    settings: Settings, topics: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, _ = topics
+    ranges = whole(settings, topic)
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka_source, "FEW_BYTES", 5000)
+        assert FewRecords.read(settings, ranges) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka_source, "FEW_RECORDS", sum(range_.size for range_ in ranges) - 1)
+        assert FewRecords.read(settings, ranges) is None
+    gone = next(range_ for range_ in ranges if range_.size > 1)
+    before = [KafkaPartition(topic, gone.partition, gone.first + 1)]
+    for done in clients.admin(settings).delete_records(before).values():
+        done.result(30)
+    assert FewRecords.read(settings, ranges) is None
+    assert FewRecords.read(settings, whole(settings, topic)) is not None
+    assert FewRecords.read(settings, []) is None
+
+
+def test_so_is_a_header_whose_name_is_no_text(settings: Settings) -> None:
+    apply_topics(settings)
+    topic = settings.topic("positions")
+    produce_raw(settings, topic, b"k", b"v", [(b"\xff", b"1")])
+    assert FewRecords.read(settings, whole(settings, topic)) is None

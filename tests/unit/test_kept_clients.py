@@ -1,0 +1,70 @@
+"""Clients that stay open between two uses, and how long."""
+
+import time
+from unittest import mock
+
+import pytest
+
+from shardpost.kafka.kept_clients import KeptClients, kept_consumer, kept_consumers
+from tests.support.memory_kafka import MemoryKafka
+
+
+def test_no_more_are_kept_than_may_be() -> None:
+    kept: KeptClients[mock.Mock] = KeptClients(1)
+    clients = [mock.Mock() for _ in range(2)]
+    with kept.keeping():
+        for number, client in enumerate(clients):
+            kept.give_back(number, client)
+        assert [client.close.call_count for client in clients] == [0, 1]
+    assert [client.close.call_count for client in clients] == [1, 1]
+
+
+def test_of_two_for_the_same_one_is_kept() -> None:
+    kept: KeptClients[mock.Mock] = KeptClients(9)
+    first, second = mock.Mock(), mock.Mock()
+    with kept.keeping():
+        kept.give_back("a", first)
+        kept.give_back("a", second)
+        assert (first.close.called, second.close.called) == (False, True)
+        assert (kept.take("a"), kept.take("a")) == (first, None)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_is_not_usable_or_not_to_be_kept_is_closed(keeps: bool) -> None:
+    kept: KeptClients[mock.Mock] = KeptClients(9)
+    client = mock.Mock()
+    with mock.patch.object(kept, "_is_keeping", keeps):
+        kept.give_back("a", client, is_usable=not keeps)
+    assert client.close.called
+    assert kept.take("a") is None
+
+
+def test_one_that_lay_idle_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: KeptClients[mock.Mock] = KeptClients(9, idle_seconds=2.0)
+    client, now = mock.Mock(), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with kept.keeping():
+        kept.give_back("a", client)
+        now[0] += 2.0
+        assert kept.take("a") is client
+        kept.give_back("a", client)
+        now[0] += 2.1
+        assert kept.take("a") is None
+    assert client.close.call_count == 1
+
+
+def test_a_consumer_is_used_again_for_its_group_and_not_after_an_error(kafka: MemoryKafka) -> None:
+    settings = kafka.settings
+    with kept_consumers.keeping():
+        with kept_consumer(settings, "a") as first:
+            pass
+        with kept_consumer(settings, "b") as other, kept_consumer(settings, "a") as again:
+            pass
+        assert (again is first, other is first) == (True, False)
+        with pytest.raises(ValueError, match="x"), kept_consumer(settings, "a") as failed:
+            raise ValueError("x")
+        assert failed is first
+        with kept_consumer(settings, "a") as new:
+            assert new is not first
+    with kept_consumer(settings, "a") as last:
+        assert last is not new
