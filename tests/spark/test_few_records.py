@@ -15,6 +15,7 @@ from shardpost.settings import Settings
 from shardpost.spark import kafka_source
 from shardpost.spark.kafka_source import FewRecords, read_ranges
 from shardpost.topics.creation import apply_topics
+from tests.support.kafka_configs import configure_topic
 from tests.support.raw_headers import produce_raw
 from tests.support.transactions import begun_transaction
 
@@ -48,15 +49,17 @@ def topics(settings: Settings) -> tuple[str, str]:
     """Give two topics with records of all shapes, transactions among them; one has no records."""
     apply_topics(settings)
     topic, draw = settings.topic("positions"), random.Random(7)  # noqa: S311 - always the same
+    configure_topic(settings, topic, {"cleanup.policy": "delete", "retention.ms": "-1"})
     plain = clients.producer(settings)
     for outcome in ("commit", "abort", "commit"):
         own = begun_transaction(settings, f"writer/{topic}")
         for producer in (own, plain):
             for number in range(20):
-                key = draw.choice([b"", b"\xff", b"%d" % number])
+                key = draw.choice([None, b"", b"\xff", b"%d" % number])
                 value = draw.choice([None, b"", b"\xff", b"{}", b"x" * 5000])
                 at, headers = 1_790_000_000_000 + number, draw.choice(HEADERS)
                 producer.produce(topic, value, key, timestamp=at, headers=headers)
+        assert own.flush(30) == 0
         own.commit_transaction() if outcome == "commit" else own.abort_transaction()
         assert plain.flush(30) == 0
     return topic, settings.topic("clients")
