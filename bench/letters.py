@@ -41,6 +41,7 @@ def measure(settings: Settings, count: int, runs: int) -> None:
     empty = Case("sweep, nothing there", 1)
     quiet = Case(f"sweep, {PARTITIONS} letters waiting", PARTITIONS)
     again = Case("sweep again: all was dealt with", 1)
+    waiting = Case(f"sweep, {count:,} waiting, none due", count)
     few = Case(f"sweep, {count:,} waiting and {FEW:,} due", FEW)
     raw = Case("floor: a plain consumer reads that store", count + FEW)
     for _ in range(runs):
@@ -58,6 +59,7 @@ def measure(settings: Settings, count: int, runs: int) -> None:
         _put(ours, PARTITIONS, count, LATER)
         print("  the first sweep of what waits, which fills the table:", flush=True)
         print(f"  {_sweep(ours).seconds:.1f} s", flush=True)
+        waiting.add(_sweep(ours))
         _put(ours, count, count + FEW, DUE)
         few.add(_sweep(ours))
         _check(ours, FEW)
@@ -65,7 +67,7 @@ def measure(settings: Settings, count: int, runs: int) -> None:
         kafka.read_raw(ours, ours.topic_dead_letters)
         raw.add(Measured(time.perf_counter() - began, {}, ""))
         kafka.delete(ours, [ours.topic(spec.name) for spec in LETTER_TOPICS])
-    swept = [one.cells([quiet]) for one in (again, empty, quiet, few)]
+    swept = [one.cells([quiet]) for one in (again, empty, quiet, waiting, few)]
     print("\n" + markdown([bare.cells([bare]), due.cells([bare]), *swept, raw.cells([])]))
     for case in (due, few):
         _explain(case)

@@ -28,6 +28,7 @@ from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import MAX_QUOTED, decoded
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka.coordinates import OffsetRange
+from shardpost.spark.analyzed_plans import analyzed_once
 from shardpost.spark.delta_files import Written
 from shardpost.spark.partitioning import positive_hash
 
@@ -261,7 +262,8 @@ def append_originals(
         seq = F.coalesce(KNOWN_SEQ, seq)
     numbered = raw.withColumn("seq", seq)
     passed = ("seq", *_known_snapshot(raw))
-    written = _append(run, source, decoded(numbered, source.tables.fields, passed))
+    events = analyzed_once(decoded, numbered, source.tables.fields, passed)
+    written = _append(run, source, events)
     if has_known:
         return Appended(run.tables, written)
     return _in_order(run, source, numbering, written)
