@@ -3,11 +3,13 @@
 import json
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field
 from shardpost.holders.model.value_problems import first_problem
 from shardpost.holders.spark import decoding
-from tests.support.decoding import decode
+from shardpost.spark.analyzed_plans import analyzed_once
+from tests.support.decoding import decode, raw_rows
 
 NOT_ONE_OBJECT = "expected one JSON object, found "
 
@@ -223,3 +225,20 @@ def test_an_exchange_may_have_no_country_yet(spark: SparkSession) -> None:
     values = [b"{}", b'{"Country":null}', b'{"Country":"US"}', b'{"Country":1}']
     found = judge(spark, EXCHANGE_FIELDS, [(b"k", value) for value in values])
     assert [kind for kind, _ in found] == ["upsert", "upsert", "upsert", "rejected"]
+
+
+def test_a_decoder_that_is_analyzed_once_decodes_all_rows_alike(spark: SparkSession) -> None:
+    good = b'{"Client":"c","Ticker":"T","Amount":%d,"Exchange":"X"}'
+    some = raw_rows(spark, [(b"k", good % 1)])
+    # What can never be null may be null the next time, and come from elsewhere.
+    others = [(None, good % 2), (b"", None), (b"k", b"{"), (b"k", good % 3)]
+    never_null = [StructField(one.name, one.dataType, one.name == "headers") for one in some.schema]
+    for rows in (
+        spark.createDataFrame(some.rdd, StructType(never_null)),
+        raw_rows(spark, others).union(some),
+        some.where("offset < 0"),
+    ):
+        once = analyzed_once(decoding.decoded, rows, POSITION_FIELDS)
+        assert once.collect() == decoding.decoded(rows, POSITION_FIELDS).collect()
+    once = analyzed_once(decoding.decoded, some, EXCHANGE_FIELDS)
+    assert once.collect() == decoding.decoded(some, EXCHANGE_FIELDS).collect()
