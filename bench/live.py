@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import subprocess
 import threading
 import time
@@ -28,7 +27,6 @@ from shardpost.settings import Settings
 # New positions have ids from here on, so that each says by itself which record it came by.
 FIRST_ID = 1_000_000_000
 DEADLINE = 300.0
-_WARM = re.compile("warm compaction .*")
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,6 @@ def measure(settings: Settings, peer_folder: Path | None, load: Load, picture: P
     ours = Ours(settings, f"ours-{topic}", topic)
     ours.reset()
     print(f"from nothing: {ours.compact().seconds:.1f} s", flush=True)
-    print("\n".join(_WARM.findall(ours.script("warm_compactions", "4").log)), flush=True)
-    ours.compact()  # who compacts into other tables takes the topics over
     own = {**os.environ, **ours.settings.environ()}
     follow = [str(SHARDPOST), "compact", "--follow"]
     log = ours.settings.home / "follow.log"
