@@ -81,8 +81,12 @@ WHERE s.snapshot > {{folded}}
 UNION ALL
 SELECT {{small}} {s} FROM {{stored}} s LEFT ANTI JOIN {changed} k ON s.client = k.client
 """
+# Of some clients, all rows are read once: the table is its own layer.
 _HOLDERS_OF_KEYS = """
-SELECT {{small}} {p} FROM {{keys}} k JOIN ({view}) p ON k.client = p.client
+SELECT {x} FROM (
+  SELECT {s}, ROW_NUMBER() OVER (PARTITION BY s.client ORDER BY s.snapshot DESC) AS nth
+  FROM {{keys}} k JOIN {{stored}} s ON k.client = s.client
+) x WHERE x.nth = 1
 """
 
 
@@ -105,10 +109,9 @@ def history_layer(history: Table, columns: Sequence[str]) -> Layer:
 
 def appended_layer(columns: Sequence[str]) -> Layer:
     """Return the layer of the table of holders: of each client, the row of the newest snapshot."""
-    own = {alias: ", ".join(f"{alias}.{name}" for name in columns) for alias in ("s", "p")}
-    view = _HOLDERS.format(**own, changed=_CHANGED_HOLDERS).strip()
-    of_keys = _HOLDERS_OF_KEYS.format(**own, view="{view}").replace("{view}", view)
-    return Layer(view, of_keys.strip())
+    own = {alias: ", ".join(f"{alias}.{name}" for name in columns) for alias in ("s", "x")}
+    view = _HOLDERS.format(**own, changed=_CHANGED_HOLDERS)
+    return Layer(view.strip(), _HOLDERS_OF_KEYS.format(**own).strip())
 
 
 # The coordinates of a retry; null of an original, whose coordinates are partition and offset.
