@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from shardpost import locks, ownership
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
+from shardpost.holders.holder_records import ChangedHolders, HolderRecords
 from shardpost.holders.model.published import Published, SnapshotRun
 from shardpost.holders.share_holders_topic import (
     PUBLISH_GROUP,
-    ChangedHolders,
-    HolderRecords,
     PublishedPartition,
     every_partition,
     keys_with_values,

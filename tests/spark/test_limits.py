@@ -24,7 +24,7 @@ RECORDS = """
 import sys
 from pathlib import Path
 
-from shardpost.holders.share_holders_topic import HolderRecords
+from shardpost.holders.holder_records import HolderRecords
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from tests.support.histories import snapshot

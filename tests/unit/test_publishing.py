@@ -11,7 +11,7 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
-from shardpost.holders import publishing, share_holders_topic
+from shardpost.holders import holder_records, publishing, share_holders_topic
 from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
 from shardpost.holders.publishing import Publication, publish
 from shardpost.holders.share_holders_topic import PublishedPartition
@@ -61,7 +61,7 @@ def test_a_list_that_is_too_large_is_published_as_its_length_and_named(
 def test_a_list_is_whole_up_to_the_bytes_that_its_topic_accepts(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, less: int, too_large: int
 ) -> None:
-    monkeypatch.setattr(share_holders_topic, "IDS_AT_ONCE", 7)
+    monkeypatch.setattr(holder_records, "IDS_AT_ONCE", 7)
     ids = [*IDS, 'a"b\\', "größe", "\x00"]
     limit(kafka, size_of("client", ids) - less)
     done = publish(kafka.settings, held(kafka, 1, {"client": ids}))

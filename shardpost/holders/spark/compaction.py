@@ -37,9 +37,9 @@ from shardpost.holders.results import (
     require_no_collapse,
 )
 from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, InputTopic
+from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
-from shardpost.holders.spark.history import read_corrections
 from shardpost.holders.spark.latest import Changes
 from shardpost.holders.spark.table_writer import TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import (

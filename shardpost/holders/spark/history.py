@@ -1,31 +1,23 @@
-"""New records of an input, decoded and appended to its history; retries by their origin.
-
-Retries are found among all records of the retry topics. A retry says in its headers
-(dead_letters/model/letters.py) where its origin is. In the order of the key it has the coordinates
-of its origin, and the `seq` that the history has of it; its own coordinates are in the columns
-RETRY_NAMES. There are few retries: they are read into a frame of their own, apart from the records
-of the inputs.
+"""New records of an input, decoded and appended to its history; so are retries of them.
 
 The order of the records of a key is that of model/record_order.py, as a Spark column.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.dead_letters.model import letters
 from shardpost.delta import query
 from shardpost.delta.arrow_schema import rows_of
-from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Numbering, by_time, scattered_keys
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
-from shardpost.holders.spark.decoding import MAX_QUOTED, decoded
+from shardpost.holders.spark.corrections import COORDINATES, Corrections
+from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.spark.analyzed_plans import analyzed_once
@@ -55,165 +47,6 @@ def seq_of(
 
     before = of_partition(lambda n: numbering.base - numbering.read.get(n, 0))
     return level * of_partition(lambda _: numbering.size) + before + offset
-
-
-COORDINATES = ("partition", "offset")
-
-
-@dataclass(frozen=True)
-class Corrections:
-    """The retries of one origin topic, and how many they are.
-
-    `lowest` and `highest` are the origin offsets that their headers say; None if none says any.
-    """
-
-    topic: str
-    retries: DataFrame
-    count: int
-    lowest: int | None
-    highest: int | None
-
-    def matched(self, history: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Return the retries whose origin is found, and the others, which are rejected.
-
-        The former are records as kafka_source.read_ranges returns them, with the coordinates and
-        the seq of their origin, and RETRY_NAMES; the latter are rows of a history.
-
-        `history` is the topic's, with all that this run reads: there the origin is looked up, since
-        headers may say anything. An origin that does not exist could be above records yet to come;
-        one of another key would correct what the retry was never about.
-        """
-        retries = self.retries.withColumns(
-            {
-                "partition": _number(letters.ORIGIN_PARTITION).try_cast("int"),
-                "offset": _number(letters.ORIGIN_OFFSET),
-            }
-        )
-        origins = self._origins(history, retries)
-        checked = (
-            retries.join(F.broadcast(origins), [*COORDINATES], "left")
-            .withColumn("origin", _own_origin())
-            .withColumn("reason", _reason(self.topic))
-        )
-        usable = checked.where("reason IS NULL").withColumn("seq", F.col("origin.seq"))
-        return usable.drop("reason", "origin", "origins"), _rejected(checked)
-
-    def _origins(self, history: DataFrame, retries: DataFrame) -> DataFrame:
-        """Return (partition, offset, origins) of the records that are origins.
-
-        `origins` is an array of (seq, key), the highest first: each generation of a topic that was
-        recreated may have a record there. The seq is that of the history: it must not be computed
-        again, since partitions may have been added to the topic after the record was read.
-        """
-        between = F.col("offset").between(F.lit(self.lowest), F.lit(self.highest))
-        key = F.coalesce("raw_key", F.col("key").cast("binary"))
-        is_record = F.col("kind") != RecordKind.RECONCILED.value
-        found = F.collect_list(F.struct("seq", key.alias("key")))
-        return (
-            history.where(F.col("retry_offset").isNull() & is_record & between)
-            .join(F.broadcast(retries.select(*COORDINATES)), [*COORDINATES], "left_semi")
-            .groupBy(*COORDINATES)
-            .agg(F.sort_array(found, asc=False).alias("origins"))
-        )
-
-
-def read_corrections(
-    read: Callable[[Sequence[OffsetRange]], DataFrame],
-    ranges: Sequence[OffsetRange],
-    origins: Collection[str],
-) -> dict[str, Corrections]:
-    """Return the retries in ranges of retry topics, by origin topic, for those that have any.
-
-    Retries of other topics than `origins` are ignored. Headers cause no error: `matched` rejects
-    retries without a usable origin.
-    """
-    topics = sorted({range_.topic for range_ in ranges})
-    if not topics:
-        return {}
-    of_topics = [
-        _of_topic(read([range_ for range_ in ranges if range_.topic == topic]), topic, origins)
-        for topic in topics
-    ]
-    retries = reduce(DataFrame.union, of_topics).persist(StorageLevel.MEMORY_AND_DISK)
-    offset = _number(letters.ORIGIN_OFFSET)
-    found = retries.groupBy("origin_topic").agg(
-        F.count("*").alias("count"), F.min(offset).alias("low"), F.max(offset).alias("high")
-    )
-    return {
-        topic: Corrections(topic, retries.where(F.col("origin_topic") == topic), count, low, high)
-        for topic, count, low, high in found.collect()
-    }
-
-
-def _of_topic(records: DataFrame, topic: str, origins: Collection[str]) -> DataFrame:
-    """Return the retries of those origins, with their value as the origin should have had it."""
-    is_null = (_text(letters.ORIGIN_NULL) == "true") & (F.length("value") == 0)
-    return (
-        records.withColumn("origin_topic", _text(letters.ORIGIN_TOPIC))
-        .where(F.col("origin_topic").isin(*origins))
-        .withColumn("value", F.when(~F.coalesce(is_null, F.lit(False)), F.col("value")))
-        .withColumn("retry_topic", F.lit(topic))
-        .withColumnsRenamed({"partition": "retry_partition", "offset": "retry_offset"})
-    )
-
-
-def _own_origin() -> Column:
-    """Return the newest of `origins` that has the retry's key, else the newest; null if none."""
-    of_key = F.filter("origins", lambda origin: origin["key"].eqNullSafe(F.col("key")))
-    first = F.lit(1)
-    return F.coalesce(F.try_element_at(of_key, first), F.try_element_at("origins", first))
-
-
-def _reason(topic: str) -> Column:
-    """Return why a retry is rejected, given the origin that was found; null if it is not."""
-    partition, offset = _quoted(letters.ORIGIN_PARTITION), _quoted(letters.ORIGIN_OFFSET)
-    origin = F.concat(F.lit(f"{topic}["), partition, F.lit("]@"), offset)
-    no_record = F.concat(F.lit(f"expected the coordinates of a record of {topic}, found "), origin)
-    other_key = F.concat(
-        *(F.lit("expected the key of "), origin, F.lit(", "), _quoted_key("origin.key")),
-        *(F.lit(", found "), _quoted_key("key")),
-    )
-    return F.when(F.col("origin").isNull(), no_record).when(
-        ~F.col("key").eqNullSafe(F.col("origin.key")), other_key
-    )
-
-
-def _quoted_key(name: str) -> Column:
-    text = F.col(name).cast("string")
-    other = F.hex(F.substring(name, 1, MAX_QUOTED // 2))
-    known = F.when(F.is_valid_utf8(text), F.left(text, F.lit(MAX_QUOTED))).otherwise(other)
-    return F.coalesce(known, F.lit("none"))
-
-
-def _rejected(checked: DataFrame) -> DataFrame:
-    text = F.col("key").cast("string")
-    return checked.where("reason IS NOT NULL").select(
-        F.when(F.is_valid_utf8(text), text).alias("key"),
-        *("partition", "offset", "timestamp", "value"),
-        F.lit(RecordKind.REJECTED.value).alias("kind"),
-        "reason",
-        *(F.col("key").alias("raw_key"), "headers"),
-        *map(F.col, RETRY_NAMES),
-    )
-
-
-def _header(name: str) -> Column:
-    """Return the value of the last header of that name; null if there is none."""
-    own = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(own, F.lit(-1))["value"]
-
-
-def _text(name: str) -> Column:
-    return _header(name).cast("string")
-
-
-def _number(name: str) -> Column:
-    """Return a header of ASCII digits as BIGINT; null for anything else."""
-    return F.when(_text(name).rlike(r"^[0-9]{1,19}\z"), _text(name).try_cast("bigint"))
-
-
-def _quoted(name: str) -> Column:
-    return F.coalesce(F.left(F.make_valid_utf8(_text(name)), F.lit(MAX_QUOTED)), F.lit("none"))
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from shardpost.holders.model.compacted_topics import LastLook, NamedKeys
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, as_frame
+from shardpost.holders.spark.corrections import Corrections
 from shardpost.holders.spark.history import (
     Appended,
-    Corrections,
     append_corrections,
     append_originals,
 )

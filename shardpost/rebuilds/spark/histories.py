@@ -27,13 +27,13 @@ from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
 from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, InputTopic
+from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import (
     KNOWN_SEQ,
     KNOWN_SNAPSHOT,
     append_corrections,
     append_originals,
-    read_corrections,
 )
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets, topic_metadata
