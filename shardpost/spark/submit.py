@@ -68,14 +68,15 @@ DRIVER_JVM_OPTIONS = (
     "-Xlog:all=error:stderr",
 )
 # Of a run that stays for hours. Each query has consumers of its own, which the pool closes; what
-# nobody refers to any more is only removed after a collection.
+# nobody refers to any more is only removed after a collection. So few things live long (some 200
+# MiB) that a full one takes a moment; without it the heap grows to all that it may have.
 STAYING_CONF = {
     STAYS: "true",
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
-    "spark.cleaner.periodicGC.interval": "10min",
+    "spark.cleaner.periodicGC.interval": "1min",
     **dict.fromkeys(
         (
             "spark.ui.retainedJobs",
