@@ -84,7 +84,8 @@ def test_also_where_no_client_holds_any_more(kafka: MemoryKafka) -> None:
     assert len(records(kafka)) == before
 
 
-@pytest.mark.parametrize("nth", range(1, 6))
+# Of six transactions; beside the last one that is counted, the other partition may write another.
+@pytest.mark.parametrize("nth", range(1, 5))
 def test_killed_between_two_transactions_the_next_run_removes_the_rest(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
