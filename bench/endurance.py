@@ -18,6 +18,24 @@ SAMPLE_SECONDS = 10.0
 MINUTE = 60.0
 
 
+@contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Have work done beside this block; the event at its end ends it."""
+    ended = threading.Event()
+    thread = threading.Thread(target=work, args=(ended,))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def tree(root: psutil.Process) -> list[psutil.Process]:
+    """Return a process and all below it."""
+    return [root, *root.children(recursive=True)]
+
+
 @dataclass(frozen=True)
 class Sample:
     """How much there was so many seconds after the start: MiB in memory, files, MiB on disk."""
@@ -36,26 +54,14 @@ class Samples:
     folder: Path
     found: list[Sample] = field(default_factory=list)
 
-    @contextmanager
-    def taking(self) -> Iterator[None]:
-        """Take one now and then, within this block."""
-        ended, began = threading.Event(), time.monotonic()
-
-        def take() -> None:
-            while not ended.wait(SAMPLE_SECONDS):
-                self.found.append(self._sample(time.monotonic() - began))
-
-        thread = threading.Thread(target=take)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def take(self, ended: threading.Event) -> None:
+        """Take one now and then, until that event."""
+        began = time.monotonic()
+        while not ended.wait(SAMPLE_SECONDS):
+            self.found.append(self._sample(time.monotonic() - began))
 
     def _sample(self, at: float) -> Sample:
-        processes = [self.process, *self.process.children(recursive=True)]
-        memory = sum(one.memory_info().rss for one in processes)
+        memory = sum(one.memory_info().rss for one in tree(self.process))
         sizes = [*_sizes(self.folder)]
         return Sample(at, memory / (1 << 20), len(sizes), sum(sizes) / (1 << 20))
 

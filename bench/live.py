@@ -6,8 +6,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from statistics import median, quantiles
@@ -16,7 +17,7 @@ import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench import kafka
-from bench.endurance import Samples, by_minute, draw, growth
+from bench.endurance import Samples, beside, by_minute, draw, growth, tree
 from bench.increments import position_records
 from bench.ours import SHARDPOST, Ours
 from bench.peer import DEFAULTS, Application, Peer
@@ -60,15 +61,8 @@ class Arrivals:
         counts = {self.topic: kafka.PARTITIONS}
         marks = offsets.watermarks(self.settings, counts, committed=False)[self.topic]
         reader.assign([TopicPartition(self.topic, n, end) for n, (_, end) in marks.items()])
-        ended = threading.Event()
-        thread = threading.Thread(target=self._read, args=(reader, ended))
-        thread.start()
-        try:
+        with closing(reader), beside(partial(self._read, reader)):
             yield
-        finally:
-            ended.set()
-            thread.join()
-            reader.close()
 
     def _read(self, reader: Consumer, ended: threading.Event) -> None:
         while not ended.is_set():
@@ -134,7 +128,7 @@ def _measure(
         _wait(arrivals, source, first)
         print(f"  idle: {_idle(process, load.idle)}", flush=True)
         first, samples = source.next, Samples(process, one.tables)
-        with samples.taking():
+        with beside(samples.take):
             for _ in range(load.seconds):
                 source.send(load.rate, seconds=1.0)
             seconds = _wait(arrivals, source, first)
@@ -209,15 +203,11 @@ def _print(what: str, seconds: Sequence[float]) -> None:
     print(f"  {what}: p50 {median(seconds):.2f} s, p99 {last:.2f} s, most {max(seconds):.2f} s")
 
 
-def _tree(root: psutil.Process) -> list[psutil.Process]:
-    return [root, *root.children(recursive=True)]
-
-
 def _idle(process: psutil.Process, seconds: int) -> str:
     """Return what all its processes take while nothing comes, of one core."""
 
     def used() -> float:
-        return sum(sum(one.cpu_times()[:2]) for one in _tree(process))
+        return sum(sum(one.cpu_times()[:2]) for one in tree(process))
 
     before = used()
     time.sleep(seconds)
@@ -225,7 +215,7 @@ def _idle(process: psutil.Process, seconds: int) -> str:
 
 
 def _memory(process: psutil.Process) -> str:
-    sizes = {f"{one.name()} {one.pid}": one.memory_info().rss >> 20 for one in _tree(process)}
+    sizes = {f"{one.name()} {one.pid}": one.memory_info().rss >> 20 for one in tree(process)}
     return f"{sum(sizes.values())} MiB ({', '.join(f'{k} {v}' for k, v in sizes.items())})"
 
 

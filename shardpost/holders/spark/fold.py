@@ -189,15 +189,16 @@ def update_holders(run: HoldersRun, changed: DataFrame | pa.Table | None) -> Hol
     """
     exchanges = _counting_exchanges(run)
     # The country of one exchange may concern any number of clients.
-    few = isinstance(changed, pa.Table) and not exchanges.changed
-    if few and (done := _write_few(run, changed, exchanges)) is not None:
-        return done
+    few = run.few and not exchanges.changed
+    if few and isinstance(changed, pa.Table):
+        done = _write_few(run, changed, exchanges)
+        if done is not None:
+            return done
     frame = None if changed is None else as_frame(run, changed)
     deltas = _deltas_of_run(run, frame, exchanges)
     if not deltas:
         return HoldersChange()
     step("share_holders")
-    few = run.few and not exchanges.changed
     return _write_holders(run, reduce(DataFrame.union, deltas), few=few)
 
 
