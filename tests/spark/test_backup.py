@@ -78,21 +78,26 @@ def reading(shardpost: CommandLine, copy: Path) -> Settings:
 
 
 def copies_while_compactions_go_on(shardpost: CommandLine, folder: Path) -> list[Path]:
-    """Compact twice, with new records; return the copies that were made of the tables meanwhile."""
+    """Compact twice, with new records, and on until four copies of the tables were made.
+
+    Return the copies. Positions 10, 11 and so on are client2's then.
+    """
+    copies: list[Path] = []
 
     def compact() -> None:
-        for number in (10, 11):
+        number = 10
+        while number < 12 or len(copies) < 4:
             put_position(shardpost, str(number), "client2")
             shardpost("compact")
+            number += 1
 
     compacting = threading.Thread(target=compact)
     compacting.start()
-    copies: list[Path] = []
-    while compacting.is_alive() or not copies:
-        copies.append(folder / f"copy-{len(copies)}")
-        done = backup_tables(shardpost.settings.tables_root, copies[-1])
+    while compacting.is_alive():
+        copy = folder / f"copy-{len(copies)}"
+        done = backup_tables(shardpost.settings.tables_root, copy)
         assert done.returncode == 0, done.stderr
-        compacting.join(1)
+        copies.append(copy)
     return copies
 
 
@@ -128,15 +133,18 @@ def test_a_stack_is_restored_and_goes_on_where_it_was(
 
     copies = copies_while_compactions_go_on(shardpost, tmp_path)
     assert len(copies) > 3
-    whole = {number: shardpost.json("holders", "--snapshot", str(number)) for number in (1, 2, 3)}
+    compactions = tables.snapshot(settings=shardpost.settings).number - 1
+    held = shardpost.json("holders")
+    assert held == {"client1": ["1"], "client2": ["2", *map(str, range(10, 10 + compactions))]}
     for copy in copies:  # each is one of the snapshots, whole
         newest = tables.snapshot(settings=reading(shardpost, copy)).number
-        assert tables.holders(settings=reading(shardpost, copy)) == whole[newest]
+        whole = shardpost.json("holders", "--snapshot", str(newest))
+        assert tables.holders(settings=reading(shardpost, copy)) == whole
 
-    put_position(shardpost, "12", "client1")  # the topics are newer than the copy of the tables
+    put_position(shardpost, "5", "client1")  # the topics are newer than the copy of the tables
     shardpost("compact")
     before = shardpost.json("holders")
-    assert before == {"client1": ["1", "12"], "client2": ["2", "10", "11"]}
+    assert before == held | {"client1": ["1", "5"]}
     stop_and_copy_kafka(shardpost, tmp_path / "backup")
     shutil.rmtree(home)
 
