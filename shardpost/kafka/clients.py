@@ -25,11 +25,12 @@ from shardpost.settings import Settings
 
 
 class GroupConsumer(Consumer):
-    """A consumer that knows the name of its group."""
+    """A consumer that knows the name of its group; stale is one that gave no answer in time."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         self.group: str = config["group.id"]
+        self.is_stale = False
 
 
 @dataclass(frozen=True)

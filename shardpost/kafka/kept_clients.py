@@ -6,8 +6,10 @@ again and again. By default nothing is kept, and each is closed after its use.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, Protocol, TypeVar
+
+from confluent_kafka import KafkaException
 
 from shardpost.kafka.clients import IDLE_SECONDS, GroupConsumer, client_config, consumer
 from shardpost.settings import Settings
@@ -40,7 +42,8 @@ class KeptClients(Generic[Client]):
         finally:
             self._is_keeping = False
             while self._kept:
-                self._kept.popitem()[1][0].close()
+                with suppress(KafkaException, RuntimeError):
+                    self._kept.popitem()[1][0].close()
 
     def take(self, of: object) -> Client | None:
         """Return the client that was kept for that; None if there is none."""
@@ -65,9 +68,9 @@ kept_consumers: KeptClients[GroupConsumer] = KeptClients(16, IDLE_SECONDS)
 
 @contextmanager
 def kept_consumer(settings: Settings, group: str, **more: Any) -> Iterator[GroupConsumer]:
-    """Give a consumer that may have been used before; after an error it is not used again.
+    """Give a consumer that may have been used before.
 
-    It is given back without partitions assigned.
+    It is given back without partitions assigned, and not used again after an error or if stale.
     """
     of = group, repr(client_config(settings, **more))
     reader = kept_consumers.take(of) or consumer(settings, group, **more)
@@ -76,4 +79,4 @@ def kept_consumer(settings: Settings, group: str, **more: Any) -> Iterator[Group
     except BaseException:
         reader.close()
         raise
-    kept_consumers.give_back(of, reader)
+    kept_consumers.give_back(of, reader, is_usable=not reader.is_stale)

@@ -4,6 +4,7 @@ Each is asked for many partitions at once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -20,7 +21,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shardpost.kafka.clients import GroupConsumer, admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
-from shardpost.kafka.kept_clients import kept_consumer
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
     LEADER_SECONDS,
@@ -253,6 +253,7 @@ def committed_offsets(
             return _without_errors(readers[-1].committed(asked, timeout=seconds))
         except KafkaException as error:
             if error.args[0].code() == KafkaError._TIMED_OUT:
+                reader.is_stale = True
                 readers.append(consumer(settings, reader.group))
             raise
 
@@ -284,7 +285,8 @@ def commit_offsets(settings: Settings, group: str, offsets: Offsets, metadata: s
         for partition, offset in partitions.items()
     ]
     try:
-        with kept_consumer(settings, group) as client:
+        # By a new one, which says at once that brokers are gone: `commit` is given no deadline.
+        with closing(consumer(settings, group)) as client:
             _without_errors(client.commit(offsets=committing, asynchronous=False))
     except KafkaException as error:
         raise unreachable(settings, error) from None

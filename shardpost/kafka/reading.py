@@ -219,6 +219,7 @@ class BulkReading:
                         if self._is_over(partition):
                             ended.add(partition)
                 self._leave(reader, ended)
+            reader.is_stale = bool(self._open)  # it may not know of a new partition, for one
             self._leave(reader, self._open.copy())
 
     def _left(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka import KafkaException
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -175,7 +176,7 @@ class FewRecords:
                 if size > FEW_BYTES or HEADERS_LEFT_OUT in dict(record.headers):
                     return None
                 found[record.topic].append(_row(record))
-        except ShardpostError as error:
+        except (ShardpostError, KafkaException) as error:
             log.info("leaving the records to Spark's source: %s", error)
             return None
         if any(reading.reached[at] < range_.until for at, range_ in wanted.items()):
@@ -193,7 +194,8 @@ class FewRecords:
             (topic,) = {range_.topic for range_ in ranges}
             partitions = pa.array((range_.partition for range_ in ranges), pa.int32())
             rows = self.rows[topic]
-            return spark.createDataFrame(rows.filter(pc.is_in(rows["partition"], partitions)))
+            found = rows.filter(pc.is_in(rows["partition"], partitions))
+            return spark.createDataFrame(found if found.num_rows else _ROWS.empty_table())
 
         return read_ranges
 

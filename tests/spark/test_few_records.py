@@ -1,15 +1,20 @@
 """A few records are read by Python's client; what Spark's source would give is what it gives."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import pyarrow.compute as pc
 import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.kept_clients import kept_consumers
+from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source
@@ -28,6 +33,10 @@ HEADERS: list[list[tuple[str, str | bytes | None]] | None] = [
 
 def by_nobody(*_: object) -> DataFrame:
     raise AssertionError("these records were read before")
+
+
+def failing(*_: object, **__: object) -> Iterator[Message]:
+    raise KafkaException(KafkaError(KafkaError._FATAL))
 
 
 def as_they_are(records: DataFrame) -> list[str]:
@@ -81,6 +90,15 @@ def test_they_are_those_of_sparks_source(
     assert as_they_are(own(spark, settings, [some])) == as_they_are(
         read_ranges(spark, settings, [some])
     )
+    [first, *others] = (one for one in ranges if one.topic == topics[0])
+    of_others = {
+        topic: rows.filter(pc.field("partition") != first.partition)
+        for topic, rows in few.rows.items()
+    }
+    without = FewRecords(few.ranges, of_others).or_else(by_nobody)
+    assert others
+    assert columns(without(spark, settings, [first]).schema) == columns(expected.schema)
+    assert without(spark, settings, [first]).count() == 0
     assert 0 < len(few.rows[topics[0]]) < sum(range_.size for range_ in ranges)
 
 
@@ -107,6 +125,9 @@ def test_what_is_too_much_or_cannot_be_read_whole_is_left_to_sparks_source(
     with monkeypatch.context() as patch:
         patch.setattr(kafka_source, "FEW_RECORDS", sum(range_.size for range_ in ranges) - 1)
         assert FewRecords.read(settings, ranges) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(BulkReading, "messages", failing)
+        assert FewRecords.read(settings, ranges) is None
     gone = next(range_ for range_ in ranges if range_.size > 1)
     before = [KafkaPartition(topic, gone.partition, gone.first + 1)]
     for done in clients.admin(settings).delete_records(before).values():
@@ -121,3 +142,14 @@ def test_so_is_a_header_whose_name_is_no_text(settings: Settings) -> None:
     topic = settings.topic("positions")
     produce_raw(settings, topic, b"k", b"v", [(b"\xff", b"1")])
     assert FewRecords.read(settings, whole(settings, topic)) is None
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_reader_whose_time_ran_out_is_not_used_again(
+    settings: Settings, topics: Sequence[str], monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr(kafka_source, "FEW_SECONDS", 5.0 if more == 0 else 0.3)
+    ranges = [replace(one, until=one.until + more) for one in whole(settings, topics[0])]
+    with kept_consumers.keeping():
+        assert (FewRecords.read(settings, ranges) is None) is bool(more)
+        assert len(kept_consumers._kept) == 1 - more

@@ -1,12 +1,17 @@
 """Clients that stay open between two uses, and how long."""
 
 import time
+from typing import Any
 from unittest import mock
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from shardpost.kafka import offsets
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kept_clients import KeptClients, kept_consumer, kept_consumers
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.memory_kafka.consumer import MemoryConsumer
 
 
 def test_no_more_are_kept_than_may_be() -> None:
@@ -68,3 +73,36 @@ def test_a_consumer_is_used_again_for_its_group_and_not_after_an_error(kafka: Me
             assert new is not first
     with kept_consumer(settings, "a") as last:
         assert last is not new
+
+
+def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
+    kept: KeptClients[mock.Mock] = KeptClients(9)
+    clients = [mock.Mock() for _ in range(3)]
+    clients[1].close.side_effect = KafkaException(KafkaError(KafkaError._FAIL))
+    with kept.keeping():
+        for number, client in enumerate(clients):
+            kept.give_back(number, client)
+    assert [client.close.call_count for client in clients] == [1, 1, 1]
+
+
+def test_a_consumer_whose_coordinator_was_silent_is_not_used_again(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, asked = MemoryConsumer.committed, list[MemoryConsumer]()
+
+    def committed(reader: MemoryConsumer, *arguments: Any, **more: Any) -> Any:
+        asked.append(reader)
+        if reader is asked[0]:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return own(reader, *arguments, **more)
+
+    monkeypatch.setattr(MemoryConsumer, "committed", committed)
+    settings, place = kafka.settings, TopicPartition("positions", 0)
+    with kept_consumers.keeping():
+        for _ in range(3):
+            with kept_consumer(settings, "a") as reader:
+                assert offsets.committed_offset(settings, reader, place) is None
+    silent, by_another, *later = asked
+    assert silent is not by_another
+    assert len({silent, by_another, *later}) == 3  # the third is kept
+    assert silent._is_closed

@@ -99,9 +99,10 @@ def _is_newer(rows: pa.Table) -> pa.ChunkedArray:
     return pc.fill_null(pc.or_kleene(is_new, pc.or_kleene(is_later, is_retried)), False)
 
 
-# So many clients are listed in one query, and so much of what is known of them is held in memory.
+# So many clients are listed in one query, and so much of what is known of them is held in memory:
+# first as Arrow has it, and then as texts of Python, which are some six times as large.
 MAX_LISTED = 20_000
-MAX_BYTES = 64 << 20
+MAX_BYTES = 16 << 20
 
 
 class ChangedLists(NamedTuple):

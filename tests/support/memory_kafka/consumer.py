@@ -28,6 +28,7 @@ class MemoryConsumer:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._address = str(config["bootstrap.servers"])
         self.group = str(config["group.id"])
+        self.is_stale = False
         self._committed = config.get("isolation.level", "read_committed") == "read_committed"
         self._reports_end = bool(config.get("enable.partition.eof", False))
         self._positions: dict[TopicPartition, int] = {}
