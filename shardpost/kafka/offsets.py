@@ -4,7 +4,7 @@ Each is asked for many partitions at once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shardpost.kafka.clients import GroupConsumer, admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
+from shardpost.kafka.kept_clients import kept_consumer
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
     LEADER_SECONDS,
@@ -284,10 +285,14 @@ def commit_offsets(settings: Settings, group: str, offsets: Offsets, metadata: s
         for topic, partitions in offsets.items()
         for partition, offset in partitions.items()
     ]
+    places = [TopicPartition(one.topic, one.partition) for one in committing]
     try:
-        # By a new one, which says at once that brokers are gone: `commit` is given no deadline.
-        with closing(consumer(settings, group)) as client:
-            _without_errors(client.commit(offsets=committing, asynchronous=False))
+        with kept_consumer(settings, group) as client:
+            # `commit` is given no deadline; a coordinator that answers this one is there.
+            committed_offsets(settings, client, places)
+            answers = closing(consumer(settings, group)) if client.is_stale else nullcontext(client)
+            with answers as one:
+                _without_errors(one.commit(offsets=committing, asynchronous=False))
     except KafkaException as error:
         raise unreachable(settings, error) from None
 

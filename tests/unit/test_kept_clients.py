@@ -13,6 +13,8 @@ from shardpost.kafka.kept_clients import KeptClients, kept_consumer, kept_consum
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.consumer import MemoryConsumer
 
+PLACE = TopicPartition("positions", 0)
+
 
 def test_no_more_are_kept_than_may_be() -> None:
     kept: KeptClients[mock.Mock] = KeptClients(1)
@@ -97,12 +99,39 @@ def test_a_consumer_whose_coordinator_was_silent_is_not_used_again(
         return own(reader, *arguments, **more)
 
     monkeypatch.setattr(MemoryConsumer, "committed", committed)
-    settings, place = kafka.settings, TopicPartition("positions", 0)
     with kept_consumers.keeping():
         for _ in range(3):
-            with kept_consumer(settings, "a") as reader:
-                assert offsets.committed_offset(settings, reader, place) is None
+            with kept_consumer(kafka.settings, "a") as reader:
+                assert offsets.committed_offset(kafka.settings, reader, PLACE) is None
     silent, by_another, *later = asked
     assert silent is not by_another
     assert len({silent, by_another, *later}) == 3  # the third is kept
     assert silent._is_closed
+
+
+def test_offsets_are_committed_by_another_consumer_where_the_coordinator_was_silent(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, used = kafka.settings, dict[str, list[MemoryConsumer]]()
+
+    def noted(name: str) -> None:
+        own = getattr(MemoryConsumer, name)
+
+        def call(reader: MemoryConsumer, *arguments: Any, **more: Any) -> Any:
+            used.setdefault(name, []).append(reader)
+            if used["committed"] == [reader]:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return own(reader, *arguments, **more)
+
+        monkeypatch.setattr(MemoryConsumer, name, call)
+
+    noted("committed")
+    noted("commit")
+    with kept_consumers.keeping():
+        for offset in (7, 8):
+            offsets.commit_offsets(settings, "a", {"positions": {0: offset}})
+            with kept_consumer(settings, "a") as reader:
+                assert offsets.committed_offset(settings, reader, PLACE) == offset
+    silent, *_ = used["committed"]
+    assert silent not in used["commit"]
+    assert len(used["commit"]) == 2
