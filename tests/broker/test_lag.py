@@ -24,6 +24,7 @@ from tests.conftest import environ
 from tests.support.broker_process import commit, create, put, quick_broker
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.job_process import wait_for
+from tests.support.kafka_configs import configure_topic
 from tests.support.recreated_topic import recreate_topic
 from tests.support.transactions import begun_transaction
 
@@ -96,16 +97,19 @@ def test_a_client_that_dies_of_what_it_is_answered_is_asked_again(
 def test_markers_and_aborted_records_are_not_behind_and_their_deletion_loses_nothing(
     quick: Settings,
 ) -> None:
-    create(quick, {"marked": SOON_GONE, "aborted": SOON_GONE})
+    topics = ("marked", "aborted")
+    create(quick, dict.fromkeys(topics, KEPT))
     transaction(quick, "marked", "a").commit_transaction(30)
     transaction(quick, "aborted", "a", "b", "c").abort_transaction(30)
     commit(quick, ("marks", at("marked"), 1), ("aborts", at("aborted"), 0))
     before = lag(quick, "marks", "aborts")
     assert [(one.records_behind, loses_records(one)) for one in before.rows] == [(0, False)] * 2
+    for topic in topics:
+        configure_topic(quick, topic, SOON_GONE)
 
     def are_gone() -> bool:
-        lows = beginnings(quick, [at("marked"), at("aborted")]).found
-        return [lows[at(topic)].offset for topic in ("marked", "aborted")] == [2, 4]
+        lows = beginnings(quick, [*map(at, topics)]).found
+        return [lows[at(topic)].offset for topic in topics] == [2, 4]
 
     wait_for(are_gone, "the deletion of markers and aborted records", seconds=60)
     after = lag(quick, "marks", "aborts", clear=before.clear())
