@@ -53,13 +53,23 @@ def question(api: httpx.Client, run: str) -> dict[str, Any]:
 
 
 def answer(api: httpx.Client, run: str, option: str, reason: str | None = None) -> None:
-    """Answer what a run asks; again where Airflow lost the task that was answered at once."""
+    """Answer what a run asks, as late as a person would.
+
+    Airflow loses a task that goes on before its scheduler has noted that it waits, which it has
+    after two heartbeats.
+    """
     body = {"chosen_options": [option], "params_input": {"reason": reason}}
     path = f"{run}/taskInstances/approval/-1/hitlDetails"
+    heartbeats = set[str]()
 
     def is_taken() -> bool:
-        if (found := tasks(api, run))["approval"] == WAITS:
+        if (found := tasks(api, run))["approval"] != WAITS:
+            heartbeats.clear()
+        elif len(heartbeats) > 2:
             api.patch(path, json=body)
+        else:
+            health = api.get("/api/v2/monitor/health").raise_for_status().json()
+            heartbeats.add(health["scheduler"]["latest_scheduler_heartbeat"])
         return found["approval"] in ENDED
 
     eventually(is_taken, f"{run} takes no answer", DEADLINE_SECONDS)
