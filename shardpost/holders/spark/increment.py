@@ -158,12 +158,12 @@ def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | N
     sql, size = "SELECT client, positions FROM share_holders", 0
     known: dict[str, pa.Array] = {}
     for batch in query.stream(run.settings, sql, {run.tables.located(SHARE_HOLDERS): at}):
-        size += batch.nbytes
+        # As it comes, a batch holds on to, and counts, all that was read to find it.
+        lists = batch["positions"].cast(arrow_schema(SHARE_HOLDERS).field("positions").type)
+        size += lists.nbytes
         if size > MAX_BYTES:
             return None
-        known |= zip(
-            batch["client"].to_pylist(), (one.values for one in batch["positions"]), strict=True
-        )
+        known |= zip(batch["client"].to_pylist(), (one.values for one in lists), strict=True)
     return known
 
 
