@@ -1,0 +1,28 @@
+"""Lists of a few clients that are looked up in large tables."""
+
+from random import Random
+from unittest import mock
+
+import pytest
+
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.holders.spark import increment
+from tests.support.committed_snapshot import held
+from tests.support.memory_kafka import MemoryKafka
+
+HOLDERS = {f"client{n:05d}": [f"a long id of a position: {n:08d}"] * 5 for n in range(10_000)}
+
+
+@pytest.mark.parametrize(("most", "is_known"), [(10_000, True), (1_000, False)])
+def test_the_lists_of_a_few_clients_count_not_the_table(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, most: int, is_known: bool
+) -> None:
+    monkeypatch.setattr(increment, "MAX_BYTES", most)
+    last = held(kafka, 1, HOLDERS)
+    run = mock.Mock(settings=kafka.settings, last=last)
+    run.tables.located.return_value = last.located(SHARE_HOLDERS)
+    clients = Random(1).sample([*HOLDERS], 20)  # noqa: S311 - the same ones each time
+    found = increment._known_lists(run, [*clients, "nobody"])
+    expected = {client: HOLDERS[client] for client in clients}
+    assert found is None or {key: ids.to_pylist() for key, ids in found.items()} == expected
+    assert (found is not None) is is_known
