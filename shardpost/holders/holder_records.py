@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost.delta import parquet_files, table_log
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import at_snapshot, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line
@@ -37,6 +38,12 @@ MOST_AT_ONCE = 20_000
 BYTES_AT_ONCE = 64 << 20
 # Of files of so many bytes a query would take longer to plan than to read them.
 READ_BYTES = 4 << 20
+_CHANGED = pa.schema(
+    [
+        arrow_schema(SHARE_HOLDERS).field(name)
+        for name in ("shard", "snapshot", "client", "positions")
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,9 @@ class ChangedHolders:
         """Read them, up to that snapshot; None if they are too many to be in memory."""
         found: dict[int, list[tuple[int, str, pa.Array]]] = defaultdict(list)
         count = size = 0
-        for batch in _changed_rows(settings, snapshot, since):
+        for found_batch in _changed_rows(settings, snapshot, since):
+            # As it comes, a batch holds on to, and counts, all that was read to find it.
+            batch = found_batch.select(_CHANGED.names).cast(_CHANGED)
             count, size = count + batch.num_rows, size + batch.nbytes
             if count > MOST_AT_ONCE or size > BYTES_AT_ONCE:
                 return None
