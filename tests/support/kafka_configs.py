@@ -11,7 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.kafka.clients import admin
-from shardpost.kafka.topic_metadata import cluster_metadata
+from shardpost.kafka.topic_metadata import cluster_metadata, with_leaders
 from shardpost.settings import Settings
 from tests.support.job_process import wait_for
 
@@ -42,17 +42,20 @@ def _configure(
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         for key, value in values.items()
     ]
-    client, resource = admin(settings), ConfigResource(kind, name)
+    resource = ConfigResource(kind, name)
     wanted = ConfigResource(kind, name, incremental_configs=entries)
-    for done in client.incremental_alter_configs([wanted]).values():
+
+    def set_values() -> None:
+        [done] = admin(settings).incremental_alter_configs([wanted]).values()
         done.result(30)
 
     def is_shown() -> bool:
-        [described] = client.describe_configs([resource]).values()
+        [described] = admin(settings).describe_configs([resource]).values()
         found = described.result(30)
         return all(found[key].value == value for key, value in values.items())
 
-    wait_for(is_shown, f"the settings of {name}")
+    with_leaders(settings, set_values)  # a broker may come or go meanwhile
+    wait_for(lambda: with_leaders(settings, is_shown), f"the settings of {name}")
 
 
 def wait_until_shown(settings: Settings, topic: str, partitions: int) -> None:
