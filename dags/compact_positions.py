@@ -90,7 +90,7 @@ def compact_positions() -> None:
         job=COMPACT_POSITIONS,
         request=compaction_request,
         outlets=[HOLDERS],
-        execution_timeout=timedelta(hours=3) + (longest_pause(SCHEDULE) if FOLLOWS else HAND_OVER),
+        execution_timeout=timedelta(hours=3) + longest_pause(SCHEDULE) + HAND_OVER,
         doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",
     )
 

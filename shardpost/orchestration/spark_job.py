@@ -20,7 +20,7 @@ from shardpost.orchestration.tasks import failure, task_errors
 from shardpost.settings import Settings, load_anew
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
-from shardpost.spark.job_process import STOP_SECONDS, ask_to_stop, job_folder
+from shardpost.spark.job_process import ask_to_stop, job_folder
 from shardpost.spark.job_spec import BY_DEFAULT, JobResult, JobSpec, document_of, next_request
 from shardpost.spark.submit import (
     RESULT,
@@ -35,6 +35,9 @@ from shardpost.spark.submit import (
 )
 
 log = logging.getLogger(__name__)
+
+# Airflow kills a task that it ends after 5 s: its job has to be gone before that.
+STOPPED_WITHIN = 3.0
 
 ATTENTION = "%s: done, needs attention: see its result"
 
@@ -74,6 +77,7 @@ class SparkJob(SparkSubmitOperator):
         self.part = part
         self.mails = mails
         self._job_log = JobLog()
+        self._is_killed = False
 
     @task_errors()
     def execute(self, context: Context) -> Any:
@@ -91,6 +95,8 @@ class SparkJob(SparkSubmitOperator):
 
     def _submit(self, settings: Settings, context: Context) -> Any:
         while following := next_request(result := self._submit_once(settings, context)):
+            if self._is_killed:
+                break
             self.request = following
             load_anew()
             settings = task_settings(mails=self.mails)
@@ -107,6 +113,11 @@ class SparkJob(SparkSubmitOperator):
                 super().execute(context)
             except AirflowException as error:
                 self._require_success(error, result)
+            except (
+                BaseException
+            ):  # its time is over; Airflow asks to kill it when its folder is gone
+                self.on_kill()
+                raise
             finally:
                 self._job_log.close()
             archive.keep()
@@ -123,15 +134,16 @@ class SparkJob(SparkSubmitOperator):
     def on_kill(self) -> None:
         """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers.
 
-        One that stays is asked to stop first, and has STOP_SECONDS.
+        One that stays is asked to stop first, and has STOPPED_WITHIN seconds.
         """
+        self._is_killed = True
         submitted = self._submitted()
-        if submitted is None:
+        if submitted is None or submitted.poll() is not None:
             return
         if self.job.stays(self.request):
-            ask_to_stop(self._folder)
-            with suppress(subprocess.TimeoutExpired):
-                submitted.wait(STOP_SECONDS)
+            with suppress(OSError, subprocess.TimeoutExpired):
+                ask_to_stop(self._folder)
+                submitted.wait(STOPPED_WITHIN)
                 return
         tree: list[psutil.Process] = []
         with suppress(psutil.NoSuchProcess):

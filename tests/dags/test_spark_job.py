@@ -1,18 +1,26 @@
 """How a task submits its job: on the master of the connection, with nothing secret in arguments."""
 
 import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowNotFoundException, AirflowTaskTimeout
 
 from shardpost.errors import UsageError
+from shardpost.orchestration import spark_job as job_module
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.settings import load, loading
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job_process import was_asked_to_stop
+from shardpost.spark.job_spec import FOLLOWING, NEXT_REQUEST, JobSpec
 from shardpost.spark.submit import conf_on
 
 VARIABLE = "AIRFLOW_CONN_SPARK_DEFAULT"
@@ -107,3 +115,79 @@ def test_without_its_connection_no_master_is_guessed(
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(AirflowNotFoundException, match="another"):
         submitted(tmp_path, conn_id="another")
+
+
+STAYS = JobSpec("stand_in", stays=lambda _: True)
+
+
+@contextmanager
+def staying(task: SparkJob, folder: Path) -> Iterator[psutil.Process]:
+    """Have a task run a job that has a child, and does not end when it is asked to."""
+    command = ["bash", "-c", "sleep 600 & echo started; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        [child] = psutil.Process(process.pid).children()
+        task._configure(load(), task._master(), folder, {})
+        task._hook = task._get_hook()
+        task._hook._submit_sp = process
+        try:
+            yield child
+        finally:
+            process.kill()
+            if child.is_running():
+                child.kill()
+
+
+@pytest.mark.parametrize("is_folder_there", [True, False])
+def test_a_job_that_stays_is_killed_even_if_its_folder_is_gone(
+    is_folder_there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(job_module, "STOPPED_WITHIN", 0.1)
+    task, folder = SparkJob(task_id="a", job=STAYS), tmp_path / "job"
+    folder.mkdir()
+    with staying(task, folder) as child:
+        if not is_folder_there:
+            folder.rmdir()
+        task.on_kill()
+        assert was_asked_to_stop(folder) == is_folder_there
+        psutil.wait_procs([child], timeout=10)
+        assert not child.is_running()
+
+
+def test_a_job_is_killed_before_its_folder_goes_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(job_module, "STOPPED_WITHIN", 0.1)
+    task = SparkJob(task_id="a", job=STAYS)
+    folders: list[bool] = []
+
+    def on_kill() -> None:
+        folders.append(task._folder.is_dir())
+
+    def execute(*_: Any) -> None:
+        raise AirflowTaskTimeout("too long")
+
+    monkeypatch.setattr(task, "on_kill", on_kill)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    with pytest.raises(AirflowTaskTimeout):
+        task._submit(load(), Context())
+    assert folders == [True]
+
+
+def test_a_job_that_was_killed_between_two_drivers_does_not_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = SparkJob(task_id="a", job=STAYS)
+    result = {FOLLOWING: {NEXT_REQUEST: "{}"}}
+    submitted: list[str] = []
+
+    def submit_once(*_: Any) -> Any:
+        submitted.append(str(task.request))
+        if len(submitted) == 2:
+            task.on_kill()
+        return result
+
+    monkeypatch.setattr(task, "_submit_once", submit_once)
+    assert task._submit(load(), Context()) == result
+    assert len(submitted) == 2
