@@ -190,7 +190,7 @@ class _Publisher:
         self, partition: TopicPartition, writer: Transactions, unsure: Collection[TopicPartition]
     ) -> None:
         is_usable = partition not in unsure and not writer.is_broken
-        open_writers.give_back((partition, self._opened_by), writer, is_usable=is_usable)
+        open_writers.give_back(partition, writer, self._opened_by, is_usable=is_usable)
 
     def _opened(self, partition: TopicPartition) -> tuple[Transactions, bool]:
         """Return a writer that has fenced older ones, and whether it was kept open."""
@@ -199,7 +199,7 @@ class _Publisher:
             "fenced": f"{problem}: fenced by a newer compaction, which publishes it",
             "failed": f"{problem}: {{reason}}; the next compaction publishes it",
         }
-        if writer := open_writers.take((partition, self._opened_by)):
+        if writer := open_writers.take(partition, self._opened_by):
             writer.say(**texts)
             return writer, True
         id_ = f"{partition.topic}/publish/{partition.partition}"

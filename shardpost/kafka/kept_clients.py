@@ -25,12 +25,14 @@ Client = TypeVar("Client", bound=_Closable)
 class KeptClients(Generic[Client]):
     """Clients between two uses, one for each thing that they are for, and `most` at once.
 
-    Each has threads and connections. One that was not used for `idle_seconds` is not used again.
+    Each has threads and connections. One that was not used for `idle_seconds` is not used again,
+    nor one that was made with something else than is wanted now.
     """
 
     def __init__(self, most: int, idle_seconds: float = float("inf")) -> None:
         self._most, self._idle_seconds = most, idle_seconds
-        self._kept: dict[object, tuple[Client, float]] = {}  # and when it was used last
+        # With what each was made, and when it was used last.
+        self._kept: dict[object, tuple[Client, object, float]] = {}
         self._is_keeping = False
 
     @contextmanager
@@ -42,24 +44,31 @@ class KeptClients(Generic[Client]):
         finally:
             self._is_keeping = False
             while self._kept:
-                with suppress(KafkaException, RuntimeError):
-                    self._kept.popitem()[1][0].close()
+                _close(self._kept.popitem()[1][0])
 
-    def take(self, of: object) -> Client | None:
+    def take(self, of: object, made_with: object = None) -> Client | None:
         """Return the client that was kept for that; None if there is none."""
-        client, used_at = self._kept.pop(of, (None, 0.0))
-        if client is not None and time.monotonic() - used_at > self._idle_seconds:
-            client.close()
+        client, found, used_at = self._kept.pop(of, (None, None, 0.0))
+        is_idle = time.monotonic() - used_at > self._idle_seconds
+        if client is not None and (is_idle or found != made_with):
+            _close(client)
             return None
         return client
 
-    def give_back(self, of: object, client: Client, *, is_usable: bool = True) -> None:
+    def give_back(
+        self, of: object, client: Client, made_with: object = None, *, is_usable: bool = True
+    ) -> None:
         """Keep a client, or close it."""
         is_free = of not in self._kept and len(self._kept) < self._most
         if self._is_keeping and is_usable and is_free:
-            self._kept[of] = client, time.monotonic()
+            self._kept[of] = client, made_with, time.monotonic()
         else:
             client.close()
+
+
+def _close(client: _Closable) -> None:
+    with suppress(KafkaException, RuntimeError):
+        client.close()
 
 
 # More than the groups that a run asks for.

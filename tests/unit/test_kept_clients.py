@@ -36,6 +36,18 @@ def test_of_two_for_the_same_one_is_kept() -> None:
         assert (kept.take("a"), kept.take("a")) == (first, None)
 
 
+def test_one_that_was_made_with_something_else_is_closed_not_used() -> None:
+    kept: KeptClients[mock.Mock] = KeptClients(1)
+    client = mock.Mock()
+    client.close.side_effect = KafkaException(KafkaError(KafkaError._FENCED))
+    with kept.keeping():
+        kept.give_back("a", client, "older")
+        assert kept.take("a", "newer") is None
+        assert client.close.called
+        kept.give_back("a", newer := mock.Mock(), "newer")
+        assert kept.take("a", "newer") is newer
+
+
 @pytest.mark.parametrize("keeps", [False, True])
 def test_what_is_not_usable_or_not_to_be_kept_is_closed(keeps: bool) -> None:
     kept: KeptClients[mock.Mock] = KeptClients(9)
