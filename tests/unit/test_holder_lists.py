@@ -49,3 +49,11 @@ def test_an_exchange_that_ceases_to_count_takes_changed_positions_away() -> None
     changes = list_changes([("7", held, held)], {"LON", "NASDAQ"}, {"NASDAQ"})
     assert changes == {"c": ListChange([], {"7"})}
     assert changes["c"].applied_to(["2", "7", "x"]) == ["2", "x"]
+
+
+@given(st.lists(st.sampled_from([*map(str, range(30)), "x", "é"])), st.data())
+def test_a_list_that_changed_is_in_order(ids: list[str], data: st.DataObject) -> None:
+    held, others = sorted({*ids}, key=position_sort_key), [*map(str, range(0, 60, 7)), "y"]
+    change = ListChange(data.draw(st.lists(st.sampled_from([*held, *others]))), {*held[::3]})
+    expected = {*held} - change.removed | {*change.added}
+    assert change.applied_to(held) == sorted(expected, key=position_sort_key)

@@ -3,7 +3,7 @@
 The same of many, as transforms of frames, is in ../spark/fold.py.
 """
 
-from bisect import insort
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -29,12 +29,13 @@ class ListChange:
 
     def applied_to(self, held: Sequence[str]) -> list[str]:
         """Return the list after the change; both are in the order of `position_sort_key`."""
-        ids = [id_ for id_ in held if id_ not in self.removed]
-        known = set(ids)
-        for id_ in self.added:
-            if id_ not in known:
-                insort(ids, id_, key=position_sort_key)
-        return ids
+        left = [id_ for id_ in held if id_ not in self.removed]
+        ids, start = list[str](), 0
+        for id_ in sorted(set(self.added).difference(left), key=position_sort_key):
+            at = bisect_right(left, position_sort_key(id_), lo=start, key=position_sort_key)
+            ids += [*left[start:at], id_]
+            start = at
+        return ids + left[start:]
 
 
 def list_changes(
