@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
-from shardpost.delta.query import HIGHEST, open_table, row_files, rows, select
+from shardpost.delta.query import HIGHEST, open_table, python_values, query, row_files, rows, select
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS, kept_snapshots
 from shardpost.delta.storage import exists
@@ -210,7 +210,8 @@ def runs(settings: Settings) -> dict[int, str]:
 def _by_number(settings: Settings, column: str) -> dict[int, Any]:
     """Return {number: what the column has} of all snapshots."""
     sql = f"SELECT snapshot, {column} FROM snapshots"  # noqa: S608 - a column
-    return {row["snapshot"]: row[column] for row in rows(settings, sql, {SNAPSHOTS: None})}
+    found = query(settings, sql, {SNAPSHOTS: None})  # by columns: there may be many
+    return dict(zip(*map(python_values, found.columns), strict=True))
 
 
 def _nearest(kept: Collection[int], number: int) -> str:
