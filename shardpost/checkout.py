@@ -24,5 +24,12 @@ DOT_ENV = _USERS / ".env"
 
 def code_stamp() -> int:
     """Return a number that changes when the package's code on disk does, or the file `.env`."""
-    files = sorted([*PACKAGE.rglob("*.py"), *([DOT_ENV] if DOT_ENV.exists() else [])])
-    return zlib.crc32(repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode())
+    files = sorted([*PACKAGE.rglob("*.py"), DOT_ENV])
+    return zlib.crc32(repr([(str(file), _changed_at(file)) for file in files]).encode())
+
+
+def _changed_at(file: Path) -> int | None:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:  # there is none, or it is being replaced
+        return None

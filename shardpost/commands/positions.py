@@ -33,6 +33,7 @@ from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import load
 from shardpost.shares import parse_share
+from shardpost.spark.job_spec import FOLLOWING
 from shardpost.spark.submit import submit
 from shardpost.wording import counted
 
@@ -150,6 +151,8 @@ def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
     """Return what to add to the number of a snapshot that this run has not made."""
     if result["changed"]:
         return ""
+    if result.get(FOLLOWING, {}).get("turns"):
+        return " (nothing new since)"
     if datetime.fromisoformat(result["snapshot"]["committed_at"]) >= began:
         return " (made by another run meanwhile; nothing new since)"
     return " (nothing new)"

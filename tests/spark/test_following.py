@@ -30,6 +30,7 @@ from shardpost.holders.spark import follow
 from shardpost.holders.spark.follow import Follower
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.locks import LockedError
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds.spark.top_up import compact_and_top_up
 from shardpost.settings import Settings, load
@@ -193,6 +194,55 @@ def test_what_may_pass_is_waited_for_and_the_turn_is_as_it_was_asked(
     assert sum(line.startswith("turn failed") for line in said) == len(errors)
 
 
+def test_while_it_waits_it_says_that_it_is_there(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
+    monkeypatch.setattr(follow, "NOTED_EVERY", timedelta(0))
+    noted: list[datetime] = []
+
+    def silent() -> None:
+        there = following.following(settings)
+        assert there is not None
+        noted.append(there.noted_at)
+        raise KafkaUnreachableError("silent")
+
+    turns = Turns(settings, nothing, *[silent] * 3)
+    code, document = turns.follow(monkeypatch, CompactionRequest())
+    assert len(set(noted)) == 3
+    assert (code, document["following"]["ended"]) == (0, "it was asked to stop")
+
+
+@pytest.mark.parametrize(
+    ("begins", "said"),
+    [
+        ([nothing, KafkaUnreachableError("silent")], r"for 0 s it could not compact: silent"),
+        ([KafkaUnreachableError("silent")], r"before it could compact: .*; it waited: silent"),
+    ],
+)
+def test_where_kafka_was_silent_to_the_end_it_fails(
+    begins: list[Any], said: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    always_new(monkeypatch)
+    monkeypatch.setattr(follow, "SILENT_AFTER", timedelta(0))
+    made = [one if callable(one) else failing(one) for one in begins]
+    with pytest.raises(ShardpostError, match=said):
+        Turns(settings, *made).follow(monkeypatch, CompactionRequest())
+
+
+def test_where_another_run_has_the_lock_to_the_end_it_does_not_fail(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    always_new(monkeypatch)
+    monkeypatch.setattr(follow, "SILENT_AFTER", timedelta(0))
+    turns = Turns(settings, nothing, failing(LockedError("another run has it")))
+    code, document = turns.follow(monkeypatch, CompactionRequest())
+    assert (code, document["following"]["turns"]) == (0, 1)
+
+
 def test_what_was_confirmed_holds_for_one_snapshot(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +280,7 @@ def test_what_does_not_pass_ends_it(
         (lambda patch: patch.setattr(follow, "MOST_TURNS", 1), "after 1 turns"),
         (lambda patch: patch.setattr(follow, "_memory", lambda: 4 << 30), "it has 4096 MiB"),
         (
-            lambda patch: patch.setattr(checkout, "code_stamp", iter([1, 2]).__next__),
+            lambda patch: patch.setattr(checkout, "code_stamp", iter([1, 1, 2, 3, 3]).__next__),
             "code or .env has",
         ),
     ],
@@ -242,6 +292,7 @@ def test_the_driver_is_started_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     apply_topics(settings)
+    monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
     change(monkeypatch)
     asked = CompactionRequest(accept_drop=True, country_changed=True, take_over=True)
     _, document = Turns(settings, nothing, nothing).follow(monkeypatch, asked)

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import psutil
@@ -29,7 +29,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.compaction_job import CompactionRequest, Stay
-from shardpost.holders.following import NOTED_EVERY, Following
+from shardpost.holders.following import NOTED_EVERY, SILENT_AFTER, Following
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.publishing import open_writers
 from shardpost.holders.spark.warm_up import warm_up
@@ -43,6 +43,7 @@ from shardpost.settings.forms import heap_bytes
 from shardpost.spark import driver
 from shardpost.spark.job_process import is_asked_to_stop
 from shardpost.spark.job_spec import FOLLOWING, NEXT_REQUEST, JobResult, document_of
+from shardpost.wording import duration_text
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Follower:
         self._turn, self._settings, self._stay = turn, settings, stay
         now = datetime.now(UTC)
         self._own = Following(str(uuid.uuid4()), following.this_process(), now, now)
-        self._code = checkout.code_stamp()
+        self._code = self._code_seen = checkout.code_stamp()
         self._asked = CompactionRequest()
         self._result: JobResult | None = None
         self._last: Snapshot | None = None
@@ -83,7 +84,9 @@ class Follower:
         self._ends: dict[TopicPartition, int] = {}
         self._ends_of_nothing: dict[TopicPartition, int] = {}
         self._failures = 0
-        self._noted_at = self._younger_at = self._told_at = float("-inf")
+        # What it waits for, and since when it has.
+        self._waits: tuple[ShardpostError, float] | None = None
+        self._looked_at = self._noted_at = self._younger_at = self._told_at = float("-inf")
 
     def run(self, first: CompactionRequest) -> JobResult:
         """Follow; the first turn is as asked. Return the last turn's result, and why it ended.
@@ -110,24 +113,37 @@ class Follower:
                 with driver.job_errors():
                     if self._result is None or self._is_due(began):
                         self._compact()
-                self._failures = 0
+                self._failures, self._waits = 0, None
             except (KafkaUnreachableError, LockedError) as error:
+                self._waits = error, self._waits[1] if self._waits else began
                 self._tell(error)
             except ShardpostError as error:
                 pause = self._after_failure(error)
             end = self._pause(began + pause)
         log.info("following ends after %d turns: %s", self._own.turns, end.why)
-        if self._result is None:
-            raise ShardpostError(f"following ended before it could compact: {end.why}")
-        code, document = self._result
+        code, document = self._result_at(end)
         own = self._own.as_json() | {"ended": end.why, "is_renewed": end.is_renewed}
         if end.is_renewed:  # what else was asked for was for the first turn alone
             own |= {NEXT_REQUEST: document_of(CompactionRequest(stay=self._stay))}
         return code, document | {FOLLOWING: own}
 
+    def _result_at(self, end: Ending) -> JobResult:
+        """Return the last turn's result; ShardpostError if there is none, or Kafka was silent."""
+        waits, since = self._waits or (None, time.monotonic())
+        if self._result is None:
+            said = f"following ended before it could compact: {end.why}"
+            raise ShardpostError(f"{said}; it waited: {waits}" if waits else said)
+        waited = timedelta(seconds=time.monotonic() - since)
+        # Who holds the lock meanwhile compacts, or says itself what is wrong.
+        is_silent = isinstance(waits, KafkaUnreachableError) and waited >= SILENT_AFTER
+        if is_silent and not end.is_renewed:
+            said = f"following ended ({end.why}); for {duration_text(waited)} it could not compact"
+            raise ShardpostError(f"{said}: {waits}")
+        return self._result
+
     def _is_due(self, now: float) -> bool:
         """Tell whether a turn is due: there is something new, or the last look is a minute ago."""
-        is_late = now - self._noted_at >= NOTED_EVERY.total_seconds()
+        is_late = now - self._looked_at >= NOTED_EVERY.total_seconds()
         if is_late or self._last is None:
             return True
         self._ends = Inputs(self._settings).other_ends(self._last)
@@ -145,10 +161,16 @@ class Follower:
         own = replace(self._own, noted_at=datetime.now(UTC))
         if is_changed:
             if not own.turns:
+                _release()
+                gc.collect()
                 gc.freeze()  # what a first turn has made stays: not to be looked through again
             seconds = round(time.monotonic() - began, 2)
             own = replace(own, turns=own.turns + 1, turn_at=own.noted_at, seconds=seconds)
             _release()
+        self._looked_at = time.monotonic()
+        self._note(own)
+
+    def _note(self, own: Following) -> None:
         self._own, self._noted_at = own, time.monotonic()
         following.note(self._settings, own)
 
@@ -200,6 +222,9 @@ class Follower:
         try:
             with driver.job_errors():
                 younger = following.younger(self._settings, self._own)
+                # While it waits, too, or where it looks less often.
+                if self._result and now - self._noted_at >= NOTED_EVERY.total_seconds():
+                    self._note(replace(self._own, noted_at=datetime.now(UTC)))
         except ShardpostError as error:  # a store that does not answer, as a turn would find it
             self._tell(error)
             younger = None
@@ -217,7 +242,8 @@ class Follower:
         if (size := _memory()) >= self._most_bytes():
             said = f"the driver is started anew: it has {size >> 20} MiB"
             return Ending(said, is_renewed=True)
-        if checkout.code_stamp() != self._code:
+        before, self._code_seen = self._code_seen, checkout.code_stamp()
+        if self._code != self._code_seen == before:  # at two looks: all of it has changed
             said = "the driver is started anew: the code or .env has changed"
             return Ending(said, is_renewed=True)
         return None

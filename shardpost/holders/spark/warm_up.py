@@ -9,15 +9,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from shardpost.delta import snapshots
-from shardpost.errors import ShardpostError, first_line
+from shardpost.errors import ShardpostError
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction import build_snapshot
 from shardpost.settings import Settings
+from shardpost.spark import driver
 from shardpost.spark.submit import is_local
 
 log = logging.getLogger(__name__)
@@ -36,12 +34,13 @@ def warm_up(settings: Settings) -> None:
     with tempfile.TemporaryDirectory() as folder:
         own = settings.model_copy(update={"home": Path(folder), "tables": None})
         try:
-            for left in (RECORDS, 0):
-                look, unread = Inputs(own).look()
-                snapshot, _ = build_snapshot(own, look, _last(unread, left))
-                snapshots.commit(own, snapshot)
-        except (ShardpostError, PySparkException, Py4JError) as error:
-            log.info("the driver is not warm: %s", first_line(error))
+            with driver.job_errors():
+                for left in (RECORDS, 0):
+                    look, unread = Inputs(own).look()
+                    snapshot, _ = build_snapshot(own, look, _last(unread, left))
+                    snapshots.commit(own, snapshot)
+        except ShardpostError as error:
+            log.info("the driver is not warm: %s", error)
 
 
 def _last(unread: Unread, left: int) -> Unread:
