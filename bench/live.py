@@ -199,7 +199,7 @@ def _wait(arrivals: Arrivals, source: _Source, first: int) -> list[float]:
 
 
 def _print(what: str, seconds: Sequence[float]) -> None:
-    last = quantiles(seconds, n=100)[98] if len(seconds) > 1 else seconds[0]
+    last = quantiles(seconds, n=100, method="inclusive")[98] if len(seconds) > 1 else seconds[0]
     print(f"  {what}: p50 {median(seconds):.2f} s, p99 {last:.2f} s, most {max(seconds):.2f} s")
 
 

@@ -22,6 +22,7 @@ from shardpost.delta import snapshots
 from shardpost.embedded import broker, daemons
 from shardpost.errors import ShardpostError
 from shardpost.holders import following
+from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
 from shardpost.holders.following import Following
 from shardpost.holders.inputs import Inputs
@@ -87,10 +88,12 @@ class Turns:
         self._settings, self._begins = settings, list(begins)
         self.asked: list[CompactionRequest] = []
 
-    def follow(self, monkeypatch: pytest.MonkeyPatch, first: CompactionRequest) -> JobResult:
+    def follow(
+        self, monkeypatch: pytest.MonkeyPatch, first: CompactionRequest, every: float = 0.01
+    ) -> JobResult:
         """Follow until nothing is left to begin."""
         monkeypatch.setattr(follow, "is_asked_to_stop", lambda: not self._begins)
-        return Follower(self._turn, self._settings, Stay(every=0.01)).run(first)
+        return Follower(self._turn, self._settings, Stay(every=every)).run(first)
 
     def _turn(self, settings: Settings, asked: CompactionRequest) -> JobResult:
         self.asked.append(asked)
@@ -153,7 +156,26 @@ def test_with_nothing_new_nothing_is_written_until_a_minute_is_over(
     monkeypatch.setattr(Inputs, "other_ends", other_ends)
     turns = Turns(settings, nothing, nothing)
     turns.follow(monkeypatch, CompactionRequest())
-    assert looks == [False, False, False, True]
+    assert looks[:4] == [False, False, False, True]
+    assert all(looks[4:])
+    assert len(snapshots.list_all(settings)) == 2
+
+
+def test_a_record_begins_a_turn_before_the_next_look_is_due(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_topics(settings)
+    wait, waits = Arrivals.wait, list[bool]()
+
+    def waiting(one: Any, last: Any, seconds: float) -> bool:
+        if len(waits) == 3:
+            produce(settings, batch(0))
+        waits.append(wait(one, last, seconds))
+        return waits[-1]
+
+    monkeypatch.setattr(Arrivals, "wait", waiting)
+    Turns(settings, nothing, nothing).follow(monkeypatch, CompactionRequest(), every=2.0)
+    assert waits == [False, False, False, True]
     assert len(snapshots.list_all(settings)) == 2
 
 
@@ -166,7 +188,8 @@ def test_where_a_topic_ends_elsewhere_and_has_nothing_one_turn_looks(
     monkeypatch.setattr(Inputs, "other_ends", lambda *_: gone if next(looks) < 5 else more)
     turns = Turns(settings, nothing, nothing, nothing)
     turns.follow(monkeypatch, CompactionRequest())
-    assert next(looks) == 6
+    # Two of each that a turn follows, whether more comes, and in between three that find no more.
+    assert next(looks) == 2 + 3 + 2
 
 
 def failing(error: Exception) -> Callable[[], object]:

@@ -2,8 +2,8 @@
 
 Each turn is a whole compaction, with its own lock, commit, publishing and letters; between two of
 them nothing is held. A turn begins when the last one is over and the topics have something new,
-which is asked every second. With nothing new nothing is written but, once a minute, that they were
-looked at.
+at most every second. With nothing new nothing is written but, once a minute, that they were looked
+at.
 
 What may pass is waited for: a Kafka that is silent, a run that holds the lock, a turn that another
 run fenced, or was ahead of. What a person has to see ends it, as it ends any compaction, and so
@@ -15,7 +15,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -28,13 +28,12 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
+from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.compaction_job import CompactionRequest, Stay
 from shardpost.holders.following import NOTED_EVERY, SILENT_AFTER, Following
-from shardpost.holders.inputs import Inputs
 from shardpost.holders.publishing import open_writers
 from shardpost.holders.spark.warm_up import warm_up
 from shardpost.kafka.clients import KafkaUnreachableError
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kept_clients import kept_consumers
 from shardpost.locks import LockedError
 from shardpost.logs import step
@@ -80,9 +79,7 @@ class Follower:
         self._asked = CompactionRequest()
         self._result: JobResult | None = None
         self._last: Snapshot | None = None
-        # Where partitions end that end elsewhere than read: now, and when a turn found nothing.
-        self._ends: dict[TopicPartition, int] = {}
-        self._ends_of_nothing: dict[TopicPartition, int] = {}
+        self._arrivals = Arrivals(settings)
         self._failures = 0
         # What it waits for, and since when it has.
         self._waits: tuple[ShardpostError, float] | None = None
@@ -94,7 +91,7 @@ class Follower:
         The error of a turn that a person has to see, or of the last of MOST_FAILURES.
         """
         try:
-            with open_writers.keeping(), kept_consumers.keeping():
+            with open_writers.keeping(), kept_consumers.keeping(), closing(self._arrivals):
                 return self._run(first)
         finally:
             with suppress(ShardpostError):  # else it counts as gone a little later
@@ -108,10 +105,11 @@ class Follower:
         self._asked, end = first, None
         while end is None:
             began = time.monotonic()
-            pause = self._stay.every
+            pause, is_idle = self._stay.every, False
             try:
                 with driver.job_errors():
-                    if self._result is None or self._is_due(began):
+                    is_idle = not self._is_due(began)
+                    if not is_idle:
                         self._compact()
                 self._failures, self._waits = 0, None
             except (KafkaUnreachableError, LockedError) as error:
@@ -119,7 +117,7 @@ class Follower:
                 self._tell(error)
             except ShardpostError as error:
                 pause = self._after_failure(error)
-            end = self._pause(began + pause)
+            end = self._pause(began + pause, is_idle=is_idle)
         log.info("following ends after %d turns: %s", self._own.turns, end.why)
         code, document = self._result_at(end)
         own = self._own.as_json() | {"ended": end.why, "is_renewed": end.is_renewed}
@@ -144,18 +142,14 @@ class Follower:
     def _is_due(self, now: float) -> bool:
         """Tell whether a turn is due: there is something new, or the last look is a minute ago."""
         is_late = now - self._looked_at >= NOTED_EVERY.total_seconds()
-        if is_late or self._last is None:
-            return True
-        self._ends = Inputs(self._settings).other_ends(self._last)
-        return bool(self._ends) and self._ends != self._ends_of_nothing
+        return is_late or self._last is None or self._arrivals.look(self._last)
 
     def _compact(self) -> None:
         step("turn")
         began = time.monotonic()
         self._result = self._turn_as_asked()
         is_changed = self._result[1]["changed"]
-        # Where topics end elsewhere, and a turn found nothing, they may end there for long.
-        self._ends_of_nothing = {} if is_changed else self._ends
+        self._arrivals.note(is_changed=is_changed)
         # Of one that another run commits later, the topics look new: the next turn finds it.
         self._last = snapshots.newest(self._settings)
         own = replace(self._own, noted_at=datetime.now(UTC))
@@ -204,10 +198,14 @@ class Follower:
         log.warning("turn failed, the next one in %g s: %s", pause, error)
         return pause
 
-    def _pause(self, until: float) -> Ending | None:
-        """Wait; return why it ends, if it does."""
+    def _pause(self, until: float, *, is_idle: bool) -> Ending | None:
+        """Wait, if idle not longer than until a record comes; return why it ends, if it does."""
         while (end := self._end()) is None and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, STOP_EVERY))
+            seconds = min(left, STOP_EVERY)
+            if not is_idle or self._last is None:
+                time.sleep(seconds)
+            elif self._arrivals.wait(self._last, seconds):
+                break
         return end
 
     def _end(self) -> Ending | None:
