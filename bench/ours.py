@@ -93,8 +93,8 @@ class Ours:
         return run(["/bin/sh", "-c", 'exec "$@" >&2', "sh", *command], environ, home)
 
     def compact_killed(self) -> None:
-        """End a compaction by SIGKILL while it writes the holders, before its commit."""
-        said = "INFO step: share_holders"
+        """End a compaction by SIGKILL while it writes the history, before its commit."""
+        said = "INFO step: positions history"
         kill_when([str(SHARDPOST), "compact"], self._environ, self.settings.home, said)
 
     @property

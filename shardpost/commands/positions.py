@@ -64,7 +64,7 @@ from shardpost.wording import counted
     "--every",
     type=DURATION,
     metavar="TIME",
-    help="How often to look; by default 1s.",
+    help="Least time from one turn to the next; by default 1s.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @grouped(CompactionRequest)
