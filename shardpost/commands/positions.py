@@ -107,10 +107,14 @@ def _stay(
     every: timedelta | None,
     now: datetime,
 ) -> Stay | None:
-    if not follow and (stay_for or every):
+    given = {"--for": stay_for, "--every": every}
+    if not follow and any(time is not None for time in given.values()):
         raise UsageError("--for and --every: expected --follow with them, found none")
     if not follow:
         return None
+    for name, time in given.items():
+        if time == timedelta():
+            raise UsageError(f"{name}: expected more than no time, found 0")
     if asked.reconcile:
         raise UsageError("--reconcile: expected without --follow: reconcile first, then follow")
     seconds = every.total_seconds() if every else Stay.every

@@ -125,3 +125,21 @@ def test_any_other_error_stays_as_it_is(
     with pytest.raises(type(error)) as found:
         compaction.compact(Settings(home=tmp_path))
     assert found.value is error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--every", "2s"], "--for and --every: expected --follow with them, found none"),
+        (["--for", "0s"], "--for and --every: expected --follow with them, found none"),
+        (["--follow", "--for", "0s"], "--for: expected more than no time, found 0"),
+        (["--follow", "--every", "0s"], "--every: expected more than no time, found 0"),
+        (["--follow", "--reconcile"], "--reconcile: expected without --follow"),
+    ],
+)
+def test_how_to_follow_is_refused_where_it_says_nothing(
+    compact: Compact, arguments: list[str], said: str
+) -> None:
+    code, out, err = compact(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
