@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from shardpost.embedded import broker, daemons
 from shardpost.embedded.broker import JVM, find_java
 from shardpost.embedded.daemons import Daemon, wait_until
@@ -72,7 +74,11 @@ class ThreeBrokers:
         def are_there() -> bool:
             if not is_reachable(self.settings, 5):
                 return False
-            return len(admin(self.settings).list_topics(timeout=5).brokers) == count
+            try:
+                return len(admin(self.settings).list_topics(timeout=5).brokers) == count
+            except KafkaException:  # it asked one that does not answer any more
+                forget_admins()
+                return False
 
         wait_until(are_there, f"{count} brokers", START_SECONDS)
 
