@@ -29,6 +29,7 @@ class Arrivals:
         # Where partitions end that end elsewhere than read: now, and when a turn found nothing.
         self._ends: dict[TopicPartition, int] = {}
         self._ends_of_nothing: dict[TopicPartition, int] = {}
+        self._came = False  # a record, since a turn was due
 
     def close(self) -> None:
         """Wait for nothing more."""
@@ -42,6 +43,7 @@ class Arrivals:
         self._ends = Inputs(self._settings).other_ends(last)
         if not self._ends or self._ends == self._ends_of_nothing:
             return False
+        self._came = False
         read, is_burst = _read(last), True
         until = time.monotonic() + LONGEST_BURST
         while is_burst and time.monotonic() < until:
@@ -59,8 +61,18 @@ class Arrivals:
         self._ends_of_nothing = {} if is_changed else self._ends
 
     def wait(self, last: Snapshot, seconds: float) -> bool:
-        """Wait for something new, for so long; tell whether it came, as far as that is known."""
-        return self._records.wait(_read(last) | self._ends_of_nothing, seconds)
+        """Wait for something new, for so long; tell whether it came, as far as that is known.
+
+        After a record with which no turn was due, it waits for the next look.
+        """
+        if self._came:
+            time.sleep(seconds)
+            return False
+        offsets = _read(last)
+        for partition, end in self._ends_of_nothing.items():  # another run may have read on
+            offsets[partition] = max(end, offsets.get(partition, 0))
+        self._came = self._records.wait(offsets, seconds)
+        return self._came
 
 
 def _read(last: Snapshot) -> dict[TopicPartition, int]:

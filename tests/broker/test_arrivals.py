@@ -56,6 +56,7 @@ def test_a_record_ends_the_wait_and_one_that_was_read_does_not(
         coming.start()
         assert awaited.wait(last, LONG)
         coming.join()
+        assert awaited.look(last)
 
 
 def test_a_record_that_is_not_committed_does_not_end_the_wait(
@@ -108,3 +109,39 @@ def test_a_burst_that_does_not_end_is_waited_for_only_so_long(
     monkeypatch.setattr(Inputs, "other_ends", lambda *_: next(ends))
     assert Arrivals(settings).look(snapshot_at({}))
     assert next(ends)[TopicPartition("positions", 0)] <= 2**6
+
+
+def all_read(settings: Settings) -> Snapshot:
+    """Return a snapshot of a run that has read all that is there."""
+    ends: dict[str, dict[int, int]] = {}
+    for (topic, number), end in Inputs(settings).other_ends(snapshot_at({})).items():
+        ends.setdefault(topic, {})[number] = end
+    return snapshot_at(ends)
+
+
+def test_what_another_run_has_read_while_a_turn_waited_for_it_ends_no_wait(
+    settings: Settings, positions: str, awaited: Arrivals
+) -> None:
+    before = all_read(settings)
+    send(settings, positions)
+    assert awaited.look(before)
+    send(settings, positions)
+    last = all_read(settings)  # by another run, and the turn finds nothing
+    awaited.note(is_changed=False)
+    assert not awaited.look(last)
+    assert not awaited.wait(last, SHORT)
+
+
+def test_a_record_with_which_no_turn_is_due_ends_one_wait(
+    settings: Settings, positions: str, awaited: Arrivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(settings, positions)
+    last = snapshot_at({positions: {0: 0, 1: 0, 2: 0, 3: 0}})
+    with monkeypatch.context() as patch:
+        patch.setattr(Inputs, "other_ends", lambda *_: {})
+        assert not awaited.look(last)
+        assert awaited.wait(last, LONG)
+        assert not awaited.look(last)
+        assert not awaited.wait(last, SHORT)
+    assert awaited.look(last)
+    assert awaited.wait(last, LONG)

@@ -250,7 +250,10 @@ class Follower:
 def _memory() -> int:
     """Return how many bytes of memory this process and its JVM, which started it, have."""
     own = psutil.Process()
-    return sum(process.memory_info().rss for process in (own, own.parent()) if process)
+    try:
+        return sum(process.memory_info().rss for process in (own, own.parent()) if process)
+    except psutil.NoSuchProcess:  # the JVM is gone, as the next turn will say
+        return 0
 
 
 def _release() -> None:
