@@ -129,7 +129,11 @@ class _Publisher:
     def _behind(self, *, mark: bool) -> list[TopicPartition]:
         """Return the partitions to which something is to be published; with `mark` all that lag."""
         number, largest = self._snapshot.number, self._largest
-        partitions = self._look(self._partitions)
+        # A killed run may have left its transaction open, until a writer is opened: what that
+        # would note is not waited for. It is read again then.
+        level = {"isolation.level": "read_uncommitted"}
+        with kept_consumer(self._settings, PUBLISH_GROUP, **level) as reader:
+            partitions = self._look(self._partitions, reader)
         behind = [there for there in partitions if there.since(largest) < number]
         since = min((there.since(largest) for there in behind), default=number)
         if since and since < number:  # else everything is published
@@ -140,9 +144,11 @@ class _Publisher:
                 return []
         return [there.partition for there in behind]
 
-    def _look(self, partitions: Sequence[TopicPartition]) -> list[PublishedPartition]:
+    def _look(
+        self, partitions: Sequence[TopicPartition], reader: "GroupConsumer"
+    ) -> list[PublishedPartition]:
         self._runs = runs_of(self._settings, self._snapshot)
-        return published_partitions(self._settings, self._reader, partitions, self._runs)
+        return published_partitions(self._settings, reader, partitions, self._runs)
 
     def _publish_some(
         self, partitions: Sequence[TopicPartition], *, is_again: bool = False
@@ -157,7 +163,8 @@ class _Publisher:
             # Read after that: who takes over is the owner before it publishes, and a newer run
             # commits its snapshot before it publishes it.
             ownership.require(self._settings)
-            behind = [there for there in self._look([*opened]) if self._is_behind(there)]
+            found = self._look([*opened], self._reader)
+            behind = [there for there in found if self._is_behind(there)]
             # The marker of the last transaction of a writer that was kept may be yet to come. Who
             # opens a new one has waited for it.
             unsure |= {one.partition for one in behind if one.wrong and opened[one.partition][1]}

@@ -26,7 +26,7 @@ from tests.support.at_step import dying
 from tests.support.histories import overwrite, rejected_row, snapshot
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
-from tests.support.transactions import begun_transaction
+from tests.support.transactions import begun_publication, begun_transaction
 
 
 @pytest.fixture
@@ -187,6 +187,15 @@ def test_what_is_deleted_from_the_topic_or_written_to_it_by_others_is_published_
     assert f"{topic}[0]: another program has written to it" in caplog.text
     assert set(published(ready)) == {"a", "b"}
     assert publish(ready, view) == Publication()
+
+
+def test_a_transaction_that_a_killed_run_left_open_is_not_waited_for(ready: Settings) -> None:
+    publish(ready, held(ready, 1, {"a": numbers(1)}))
+    killed = begun_publication(ready, 0)
+    assert publish(ready, held(ready, 2, {"a": numbers(2)})) == Publication(1, 0)
+    assert published(ready) == {"a": {"Positions": ["0", "1"]}}
+    with pytest.raises(confluent_kafka.KafkaException, match=r"fenced|newer producer"):
+        killed.commit_transaction(30)
 
 
 def test_an_aborted_transaction_in_the_topic_changes_nothing(ready: Settings) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from confluent_kafka import KafkaException
 
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
@@ -28,6 +29,7 @@ from tests.support.committed_snapshot import SHARDS, held, limit, published, rec
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.producer import MemoryTransactionalProducer
+from tests.support.transactions import begun_publication
 
 IDS = [str(n) for n in range(1000)]
 
@@ -310,6 +312,15 @@ def test_the_marker_of_a_kept_writer_that_is_yet_to_come_is_no_loss(
     assert published(kafka) == {key: {"Positions": ["2"]} for key in clients}
     assert len(opened) == 2 * SHARDS
     assert "publishing all again" not in caplog.text
+
+
+def test_a_transaction_that_a_killed_run_left_open_is_not_waited_for(kafka: MemoryKafka) -> None:
+    settings = kafka.settings.model_copy(update={"kafka_timeout": 0.5})
+    killed = begun_publication(settings, 1)
+    assert publish(settings, held(kafka, 1, many())).records == len(many())
+    assert published(kafka).keys() == many().keys()
+    with pytest.raises(KafkaException):
+        killed.commit_transaction()
 
 
 def hanging(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
