@@ -145,7 +145,8 @@ class Follower:
         return is_late or self._last is None or self._arrivals.look(self._last)
 
     def _compact(self) -> None:
-        step("turn")
+        if self._waits is None:  # else it is tried again and again
+            step("turn")
         began = time.monotonic()
         self._result = self._turn_as_asked()
         is_changed = self._result[1]["changed"]
