@@ -14,7 +14,6 @@ first version, so it only grows, and a claim that is released keeps it.
 
 import json
 import logging
-import os
 import socket
 import threading
 import time
@@ -22,12 +21,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from functools import cache
-from pathlib import Path
-
-import psutil
 
 from shardpost.errors import ShardpostError
+from shardpost.process_identity import ProcessIdentity
 from shardpost.versioned_texts import Version, VersionedText
 
 LEASE_SECONDS = 30.0
@@ -80,39 +76,22 @@ class Holder:
     @property
     def is_here(self) -> bool:
         """Tell whether its pid is one of this machine, or of this container."""
-        return self.machine == _machine()
+        return self._process.is_here
 
     @property
     def is_gone(self) -> bool:
         """Tell whether it is known to have ended: it was here and is no longer."""
-        return self.is_here and _start_of(self.pid) not in (self.start, None)
+        return self._process.is_gone
+
+    @property
+    def _process(self) -> ProcessIdentity:
+        return ProcessIdentity(self.machine, self.pid, self.start)
 
 
 def this_process(what: str, now: datetime, lease: float) -> Holder:
     """Return this process as the holder of a claim; each claim is another one's."""
-    pid = os.getpid()
-    started = _start_of(pid) or ""
-    host, id_ = socket.gethostname(), uuid.uuid4().hex
-    return Holder(what, host, pid, now.isoformat(), _machine(), started, id_, lease)
-
-
-@cache
-def _machine() -> str:
-    """Return what tells a start of a machine, and the pids of a container on it, from others.
-
-    With the name of the host: the copy of a machine that runs has all the rest.
-    """
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
-
-
-def _start_of(pid: int) -> str | None:
-    """Return when a process started, in the kernel's count; "" if it ended, None if unknown."""
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # hidden, as another user's may be, unless there is none
-        return None if psutil.pid_exists(pid) else ""
-    return "" if state == "Z" else fields[18]
+    own, host, id_ = ProcessIdentity.own(), socket.gethostname(), uuid.uuid4().hex
+    return Holder(what, host, own.pid, now.isoformat(), own.machine, own.start, id_, lease)
 
 
 def holder_of(version: Version) -> Holder | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from shardpost.process_identity import ProcessIdentity
 from shardpost.settings import Settings
 from shardpost.shared_files import SharedFile
 from shardpost.wording import duration_text
@@ -27,7 +28,7 @@ class Following:
     """A compaction that stays: an id of its own, on which machine, and since when.
 
     `noted_at` is when it last said so. `turns` made a snapshot each: the last of them ended at
-    `turn_at`, and took `seconds`.
+    `turn_at`, and took `seconds`. `process` is None in what an older release noted.
     """
 
     run: str
@@ -37,10 +38,12 @@ class Following:
     turns: int = 0
     turn_at: datetime | None = None
     seconds: float | None = None
+    process: ProcessIdentity | None = None
 
     def is_there(self, now: datetime) -> bool:
-        """Tell whether it has said lately that it is there."""
-        return now - self.noted_at < SILENT_AFTER
+        """Tell whether it has said lately that it is there, and is not known to have ended."""
+        is_gone = self.process is not None and self.process.is_gone
+        return not is_gone and now - self.noted_at < SILENT_AFTER
 
     def summary(self, now: datetime) -> str:
         """Return since when it follows, and how its last turn was."""

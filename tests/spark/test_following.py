@@ -45,6 +45,7 @@ from tests.support import rebuilding
 from tests.support.command_line import SHARDPOST
 from tests.support.compacting import agree, held, run, starter
 from tests.support.email_requests import email_request
+from tests.support.ended_process import ended_process
 from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import MailServer
@@ -336,14 +337,15 @@ def test_the_older_one_ends_when_a_younger_follows(
     younger = Following("other", "host, process 7", now + timedelta(seconds=30), now)
     older = replace(younger, run="older", since=now - timedelta(days=1))
     silent = replace(younger, run="silent", noted_at=now - following.SILENT_AFTER)
+    killed = replace(younger, run="killed", process=ended_process())
 
     def noted(other: Following) -> Callable[[], object]:
         return lambda: following.note(settings, other)
 
     always_new(monkeypatch)
-    turns = Turns(settings, noted(silent), noted(older), noted(younger), nothing)
+    turns = Turns(settings, noted(silent), noted(older), noted(killed), noted(younger), nothing)
     _, document = turns.follow(monkeypatch, CompactionRequest())
-    assert len(turns.asked) == 3
+    assert len(turns.asked) == 4
     assert document["following"]["ended"].startswith("host, process 7 follows since ")
     assert not document["following"]["is_renewed"]
     assert next_request(document) is None

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from shardpost import claims, locks
+from shardpost import claims, locks, process_identity
 from shardpost.alerts.model.firing import ALERTS
 from shardpost.delta import storage
 from shardpost.errors import ShardpostError
@@ -21,7 +21,7 @@ def main(name: str, wait: str, lease: str, machine: str) -> None:
     """Run until the input ends."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     claims.LEASE_SECONDS = float(lease)
-    claims._machine = lambda: machine  # type: ignore[assignment]
+    process_identity._machine = lambda: machine  # type: ignore[assignment]
     settings = load(os.environ)
     try:
         with locks.exclusive(settings, name, f"the job on {machine}", wait=float(wait)):

@@ -37,6 +37,7 @@ from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.kept_clients import kept_consumers
 from shardpost.locks import LockedError
 from shardpost.logs import step
+from shardpost.process_identity import ProcessIdentity
 from shardpost.settings import Settings
 from shardpost.settings.forms import heap_bytes
 from shardpost.spark import driver
@@ -74,7 +75,8 @@ class Follower:
     def __init__(self, turn: Turn, settings: Settings, stay: Stay) -> None:
         self._turn, self._settings, self._stay = turn, settings, stay
         now = datetime.now(UTC)
-        self._own = Following(str(uuid.uuid4()), following.this_process(), now, now)
+        run, process = str(uuid.uuid4()), ProcessIdentity.own()
+        self._own = Following(run, following.this_process(), now, now, process=process)
         self._code = self._code_seen = checkout.code_stamp()
         self._asked = CompactionRequest()
         self._result: JobResult | None = None

@@ -1,0 +1,40 @@
+"""Which process it was: this one, one that has ended, one of another machine."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shardpost.holders import following
+from shardpost.holders.following import Following
+from shardpost.process_identity import ProcessIdentity
+from shardpost.settings import load
+from tests.conftest import environ
+from tests.support.ended_process import ended_process
+
+
+def test_this_process_is_here_and_a_later_one_of_its_pid_is_another() -> None:
+    own = ProcessIdentity.own()
+    assert own.is_here
+    assert not own.is_gone
+    assert replace(own, start=f"{own.start}0").is_gone
+
+
+def test_of_another_machine_it_is_not_known_that_one_has_ended() -> None:
+    ended = ended_process()
+    assert ended.is_gone
+    elsewhere = replace(ended, machine="another")
+    assert not elsewhere.is_here
+    assert not elsewhere.is_gone
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_a_killed_follower_is_not_said_to_follow(tmp_path: object, *, is_ended: bool) -> None:
+    settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
+    process = ended_process() if is_ended else ProcessIdentity.own()
+    own = Following("run", "host, process 7", now, now, process=process)
+    following.note(settings, own)
+    assert following.following(settings, now) == (None if is_ended else own)
+    elsewhere = replace(own, process=None)
+    assert elsewhere.is_there(now)
+    assert not elsewhere.is_there(now + timedelta(minutes=3))
