@@ -206,9 +206,11 @@ class _Publisher:
             "fenced": f"{problem}: fenced by a newer compaction, which publishes it",
             "failed": f"{problem}: {{reason}}; the next compaction publishes it",
         }
-        if writer := open_writers.take(partition, self._opened_by):
-            writer.say(**texts)
-            return writer, True
+        if kept := open_writers.take(partition, self._opened_by):
+            if not kept.has_lost_a_broker():
+                kept.say(**texts)
+                return kept, True
+            kept.close()
         id_ = f"{partition.topic}/publish/{partition.partition}"
         config = producer_config(self._config) | queue_config(self._largest)
         writer = Transactions(self._settings, id_, **texts, **config)

@@ -8,7 +8,7 @@ the id before. What they left can be read afterwards, and they have no further e
 from collections.abc import Callable, Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -93,11 +93,13 @@ class Transactions:
         # and one whose broker went silent goes on at the next leader before it does itself.
         milliseconds = max(3000, int(settings.kafka_timeout * 1000 / 2))
         self._transaction_seconds = milliseconds / 1000
-        timeouts = {
+        lost = self._lost = Event()
+        defaults: dict[str, Any] = {
             "transaction.timeout.ms": milliseconds,
             "socket.timeout.ms": milliseconds // 3,
+            "error_cb": lambda _: lost.set(),
         }
-        made = timeouts | config
+        made = defaults | config
         # librdkafka refuses a socket that waits longer than a transaction may last.
         made["socket.timeout.ms"] = min(made["socket.timeout.ms"], made["transaction.timeout.ms"])
         self._producer = transactional_producer(settings, transactional_id, **made)
@@ -111,6 +113,14 @@ class Transactions:
     def is_broken(self) -> bool:
         """Whether nothing can be written any more."""
         return self._broken is not None
+
+    def has_lost_a_broker(self) -> bool:
+        """Tell whether a connection was lost since it was opened.
+
+        Of a broker that restarts meanwhile, librdkafka 2.16 may then wait for an answer for ever.
+        """
+        self._producer.poll(0)  # it says so then
+        return self._lost.is_set()
 
     def open(self) -> None:
         """Fence all older writers of this id, and abort what they left open."""
@@ -130,6 +140,8 @@ class Transactions:
             if error.args[0].code() in _FENCED:
                 raise self._fenced() from None
             raise unreachable(self._settings, error) from None
+        self._producer.poll(0)
+        self._lost.clear()
 
     def write(
         self,

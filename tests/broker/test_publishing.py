@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -13,16 +14,18 @@ from deltalake import write_deltalake
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.embedded import broker
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
-from shardpost.holders.publishing import Publication, publish
-from shardpost.kafka import clients, records
+from shardpost.holders.publishing import Publication, open_writers, publish
+from shardpost.kafka import clients, records, transactions
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import BATCH_OVERHEAD
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import dying
+from tests.support.broker_process import own_broker
 from tests.support.histories import overwrite, rejected_row, snapshot
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
@@ -196,6 +199,19 @@ def test_a_transaction_that_a_killed_run_left_open_is_not_waited_for(ready: Sett
     assert published(ready) == {"a": {"Positions": ["0", "1"]}}
     with pytest.raises(confluent_kafka.KafkaException, match=r"fenced|newer producer"):
         killed.commit_transaction(30)
+
+
+@pytest.mark.timeout(120)
+def test_a_writer_that_was_kept_while_its_broker_restarted_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "LATE_SECONDS", 150.0)  # it is never answered
+    with own_broker(tmp_path / "home", partitions=1) as alone, open_writers.keeping():
+        for number in (1, 2):  # the second one by the writer of the first
+            assert publish(alone, held(alone, number, {"a": numbers(number)})).records == 1
+        broker.stop(alone)
+        broker.start(alone)
+        assert publish(alone, held(alone, 3, {"a": numbers(3)})).records == 1
 
 
 def test_an_aborted_transaction_in_the_topic_changes_nothing(ready: Settings) -> None:
