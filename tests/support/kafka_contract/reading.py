@@ -24,6 +24,12 @@ from tests.support.job_process import wait_for
 from tests.support.kafka_contract.cluster import Cluster, record
 
 
+def _wait_for_the_marker(cluster: Cluster, topic: TopicPartition, end: int) -> None:
+    """Wait until the stable offset is there: a broker writes markers after it has answered."""
+    at = cluster.settings
+    wait_for(lambda: watermark_of(at, topic, committed=True) == (0, end), "the marker")
+
+
 class ReadingContract:
     """`read_to_end`."""
 
@@ -106,6 +112,7 @@ class ReadingContract:
             assert cluster.read(topic, committed=True) == [(b"a", b"1")]
             assert cluster.read(topic, uncommitted=True) == every
             stranger.commit_transaction(20)
+        _wait_for_the_marker(cluster, topic, 4)
         assert cluster.read(topic, committed=True) == every
 
     def test_the_committed_end_behind_what_was_aborted_beside_an_open_transaction(
@@ -118,7 +125,7 @@ class ReadingContract:
             cluster.open_transaction(topic, transactional_id=is_open) as second,
         ):
             first.abort_transaction(20)  # its marker lies above what is open
-            assert watermark_of(cluster.settings, topic, committed=True) == (0, 1)
+            _wait_for_the_marker(cluster, topic, 1)
             assert cluster.read(topic, committed=True) == []
             second.commit_transaction(20)
         assert cluster.read(topic) == [(b"stranger", b"open")]
@@ -192,8 +199,7 @@ class WatermarksContract:
             assert watermark_of(cluster.settings, topic, committed=True) == (0, 1)
             assert watermark_of(cluster.settings, topic, committed=False) == (0, 3)
             stranger.abort_transaction(20)
-        at = cluster.settings  # the broker writes the marker after it has answered
-        wait_for(lambda: watermark_of(at, topic, committed=True) == (0, 4), "the marker")
+        _wait_for_the_marker(cluster, topic, 4)
 
     def test_a_topic_that_does_not_exist_is_named(self, cluster: Cluster) -> None:
         with pytest.raises(ShardpostError, match="has no topic nowhere"):
