@@ -6,6 +6,7 @@ long as they are told to, and cannot tell a broker that is slow from one that is
 can.
 """
 
+import logging
 import os
 import socket
 import time
@@ -279,12 +280,20 @@ def connect(client: Producer, seconds: float) -> None:
     client.list_topics(TRANSACTIONS_TOPIC, timeout=seconds)
 
 
+# What a client would print in its own words, at any log level: that another one has fenced it, as
+# FATAL. Whoever writes is told by an error, and says what it means; a writer that was kept open and
+# is fenced by another run is nobody's trouble.
+_UNPRINTED = logging.getLogger(f"{__name__}.librdkafka")
+_UNPRINTED.setLevel(logging.CRITICAL + 1)
+
+
 def transactional_producer(settings: Settings, transactional_id: str, **more: Any) -> Producer:
     """Return a producer under that id; calling init_transactions on it fences all older ones."""
     base = {
         "transactional.id": transactional_id,
         "partitioner": "murmur2_random",
         "linger.ms": 5,
+        "logger": _UNPRINTED,
     }
     return _factories(settings).transactional_producer(client_config(settings, **(base | more)))
 

@@ -143,7 +143,7 @@ class TransactionsContract:
 
     @pytest.mark.parametrize("with_offset", [False, True])
     def test_a_fenced_writer_has_no_effect_and_says_so_for_ever(
-        self, cluster: Cluster, with_offset: bool
+        self, cluster: Cluster, with_offset: bool, capfd: pytest.CaptureFixture[str]
     ) -> None:
         topic = cluster.topic()
         old = cluster.writer(topic.topic)
@@ -156,6 +156,7 @@ class TransactionsContract:
                 with pytest.raises(FencedError, match=r"^fenced$"):
                     old.write(records, consumed)
             assert committed_offset(cluster.settings, reader, topic) is None
+        assert capfd.readouterr().err == ""  # librdkafka would print a line, FATAL
         old.close()
         new.write([record(topic, b"c")])
         assert cluster.read(topic) == [(b"a", b"v"), (b"c", b"v")]
