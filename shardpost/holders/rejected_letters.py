@@ -37,6 +37,7 @@ from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
 from shardpost.settings import Settings
+from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.kafka.clients import GroupConsumer
@@ -157,8 +158,8 @@ class _Sending:
                 writer.write(written, consumed, check=partial(step, "letters written"))
                 count += len(written)
                 step("letters committed")
-        numbers = (before.snapshot + 1, self._snapshot.number)
-        log.info("%s: %d letters of snapshots %d to %d", self._topic, count, *numbers)
+        number = self._snapshot.number
+        log.info("%s: %s, up to snapshot %d", self._topic, counted(count, "letter"), number)
         return count
 
     def _writer(self, tables: str) -> Transactions:

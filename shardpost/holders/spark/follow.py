@@ -43,7 +43,7 @@ from shardpost.settings.forms import heap_bytes
 from shardpost.spark import driver
 from shardpost.spark.job_process import is_asked_to_stop
 from shardpost.spark.job_spec import FOLLOWING, NEXT_REQUEST, JobResult, document_of
-from shardpost.wording import duration_text
+from shardpost.wording import counted, duration_text
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class Follower:
             except ShardpostError as error:
                 pause = self._after_failure(error)
             end = self._pause(began + pause, is_idle=is_idle)
-        log.info("following ends after %d turns: %s", self._own.turns, end.why)
+        log.info("following ends after %s: %s", counted(self._own.turns, "turn"), end.why)
         code, document = self._result_at(end)
         own = self._own.as_json() | {"ended": end.why, "is_renewed": end.is_renewed}
         if end.is_renewed:  # what else was asked for was for the first turn alone
