@@ -56,7 +56,9 @@ MAX_CONCURRENT = 8
 OPEN_AT_ONCE = 64
 # Of a compaction that follows: between its turns they stay open. Whoever opened the same id
 # meanwhile has fenced it: its next write says so, and writes nothing.
-open_writers: KeptClients[Transactions] = KeptClients(OPEN_AT_ONCE)
+open_writers: KeptClients[Transactions] = KeptClients(
+    OPEN_AT_ONCE, is_lost=Transactions.has_lost_a_broker
+)
 
 T = TypeVar("T")
 
@@ -207,10 +209,8 @@ class _Publisher:
             "failed": f"{problem}: {{reason}}; the next compaction publishes it",
         }
         if kept := open_writers.take(partition, self._opened_by):
-            if not kept.has_lost_a_broker():
-                kept.say(**texts)
-                return kept, True
-            kept.close()
+            kept.say(**texts)
+            return kept, True
         id_ = f"{partition.topic}/publish/{partition.partition}"
         config = producer_config(self._config) | queue_config(self._largest)
         writer = Transactions(self._settings, id_, **texts, **config)

@@ -5,7 +5,7 @@ again and again. By default nothing is kept, and each is closed after its use.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -25,12 +25,18 @@ Client = TypeVar("Client", bound=_Closable)
 class KeptClients(Generic[Client]):
     """Clients between two uses, one for each thing that they are for, and `most` at once.
 
-    Each has threads and connections. One that was not used for `idle_seconds` is not used again,
-    nor one that was made with something else than is wanted now.
+    Each has threads and connections. One that was not used for `idle_seconds`, or that `is_lost`
+    meanwhile, is not used again, nor one that was made with something else than is wanted now.
     """
 
-    def __init__(self, most: int, idle_seconds: float = float("inf")) -> None:
-        self._most, self._idle_seconds = most, idle_seconds
+    def __init__(
+        self,
+        most: int,
+        *,
+        idle_seconds: float = float("inf"),
+        is_lost: Callable[[Client], bool] = lambda _: False,
+    ) -> None:
+        self._most, self._idle_seconds, self._is_lost = most, idle_seconds, is_lost
         # With what each was made, and when it was used last.
         self._kept: dict[object, tuple[Client, object, float]] = {}
         self._is_keeping = False
@@ -50,10 +56,10 @@ class KeptClients(Generic[Client]):
         """Return the client that was kept for that; None if there is none."""
         client, found, used_at = self._kept.pop(of, (None, None, 0.0))
         is_idle = time.monotonic() - used_at > self._idle_seconds
-        if client is not None and (is_idle or found != made_with):
-            _close(client)
-            return None
-        return client
+        if client is None or not (is_idle or found != made_with or self._is_lost(client)):
+            return client
+        _close(client)
+        return None
 
     def give_back(
         self, of: object, client: Client, made_with: object = None, *, is_usable: bool = True
@@ -72,7 +78,7 @@ def _close(client: _Closable) -> None:
 
 
 # More than the groups that a run asks for.
-kept_consumers: KeptClients[GroupConsumer] = KeptClients(16, IDLE_SECONDS)
+kept_consumers: KeptClients[GroupConsumer] = KeptClients(16, idle_seconds=IDLE_SECONDS)
 
 
 @contextmanager

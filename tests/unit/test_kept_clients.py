@@ -72,6 +72,19 @@ def test_one_that_lay_idle_is_not_used_again(monkeypatch: pytest.MonkeyPatch) ->
     assert client.close.call_count == 1
 
 
+def test_one_that_was_lost_meanwhile_is_closed_not_used() -> None:
+    lost: set[mock.Mock] = set()
+    kept: KeptClients[mock.Mock] = KeptClients(9, is_lost=lost.__contains__)
+    client = mock.Mock()
+    with kept.keeping():
+        kept.give_back("a", client)
+        assert kept.take("a") is client
+        kept.give_back("a", client)
+        lost.add(client)
+        assert kept.take("a") is None
+        assert client.close.called
+
+
 def test_a_consumer_is_used_again_for_its_group_and_not_after_an_error(kafka: MemoryKafka) -> None:
     settings = kafka.settings
     with kept_consumers.keeping():
