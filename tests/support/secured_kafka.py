@@ -13,6 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.embedded import broker, daemons
+from shardpost.kafka.topic_metadata import with_leaders
 from shardpost.settings import Settings, load
 from tests.conftest import environ
 from tests.support.certificates import Authority
@@ -84,12 +85,11 @@ class SecuredKafka:
 
 
 def add_user(plain: Settings) -> None:
-    """Have the brokers know the user."""
+    """Have the brokers know the user; one that has just started may have to be asked again."""
     client = AdminClient({"bootstrap.servers": plain.bootstrap})
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     change = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
-    for done in client.alter_user_scram_credentials([change]).values():
-        done.result(60)
+    with_leaders(plain, lambda: client.alter_user_scram_credentials([change])[USER].result(60))
 
 
 @dataclass(frozen=True)
