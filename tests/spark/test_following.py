@@ -439,7 +439,7 @@ def come(settings: Settings, fold: Fold, number: int) -> None:
     fold.add(batch(number))
 
 
-@pytest.mark.one_of("drivers that stay")
+@pytest.mark.one_of("whole systems")
 def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
     settings: Settings,
 ) -> None:
@@ -468,7 +468,7 @@ def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
     assert following.following(settings) is None
 
 
-@pytest.mark.one_of("drivers that stay")
+@pytest.mark.one_of("whole systems")
 def test_a_compaction_by_hand_beside_it_and_a_kafka_that_was_gone_change_nothing(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
