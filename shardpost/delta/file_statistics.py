@@ -76,8 +76,17 @@ def _add_action(
     with system.open_input_file(info.path) as file:
         metadata = pq.ParquetFile(file).metadata
     at = int(info.mtime.timestamp() * 1000)
-    statistics = json.dumps(_statistics(metadata, table.contacts))
+    statistics = _as_text(_statistics(metadata, table.contacts))
     return AddAction(path, info.size, {}, at, True, statistics), metadata.num_rows
+
+
+def _as_text(statistics: dict[str, Any]) -> str:
+    """Return statistics as a log has them, texts as they are.
+
+    deltalake 1.6.6 reads the escape of a character beyond U+1FFFF as another character, and would
+    pass over files that have what is asked for.
+    """
+    return json.dumps(statistics, ensure_ascii=False)
 
 
 def _statistics(metadata: pq.FileMetaData, without_bounds: Collection[str]) -> dict[str, Any]:
@@ -144,4 +153,4 @@ def reduced(action: AddAction, columns: Collection[str]) -> AddAction:
     for part in found.keys() & _PER_COLUMN:
         kept = found[part] or {}
         found[part] = {name: kept[name] for name in kept if name in columns}
-    return replace(action, stats=json.dumps(found))
+    return replace(action, stats=_as_text(found))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
-from shardpost.delta import parquet_files, table_log
+from shardpost.delta import file_statistics, parquet_files, table_log
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.table import Table
 from shardpost.logs import step
@@ -25,10 +25,11 @@ from shardpost.settings import Settings
 
 
 def commit_files(
-    settings: Settings, table: Table, version: int, files: Mapping[str, Change], run: str
+    settings: Settings, table: Table, version: int, files: Mapping[str, Change | None], run: str
 ) -> int:
     """Write files of a version anew, {path: how its rows change}; return the version after it.
 
+    Of a file without a change only the statistics in the log are made anew.
     With it comes a checkpoint, by which the maintenance can remove the log before it: that has
     bounds of what is gone. What an interrupted run left has another name than that of this `run`.
     VersionExistsError if another writer was first.
@@ -37,10 +38,13 @@ def commit_files(
     step(f"write {table.path}")
     made = [
         parquet_files.rewrite(settings, table, path, f"{folder}/{number}.parquet", change)
+        if change
+        else file_statistics.add_action(settings, table, path)
         for number, (path, change) in enumerate(files.items())
     ]
+    gone = (path for path, change in files.items() if change)
     step(f"commit {table.path}")
-    version = table_log.commit(settings, table, version, filter(None, made), files)
+    version = table_log.commit(settings, table, version, filter(None, made), gone)
     step(f"checkpoint {table.path}")
     table_log.write_checkpoint(settings, table, version)
     return version
@@ -60,14 +64,10 @@ def files_with_contact(
     """Return {path: rows} of the files that have the contact of a client.
 
     `key` is the column that tells the client, and its value there; of the rows that have it, `own`
-    are the client's.
+    are the client's. Each file is read, whatever its bounds say.
     """
     column, value = key
-    paths = (
-        table_log.files_with(settings, table, version, column, value)
-        if isinstance(value, str)
-        else [*table_log.sizes(settings, table, version)]
-    )
+    paths = table_log.sizes(settings, table, version)
     counts = {path: _count(settings, table, path, column, value, own) for path in paths}
     return {path: count for path, count in counts.items() if count}
 

@@ -5,6 +5,7 @@ several Spark jobs on each (docs/decisions/0008-spark-writes-files-deltalake-com
 is for exactly one version: it fails if another writer took that one first, on any file system.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from shardpost import locks
-from shardpost.delta import storage
+from shardpost.delta import file_statistics, storage
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.query import FORM, FORM_PROPERTY, open_table
 from shardpost.delta.storage import exists, path_of
@@ -166,19 +167,28 @@ def files_before(
     return {path: size for path, size, before in files if before is not False}
 
 
-def files_with(
-    settings: Settings, table: Table, version: int, column: str, value: str
-) -> list[str]:
-    """Return the files that may have rows with that text in a column, by statistics."""
+def misread_files(settings: Settings, table: Table, version: int) -> list[str]:
+    """Return the files whose bounds of texts, as they are read, are not those of their rows.
+
+    deltalake 1.6.6 misreads characters beyond U+1FFFF that are written as escapes, as they were
+    before 0.2.0; this may go once no table is older than that.
+    """
     actions = _files(settings, table, version)
-    names = (f"min.{column}", f"max.{column}")
-    if not {*names} <= {*actions.column_names}:
-        return list(actions["path"].to_pylist())
-    files = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
+    names = [
+        field.name
+        for field in actions.schema
+        if field.name.startswith(("min.", "max.")) and field.type == pa.string()
+    ]
+
+    def is_misread(file: dict[str, str | None]) -> bool:
+        doubtful = [name for name in names if max(file[name] or "", default="") > "\uffff"]
+        if not doubtful:
+            return False
+        stats = json.loads(file_statistics.add_action(settings, table, str(file["path"])).stats)
+        return any(stats[f"{name[:3]}Values"].get(name[4:]) != file[name] for name in doubtful)
+
     return [
-        path
-        for path, low, high in files
-        if (low is None or low <= value) and (high is None or value <= high)
+        file["path"] for file in actions.select(["path", *names]).to_pylist() if is_misread(file)
     ]
 
 

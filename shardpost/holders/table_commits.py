@@ -55,8 +55,8 @@ def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> in
     return newest
 
 
-# {table: {path of a file that is written anew: how its rows change}}
-Rewrites = Mapping[Table, Mapping[str, Change]]
+# {table: {path of a file that is written anew: how its rows change}}; None: by its statistics
+Rewrites = Mapping[Table, Mapping[str, Change | None]]
 
 
 def commit_rewritten(

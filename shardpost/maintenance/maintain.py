@@ -12,21 +12,29 @@ letters have ages of their own.
 """
 
 import logging
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.removal import OldLetters
-from shardpost.delta import snapshots, stored_files
+from shardpost.delta import snapshots, stored_files, table_log
 from shardpost.delta.query import table_errors
+from shardpost.delta.rewritten_files import commit_files
+from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.pruned_histories import PRUNED, Pruning
-from shardpost.locks import LockedError, exclusive, postponing
+from shardpost.holders.table_commits import Rewrites, commit_rewritten
+from shardpost.locks import LockedError, after_running, exclusive, postponing
 from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.removable_files import plan
@@ -116,6 +124,38 @@ def _prune(settings: Settings, pruning: Pruning, now: datetime) -> None:
         require_none(settings, STAYS)
         step("prune records")
         pruned_histories.prune(settings, pruning, now)
+
+
+def heal_bounds(settings: Settings, now: datetime) -> None:
+    """Write the bounds of texts anew that are read as others, which hide rows from queries by key.
+
+    A snapshot of its own, under the lock of the compaction: LockedError after `lock_wait`. Older
+    snapshots have them until they are no longer kept.
+    """
+    with table_errors():
+        newest = snapshots.newest(settings)
+        if newest and _misread(settings, newest):
+            step("heal bounds")
+            with after_running(settings, COMPACT_POSITIONS.name):
+                last = snapshots.current(settings)
+                commit_rewritten(settings, last, _misread(settings, last), now)
+        table_log.retrying(DEAD_LETTERS, partial(_heal_letters, settings))
+
+
+def _misread(settings: Settings, view: Snapshot) -> Rewrites:
+    found = {
+        table: table_log.misread_files(settings, view.located(table), view.tables[table.name])
+        for table in VIEW
+        if table.name in view.tables
+    }
+    return {table: dict.fromkeys(paths) for table, paths in found.items() if paths}
+
+
+def _heal_letters(settings: Settings) -> None:
+    version = table_log.newest_version(settings, DEAD_LETTERS)
+    if version is not None and (paths := table_log.misread_files(settings, DEAD_LETTERS, version)):
+        run = str(uuid.uuid4())
+        commit_files(settings, DEAD_LETTERS, version, dict.fromkeys(paths), run)
 
 
 LOCK = "maintain_tables"
@@ -236,6 +276,11 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
             done[name] = one
             errors.extend(f"{name}: {week}: {why}" for week, why in one.postponed.items())
 
+    if not dry_run:
+        try:
+            heal_bounds(settings, now)
+        except ShardpostError as error:
+            errors.append(f"bounds: {error}")
     do("audiences", week_retention.erase_old_audiences)
     do("weeks", week_retention.close_old_weeks)
     do("letters", removal.remove_old)

@@ -12,7 +12,7 @@ from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot_retention import GRACE
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders import queries, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -24,7 +24,7 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.locks import exclusive
 from shardpost.maintenance import removable_files
-from shardpost.maintenance.maintain import maintain
+from shardpost.maintenance.maintain import maintain, maintain_all
 from shardpost.settings import Settings
 from shardpost.tables import rejected
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -175,6 +175,26 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     # What Kafka names, and what a week is of, is there; all but the contacts can be read.
     assert [one.number for one in snapshots.list_all(at)] == [1, 2, 3]
     assert maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1)).errors == []
+
+
+def test_the_maintenance_lets_a_client_be_found_whose_bounds_an_older_release_wrote(
+    at: Settings,
+) -> None:
+    def found() -> int:
+        newest, key = snapshots.current(at), text_literal(WHO)
+        sql = f"SELECT key FROM client_events WHERE key = {key}"  # noqa: S608
+        return len(rows(at, sql, at_snapshot(newest, CLIENT_EVENTS)))
+
+    before = current(at, *OF_CONTACTS)
+    assert found() < ROWS_OF_WHO["client_events"]
+    with exclusive(at, COMPACT_POSITIONS.name, "x"):
+        assert "is already running" in maintain_all(at, AT).errors[0]
+    assert maintain_all(at, AT).errors == []
+    assert found() == ROWS_OF_WHO["client_events"]
+    assert current(at, *OF_CONTACTS) == before
+    newest = snapshots.current(at)
+    assert maintain_all(at, AT).errors == []
+    assert snapshots.current(at) == newest
 
 
 def test_a_clock_that_was_ahead_before_the_erasure_keeps_no_contact_longer(

@@ -26,7 +26,7 @@ from shardpost.holders.model.explain import (
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, order_of
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.queries import explanation
+from shardpost.holders.queries import HoldersQuery, explanation, query_holders
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories
@@ -312,3 +312,23 @@ def test_a_history_is_opened_once_and_its_keys_are_asked_for_in_short_lists(
     keys, records = asked
     assert "DISTINCT c.key" in keys
     assert [one.count(",") + 1 for one in records.split(" IN (")[1:]] == [20, 20, 5]
+
+
+def test_keys_of_every_plane_are_found_as_the_first_and_as_the_last_of_a_file(
+    tmp_path: Path,
+) -> None:
+    who, after = "\U00020bb7\u7530", "\U0010fffd"
+    tables = AppendedHistories(Settings(home=tmp_path, snapshot_days=36_500))
+    tables.compact(Batch([put("1", "c1", "NASDAQ"), put(who, who, "NASDAQ")], [US]))
+    tables.compact(Batch([put(f"{who}2", who, "NASDAQ"), put(after, after, "NASDAQ")]))
+    for client, expected in ((who, [who, f"{who}2"]), (after, [after])):
+        asked = HoldersQuery(client, as_of=datetime(2030, 1, 1, tzinfo=UTC))
+        newest = snapshots.current(tables.settings)
+        assert query_holders(tables.settings, newest, asked) == {client: expected}
+        assert [
+            one.position for one in explanation(tables.settings, newest, client, None)
+        ] == expected
+        for position in expected:
+            assert explanation(tables.settings, newest, client, position)
+        sql = f"SELECT key FROM positions WHERE client = {text_literal(client)} ORDER BY 1"  # noqa: S608
+        assert [row["key"] for row in tables.rows(sql)] == expected

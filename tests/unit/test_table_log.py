@@ -21,7 +21,7 @@ from shardpost.delta.query import (
     rows,
 )
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.table import Table, columns
+from shardpost.delta.table import Table, columns, text_literal
 from shardpost.errors import BAD_USAGE, ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.results import result_if_nothing_new
@@ -95,6 +95,56 @@ def test_bounds_are_given_where_they_are_of_use(settings: Settings) -> None:
         "maxValues": {"name": "b", "at": "2026-11-16T12:00:00.000Z", "number": 3},
         "nullCount": {"name": 1, "at": 1, "number": 0},
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "\0",
+        "\x1f\x7f\u2028\ufeff",
+        "\uffff",
+        "\U0001f600",
+        "\U00020bb7\u7530",
+        "\U0003134f",
+        "\U000e0001",
+        "\U0010ffff" * file_statistics.MAX_BOUND_LENGTH,
+        "\U0010ffff" * 340,
+    ],
+    ids=ascii,
+)
+def test_a_text_is_found_that_is_the_lowest_or_the_highest_of_its_file(
+    settings: Settings, name: str
+) -> None:
+    def found() -> list[int]:
+        sql = f"SELECT number FROM things WHERE name = {text_literal(name)} ORDER BY 1"  # noqa: S608
+        return [row["number"] for row in rows(settings, sql, {TABLE: None})]
+
+    high = {"name": ["", name], "at": [NOON] * 2, "number": [0, 1]}
+    low = {"name": [name, "\U0010ffff" * 341], "at": [NOON] * 2, "number": [2, 3]}
+    added = write(settings, "high", high) + write(settings, "low", low)
+    version = table_log.commit(settings, TABLE, 0, added)
+    expected = [1, 2] if name else [0, 1, 2]
+    assert found() == expected
+    table_log.write_checkpoint(settings, TABLE, version)
+    table_log.commit(settings, TABLE, version, [], ["low/a.parquet"])
+    table_log.restore(settings, TABLE, version)
+    assert found() == expected
+    table_log.write_checkpoint(settings, TABLE, version + 2)
+    assert found() == expected
+
+
+@pytest.mark.parametrize("number", [-(2**63), 2**53 + 1, 2**63 - 1])
+@pytest.mark.parametrize("at", ["0001-01-01", "1969-12-31T23:59:59.999", "9999-12-31T23:59:59.999"])
+def test_numbers_and_times_are_found_at_the_ends_of_what_they_can_be(
+    settings: Settings, number: int, at: str
+) -> None:
+    time = datetime.fromisoformat(at).replace(tzinfo=UTC)
+    added = write(settings, "one", {"name": ["a"], "at": [time], "number": [number]})
+    table_log.commit(settings, TABLE, 0, added)
+    stored = "arrow_cast('{at}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    sql = f"SELECT name FROM things WHERE number = {number} AND at = {stored.format(at=at)}"  # noqa: S608
+    assert rows(settings, sql, {TABLE: None}) == [{"name": "a"}]
 
 
 @pytest.mark.parametrize("at", [NOON.replace(microsecond=1), YEAR_50000])
