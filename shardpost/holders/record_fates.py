@@ -75,12 +75,12 @@ _NAMES = ("kind", "retry_topic", "retry_partition", "retry_offset", '"partition"
 # Rows of records, without those by which a reconciliation closed a key, which have the same place.
 _FOUND = f"""
 SELECT {_PLACE}, h.key, h.kind, h.reason, h.snapshot{{value}} FROM {{table}} h
-WHERE h.kind <> {text_literal(RecordKind.RECONCILED)} AND {{places}}
+WHERE h.kind <> {text_literal(RecordKind.RECONCILED)} AND {{places}} ORDER BY h.snapshot
 """  # noqa: S608 - constants
 # Of records that have a later one of their key: what that is.
 _LATER = f"""
 SELECT h.* FROM (
-  SELECT {_PLACE}, h.kind, {{later}} FROM {{table}} h
+  SELECT {_PLACE}, h.kind, h.snapshot, {{later}} FROM {{table}} h
   WHERE h.kind <> {text_literal(RecordKind.REJECTED)} AND ({{of_keys}})
 ) h WHERE h.later_kind IS NOT NULL
   AND h.kind <> {text_literal(RecordKind.RECONCILED)} AND {{places}}
@@ -134,13 +134,17 @@ def fates_of(
     found = _found(settings, snapshot, topic, records)
     keys = {row["key"] for row in found.values() if row["key"] is not None}
     later = _later(settings, snapshot, topic, records, [*keys]) if keys else {}
-    ends = snapshot.end_offsets.get(topic.name, {})
-    return {
-        at: _fate(found[at], [later[at]] if at in later else [])
-        if at in found
-        else Fate(FateKind.UNREAD if at.offset >= ends.get(at.partition, 0) else FateKind.GONE)
-        for at in records
-    }
+    ends = snapshot.end_offsets.get(topic.name)
+    fates = {}
+    for at in records:
+        if ends is not None and at.offset >= ends.get(at.partition, 0):
+            fates[at] = Fate(FateKind.UNREAD)  # what history has there is of a former topic
+        elif row := found.get(at):
+            own = (at, row["snapshot"])
+            fates[at] = _fate(row, [later[own]] if own in later else [])
+        else:
+            fates[at] = Fate(FateKind.UNREAD if ends is None else FateKind.GONE)
+    return fates
 
 
 def kept_record(
@@ -185,8 +189,11 @@ def _later(
     topic: _Topic,
     records: Sequence[Coordinates],
     keys: list[str],
-) -> dict[Coordinates, Coordinates | None]:
-    """Return the next later record of those that have one; None: a reconciliation."""
+) -> dict[tuple[Coordinates, int], Coordinates | None]:
+    """Return the next later record of those that have one; None: a reconciliation.
+
+    By the place and the snapshot of each: a former topic may have had a record in the same place.
+    """
     sql = _LATER.format(
         table=topic.history.name,
         later=_NEXT,
@@ -198,7 +205,8 @@ def _later(
     for row in rows(settings, sql, at_snapshot(snapshot, topic.history)):
         own = {name.removeprefix("later_"): row[name] for name in row if name.startswith("later_")}
         is_reconciled = own["kind"] == RecordKind.RECONCILED
-        later[_place(row, topic)] = None if is_reconciled else _place(own, original)
+        by = None if is_reconciled else _place(own, original)
+        later[_place(row, topic), row["snapshot"]] = by
     return later
 
 
