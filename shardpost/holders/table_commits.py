@@ -55,6 +55,15 @@ def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> in
     return newest
 
 
+def restored_tables(settings: Settings, last: Snapshot | None) -> dict[str, int]:
+    """Restore all tables to a snapshot, as `restore_table`; return their versions now.
+
+    Every run that commits a snapshot begins with it, behind the lock of the compaction: rows that
+    an earlier run left have the number that is given to the next snapshot.
+    """
+    return {table.name: restore_table(settings, table, last) for table in VIEW}
+
+
 # {table: {path of a file that is written anew: how its rows change}}; None: by its statistics
 Rewrites = Mapping[Table, Mapping[str, Change | None]]
 
@@ -69,7 +78,7 @@ def commit_rewritten(
     """
     run = str(uuid.uuid4())
     step("restore tables")
-    versions = {table.name: restore_table(settings, table, last) for table in VIEW}
+    versions = restored_tables(settings, last)
     for table, files in rewrites.items():
         there, version = last.located(table), versions[table.name]
         versions[table.name] = commit_files(settings, there, version, files, run)

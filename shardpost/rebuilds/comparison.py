@@ -103,7 +103,8 @@ class Compared:
 _OPEN = "SELECT t.key AS id, t.* FROM {{side}}_{name} t WHERE t.is_open"
 _PLACED = (
     "SELECT DISTINCT concat(t.topic, '[', CAST(t.\"partition\" AS STRING), ']@',"
-    ' CAST(t."offset" AS STRING)) AS id FROM {{side}}_{name} t'
+    ' CAST(t."offset" AS STRING), \' of \', CAST(t."timestamp" AS STRING)) AS id'
+    " FROM {{side}}_{name} t"
 )
 _COMPARED_OTHERS = {
     "clients": Compared(CLIENTS, _OPEN, ("name", "email", "subscribed")),

@@ -29,7 +29,7 @@ from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
-from shardpost.holders.table_commits import restore_table
+from shardpost.holders.table_commits import restored_tables
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.comparison import both
@@ -37,13 +37,14 @@ from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.rebuilds.sides import holders_sql
 from shardpost.settings import Settings
 
-_PLACE = ("topic", "partition", "offset")
-_SEPARATOR = "/"  # partition and offset, which follow it, have none
+# As of a letter: the place alone may be that of another record, of a former topic of the name.
+_IDENTITY = ("topic", "partition", "offset", "timestamp")
+_SEPARATOR = "/"  # what follows the topic has none
 _NEW = """
-SELECT n.topic, n."partition", n."offset" FROM new_rejected_records n
+SELECT n.topic, n."partition", n."offset", n."timestamp" FROM new_rejected_records n
 WHERE n.snapshot > {since} AND NOT EXISTS (
-  SELECT 1 FROM old_rejected_records o
-  WHERE o.topic = n.topic AND o."partition" = n."partition" AND o."offset" = n."offset"
+  SELECT 1 FROM old_rejected_records o WHERE o.topic = n.topic AND o."partition" = n."partition"
+    AND o."offset" = n."offset" AND o."timestamp" = n."timestamp"
 )
 """
 
@@ -57,21 +58,20 @@ def with_number_of_swap(
     is an id.
     """
     sql = _NEW.format(since=_last_in_use(rebuild, last))
-    places = _places(query(settings, sql, both(last, beside, REJECTED_RECORDS)))
-    if not len(places):
-        return beside.tables[REJECTED_RECORDS.name], 0
-    table = beside.located(REJECTED_RECORDS)
-    version = restore_table(settings, REJECTED_RECORDS, beside)
-    change = partial(_numbered, places, last.number + 1)
+    ids = _ids(query(settings, sql, both(last, beside, REJECTED_RECORDS)))
+    table, version = beside.located(REJECTED_RECORDS), beside.tables[REJECTED_RECORDS.name]
+    if not len(ids):
+        return version, 0
+    change = partial(_numbered, ids, last.number + 1)
     files = {
         path: change
         for path in table_log.sizes(settings, table, version)
         if any(
-            pc.any(_is_one_of(places, part)).as_py()
-            for part in parquet_files.parts(settings, table, path, _PLACE)
+            pc.any(_is_one_of(ids, part)).as_py()
+            for part in parquet_files.parts(settings, table, path, _IDENTITY)
         )
     }
-    return commit_files(settings, table, version, files, run), len(places)
+    return commit_files(settings, table, version, files, run), len(ids)
 
 
 def _last_in_use(rebuild: Rebuild, last: Snapshot) -> int:
@@ -80,20 +80,22 @@ def _last_in_use(rebuild: Rebuild, last: Snapshot) -> int:
     return swapped - 1 if swapped > rebuild.pinned else 0
 
 
-def _numbered(places: pa.Array, number: int, rows: pa.Table) -> pa.Table:
+def _numbered(ids: pa.Array, number: int, rows: pa.Table) -> pa.Table:
     name = "snapshot"
     type_ = rows.schema.field(name).type
-    changed = pc.if_else(_is_one_of(places, rows), pa.scalar(number, type_), rows[name])
+    changed = pc.if_else(_is_one_of(ids, rows), pa.scalar(number, type_), rows[name])
     return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), changed)
 
 
-def _is_one_of(places: pa.Array, rows: pa.Table) -> pa.ChunkedArray:
-    return pc.is_in(_places(rows), value_set=places)
+def _is_one_of(ids: pa.Array, rows: pa.Table) -> pa.ChunkedArray:
+    return pc.is_in(_ids(rows), value_set=ids)
 
 
-def _places(rows: pa.Table) -> pa.Array:
-    """Return the coordinates of each row as one text."""
-    columns = (rows[name].cast(pa.string()) for name in _PLACE)
+def _ids(rows: pa.Table) -> pa.Array:
+    """Return the coordinates and the timestamp of each row as one text."""
+    at = rows["timestamp"].cast(pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index("timestamp"), "timestamp", at)
+    columns = (rows[name].cast(pa.string()) for name in _IDENTITY)
     texts = pc.binary_join_element_wise(*columns, _SEPARATOR)
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 
@@ -120,6 +122,7 @@ def swap_tables(
             f"tables not in use are of snapshot {beside.number}, expected {last.number}: run again"
         )
     run = str(uuid.uuid4())
+    beside = replace(beside, tables=restored_tables(settings, beside))
     step("holders that differ")
     tables, count = dict(beside.tables), 0
     folded = dict(beside.folded)
@@ -173,8 +176,7 @@ def _write_changed(
 
     Return the version of the holders of `beside` then, and how many clients these are.
     """
-    table = beside.located(SHARE_HOLDERS)
-    version = restore_table(settings, SHARE_HOLDERS, beside)
+    table, version = beside.located(SHARE_HOLDERS), beside.tables[SHARE_HOLDERS.name]
     schema, folder = arrow_schema(SHARE_HOLDERS), f"{version + 1:08d}-{run}"
     added, count = [], 0
     for shard in range(last.shards):

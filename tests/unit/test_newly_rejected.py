@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import pytest
@@ -20,6 +21,7 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
     REJECTED_RECORDS,
     SHARE_HOLDERS,
+    VIEW,
 )
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.rebuilds import run, store, swap
@@ -29,7 +31,7 @@ from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import at_step, killing
-from tests.support.histories import arrow, overwrite, rejected_row, snapshot
+from tests.support.histories import START, arrow, overwrite, put, rejected_row, snapshot
 from tests.support.how_far import some, up_to
 from tests.support.letter_world import header
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -152,6 +154,8 @@ def world(kafka: MemoryKafka) -> World:
     return World(kafka)
 
 
+NUMBERED = 'SELECT "offset", snapshot FROM rejected_records ORDER BY 1, 2'
+FORMER = START - timedelta(days=9)
 NEW = "rejected_records.2"
 OLD = "rejected_records"
 STEPS = [
@@ -192,6 +196,41 @@ def test_what_both_reject_gets_no_second_letter_whatever_its_rows_are_numbered(
     world.number_all(NEW, 2)
     assert world.do(Action.SWAP) == 0
     assert world.letters() == [1]
+
+
+def test_a_record_in_the_place_of_one_of_a_former_topic_gets_its_letter(world: World) -> None:
+    world.begin({1}, {1, 2})
+    settings, rebuild = world.settings, store.require_current(world.settings)
+    former = [rejected_row("positions", offset, 1, timestamp=FORMER) for offset in (1, 2)]
+    present = [rejected_row("positions", offset, 1) for offset in (1, 2)]
+    in_use = overwrite(settings, REJECTED_RECORDS, [*former, present[0]])
+    beside = rebuild.candidate.located(REJECTED_RECORDS)
+    tables = rebuild.candidate.tables
+    tables = {**tables, beside.name: overwrite(settings, beside, [*former, *present])}
+    store.update(settings, replace(rebuild, candidate=replace(rebuild.candidate, tables=tables)))
+    last = snapshots.current(settings)
+    named = {**last.tables, REJECTED_RECORDS.name: in_use}
+    snapshots.commit(settings, replace(last, number=2, tables=named))
+    work = run.SparkWork(
+        needs_spark, lambda _settings, view, at, _own: replace(view, number=at.number)
+    )
+    _, done = run.run(Order(Action.SWAP, "anna"), settings, work)
+    assert done["letters"] == 1
+    found = rows(settings, NUMBERED, at_snapshot(snapshots.current(settings), REJECTED_RECORDS))
+    assert [tuple(row.values()) for row in found] == [(1, 1), (1, 1), (2, 1), (2, 3)]
+
+
+def test_a_swap_undoes_what_a_run_that_did_not_commit_left_of_shared_tables(world: World) -> None:
+    world.begin({1}, {1})
+    settings, last = world.settings, snapshots.current(world.settings)
+    overwrite(settings, POSITIONS, [put("7", "client7", "NASDAQ").row()])
+    world.do(Action.SWAP)
+    made = snapshots.current(settings)
+    assert made.number == last.number + 1
+    assert {
+        table.name: table_log.newest_version(settings, made.located(table)) for table in VIEW
+    } == made.tables
+    assert rows(settings, "SELECT * FROM positions", {POSITIONS: None}) == []
 
 
 def test_nothing_is_written_where_nothing_is_newly_rejected(world: World) -> None:

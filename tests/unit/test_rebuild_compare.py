@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -124,8 +125,8 @@ def latest(key: str, **columns: object) -> dict[str, Any]:
     return row | {"retry_offset": None, "is_open": True} | columns
 
 
-def rejected(offset: int) -> dict[str, Any]:
-    return rejected_row("positions", offset, partition=3)
+def rejected(offset: int, at: datetime = START) -> dict[str, Any]:
+    return rejected_row("positions", offset, partition=3, timestamp=at)
 
 
 ALL = {t.name: f"{t.name}.2" for t in (POSITIONS, SHARE_HOLDERS, CLIENTS, EXCHANGES)} | {
@@ -140,19 +141,19 @@ def test_contacts_exchanges_and_rejected_records_are_compared_and_no_contact_is_
     before = others(
         clients=[latest("a", **contact), latest("b", **contact), latest("c", **contact)],
         exchanges=[latest("LON", country="GB"), latest("PAR", country="FR")],
-        rejected_records=[rejected(1), rejected(2)],
+        rejected_records=[rejected(1), rejected(2), rejected(3, START - timedelta(days=1))],
     )
     after = others(
         clients=[latest("a", **contact), latest("b", **contact | {"email": "secret@y.example"})],
         exchanges=[latest("LON", country="US"), latest("TYO", country="JP")],
-        rejected_records=[rejected(2), rejected(3)],
+        rejected_records=[rejected(2), rejected(3), rejected(3, START - timedelta(days=1))],
     )
     old, new = committed(settings, before, {}), committed(settings, after, ALL)
     found = compare(settings, old, new)
     assert found.others == {
         "clients": Differences(1, 1, 1, 0),
         "exchanges": Differences(0, 1, 1, 1),
-        "rejected": Differences(1, 0, 1, 1),
+        "rejected": Differences(2, 0, 1, 1),
     }
     assert (found.is_none, found.share) == (False, 1.0)
     assert {*found.lines()[2:]} >= {
@@ -161,7 +162,7 @@ def test_contacts_exchanges_and_rejected_records_are_compared_and_no_contact_is_
         "contact c: only in the old",
         "exchange LON: changed in country: old GB, new US",
         "exchange TYO: only in the new: old none, new JP",
-        "rejected record positions[3]@3: only in the new",
+        "rejected record positions[3]@3 of 2026-11-16T00:00:00Z: only in the new",
     }
     assert not any(word in json.dumps(found.as_json()) for word in ("ann", "Smith", "secret"))
 

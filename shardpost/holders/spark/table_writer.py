@@ -18,7 +18,7 @@ from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered
 from shardpost.holders.model.view_tables import VIEW, FoldingRule
-from shardpost.holders.table_commits import restore_table
+from shardpost.holders.table_commits import restored_tables
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
@@ -63,8 +63,7 @@ class TableWriter:
         What an interrupted run left after the snapshot is undone. ShardpostError if a table of the
         snapshot does not exist.
         """
-        versions = {table.name: restore_table(settings, table, last) for table in VIEW}
-        return cls(spark, settings, versions, last, run)
+        return cls(spark, settings, restored_tables(settings, last), last, run)
 
     def located(self, table: Table) -> Table:
         """Return a table in its folder."""
