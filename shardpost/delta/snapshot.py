@@ -1,6 +1,6 @@
 """A snapshot: one consistent view of all tables, at known offsets."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -217,27 +217,6 @@ class Snapshot:
                 " SHARDPOST_TOPIC_SHARE_HOLDERS to a topic of its own and SHARDPOST_TABLES to a new"
                 " folder, and compact again"
             )
-
-    def with_looked_at(
-        self,
-        at: datetime,
-        topic_ids: Mapping[str, str] | None = None,
-        incomplete: IncompleteLook | None = None,
-        cleaning: Mapping[str, Cleaning] | None = None,
-    ) -> "Snapshot":
-        """Return the same view, found at that time to be up to date; never an earlier time.
-
-        `topic_ids` are added where none was known: another one, of a topic that was recreated,
-        belongs to a snapshot that has read the new topic.
-        """
-        known = {**(topic_ids or {}), **self.topic_ids}
-        latest = replace(self, looked_at=max(at, self.looked_at), cleaning=cleaning or {})
-        return replace(latest, topic_ids=known, incomplete=incomplete)
-
-    def without_topics(self, topics: Collection[str]) -> "Snapshot":
-        """Return the same view, as one that never read these topics."""
-        kept = {topic: ends for topic, ends in self.end_offsets.items() if topic not in topics}
-        return replace(self, end_offsets=kept)
 
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot in the contract's form; with `folders` if tables were rebuilt."""

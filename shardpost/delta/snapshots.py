@@ -149,19 +149,12 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
 
 
 def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
-    """Store when a snapshot that was committed before was looked at, and what is known since.
-
-    That is `looked_at`, `incomplete`, `topic_ids`, `end_offsets` and `cleaning`.
-    """
-    names = ("looked_at", "topic_ids", "end_offsets", "incomplete_look", "cleaning")
+    """Store a snapshot that was committed before, with what is known since it was looked at."""
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
     def update(table: "RowTable") -> None:
         for file, stored in table.with_number(snapshot.number):
-            found, others = table.split(stored, [snapshot.number])
-            for name in names:
-                found = found.set_column(SCHEMA.names.index(name), SCHEMA.field(name), row[name])
-            table.replace([file], [found, others])
+            table.replace([file], [row, table.split(stored, [snapshot.number])[1]])
 
     _change(settings, update, f"the time at which snapshot {snapshot.number} was looked at")
 

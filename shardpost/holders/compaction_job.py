@@ -60,7 +60,10 @@ def _if_nothing_new(settings: Settings, request: str) -> JobResult | None:
     if asked.stay:
         return None
     return results.result_if_nothing_new(
-        settings, COMPACT_POSITIONS.name, take_over=asked.take_over
+        settings,
+        COMPACT_POSITIONS.name,
+        take_over=asked.take_over,
+        country_changed=asked.country_changed,
     )
 
 

@@ -8,7 +8,7 @@ snapshot and starts no Spark.
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from shardpost import locks, ownership, plausibility
@@ -51,14 +51,27 @@ def _counts(counts: Counts) -> dict[str, int]:
 
 
 def publish_results(
-    settings: Settings, latest: Snapshot, unread: Unread, done: RunCounts, *, changed: bool
+    settings: Settings,
+    latest: Snapshot,
+    unread: Unread,
+    done: RunCounts,
+    *,
+    changed: bool,
+    take_over: bool,
 ) -> JobResult:
     """Publish what no earlier run has, and send its letters; return the compaction's result.
+
+    What fails here is left to do: the snapshot is committed.
 
     NEEDS_ATTENTION if a list was too large to be published, if share-holders is not compacted only,
     if open transactions hide records, and if a reconciliation left keys as they are of which good
     records may be lost.
     """
+    try:
+        ownership.take(settings, take_over=take_over)
+    except ShardpostError as error:
+        left = f"publishing to {settings.topic('share-holders')}, and letters"
+        raise _left_to_do(latest, {left: error}) from error
     step("offsets")
     _commit_offsets(settings, unread)
     code, passed_on = publish_and_send(settings, latest)
@@ -124,7 +137,7 @@ def _left_to_do(latest: Snapshot, failures: Mapping[str, Exception]) -> Shardpos
 
 @contextmanager
 def explain_outage(settings: Settings) -> Iterator[None]:
-    """Say that nothing was changed if Kafka is unreachable; after the commit it is another error.
+    """Say that nothing was changed if Kafka is unreachable: around all up to the commit.
 
     Spark itself reports a timeout; then Kafka's addresses are tried.
     """
@@ -164,33 +177,35 @@ def report_look(look: Look, unread: Unread) -> None:
 
 
 def result_if_nothing_new(
-    settings: Settings, lock: str, *, take_over: bool = False
+    settings: Settings, lock: str, *, take_over: bool = False, country_changed: bool = False
 ) -> JobResult | None:
     """Do, and return, all that a compaction does that has nothing to read; None if it has.
 
     Under the compaction's lock, after any that is running: `lock_wait` at most.
     """
-    with locks.after_running(settings, lock), explain_outage(settings):
-        if not take_over:
-            ownership.require_to_begin(settings)
-        inputs, last = Inputs(settings), snapshots.newest(settings)
-        if last is None or inputs.unread_originals(last):
-            return None  # the job itself looks at all: twice would be once too often
-        look, unread = inputs.look()
-        if not look.is_of(unread, settings.country):
-            return None
-        return keep_snapshot(settings, look, unread, take_over=take_over)
+    with locks.after_running(settings, lock):
+        with explain_outage(settings):
+            if not take_over:
+                ownership.require_to_begin(settings)
+            inputs, last = Inputs(settings), snapshots.newest(settings)
+            if last is None or inputs.unread_originals(last):
+                return None  # the job itself looks at all: twice would be once too often
+            look, unread = inputs.look()
+            if not look.is_of(unread, look.country(settings.country, changed=country_changed)):
+                return None
+            report_look(look, unread)
+            latest = keep_snapshot(settings, look, unread)
+        last_refusal.forget_refusal(settings)
+        return publish_results(
+            settings, latest, unread, RunCounts(), changed=False, take_over=take_over
+        )
 
 
-def keep_snapshot(settings: Settings, look: Look, unread: Unread, *, take_over: bool) -> JobResult:
-    """Record when the inputs were read to their ends, and publish what is left."""
+def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> Snapshot:
+    """Record, and return, what a look notes that found the last snapshot to be up to date."""
     assert look.last is not None  # noqa: S101 - by Look.is_of
-    report_look(look, unread)
-    looked_at, incomplete = look.times(unread)
-    latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete, unread.cleaning)
-    latest = latest.without_topics(unread.gone)
+    noted = look.noted(unread, look.last.country, settings.country)
+    latest = replace(look.last, **noted)
     snapshots.update_looked_at(settings, latest)
-    last_refusal.forget_refusal(settings)
     log.info("snapshot %d has all that can be read", latest.number)
-    ownership.take(settings, take_over=take_over)
-    return publish_results(settings, latest, unread, RunCounts(), changed=False)
+    return latest

@@ -246,7 +246,7 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
     assert run(world, "--early", now=early)[0] == 0
     assert server.taken == {"client1@x.example": 1}
     assert FrozenWeeks(world.settings).find(WEEK) is None
-    seen = snapshots.current(world.settings).with_looked_at(NOW)
+    seen = replace(snapshots.current(world.settings), looked_at=NOW)
     snapshots.update_looked_at(world.settings, seen)
     assert run(world)[0] == 0
     assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}

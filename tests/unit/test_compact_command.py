@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from shardpost import ownership
 from shardpost.commands import positions
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark import compaction
@@ -107,7 +108,7 @@ OTHERS = [ShardpostError("the tables"), PySparkException("out of memory"), OSErr
 def test_without_kafka_it_says_that_nothing_was_changed(
     gone: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(compaction, "_compact", fail(gone))
+    monkeypatch.setattr(ownership, "require_to_begin", fail(gone))
     monkeypatch.setattr(clients, "why_gone", lambda _: "connection refused")
     with pytest.raises(KafkaUnreachableError) as found:
         compaction.compact(Settings(home=tmp_path))
@@ -120,7 +121,7 @@ def test_without_kafka_it_says_that_nothing_was_changed(
 def test_any_other_error_stays_as_it_is(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(compaction, "_compact", fail(error))
+    monkeypatch.setattr(ownership, "require_to_begin", fail(error))
     monkeypatch.setattr(clients, "why_gone", lambda _: None)
     with pytest.raises(type(error)) as found:
         compaction.compact(Settings(home=tmp_path))

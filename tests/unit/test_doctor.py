@@ -247,7 +247,9 @@ def test_a_snapshot_that_was_not_looked_at_for_long_needs_a_compaction(
 
 def test_a_snapshot_of_the_future_or_of_no_known_time_is_an_error() -> None:
     made = Snapshot(7, NOW, NOW, {}, {}, Counts(), "US", 1, "1", "run")
-    ahead = check_freshness(made.with_looked_at(NOW + timedelta(days=8)), NOW, timedelta(hours=1))
+    ahead = check_freshness(
+        replace(made, looked_at=NOW + timedelta(days=8)), NOW, timedelta(hours=1)
+    )
     assert ahead.state == "error"
     assert "a clock was ahead" in str(ahead.expected)
     never = check_freshness(replace(made, looked_at=NEVER), NOW, timedelta(hours=1))

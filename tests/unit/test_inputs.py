@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
+from shardpost.holders import inputs
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.unread import Look, Unread, UnreadableRecordsError
 from shardpost.kafka import clients, reading, topic_metadata
@@ -46,17 +47,26 @@ def put(kafka: MemoryKafka, topic: str, count: int, partition: int = 0) -> None:
 
 
 def look(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> Unread:
+    return Inputs(kafka.settings).unread(look_of(kafka, last, reconcile=reconcile))
+
+
+def look_of(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> Look:
     counts = topic_metadata.partition_counts(kafka.settings, [*INPUTS, "retries"])
-    return Inputs(kafka.settings).unread(Look(NOW, last, counts, reconcile))
+    return Look(NOW, last, counts, reconcile)
+
+
+def noted(kafka: MemoryKafka, last: Snapshot) -> Snapshot:
+    """Return the snapshot after a run that found nothing new."""
+    found = look(kafka, last)
+    assert found.ranges == []
+    return replace(last, **look_of(kafka, last).noted(found, "US", "US"))
 
 
 def snapshot_of(unread: Unread, **more: object) -> Snapshot:
     """Return the snapshot that a run leaves that read all of it."""
     known = {"topic_ids": unread.topic_ids, "generations": unread.generations} | more
-    return Snapshot(
-        *(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "US", 2, "test", "test"),
-        **known,  # type: ignore[arg-type]
-    )
+    made = Snapshot(*(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "US", 2, "test", "test"))
+    return replace(made, **known)  # type: ignore[arg-type]
 
 
 def after(kafka: MemoryKafka, topic: str = "positions", count: int = 0, **more: object) -> Snapshot:
@@ -119,7 +129,7 @@ def test_what_lost_its_tombstone_was_closed_before_the_retention_of_tombstones(
 ) -> None:
     for_ever = COMPACT | {"delete.retention.ms": str(2**63 - 1)}
     kafka.broker.topics["clients"].config = for_ever
-    last = after(kafka).with_looked_at(NOW - timedelta(minutes=1))
+    last = replace(after(kafka), looked_at=NOW - timedelta(minutes=1))
     found = look(kafka, last, reconcile=True)
     assert found.reconciliation
     closes_at = found.reconciliation.closes_at
@@ -151,10 +161,17 @@ def test_an_input_that_is_shorter_than_what_was_read_of_it_is_a_new_generation_t
 
 def test_ids_that_were_not_known_are_taken_as_they_are(kafka: MemoryKafka) -> None:
     last = after(kafka, count=3, topic_ids={})
-    found = look(kafka, last)
-    assert found.ranges == []
-    assert last.with_looked_at(NOW, found.topic_ids).topic_ids == found.topic_ids
-    assert set(found.topic_ids) == {*INPUTS, "retries"}
+    assert {*noted(kafka, last).topic_ids} == {*INPUTS, "retries"}
+
+
+def test_an_id_is_kept_where_kafka_gives_none_and_no_earlier_look_is_noted(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = NOW + timedelta(minutes=1)
+    last = after(kafka, topic_ids={"positions": "it's id", "gone": "another"}, looked_at=later)
+    monkeypatch.setattr(inputs, "topic_ids", lambda *_: {})
+    seen = noted(kafka, last)
+    assert (seen.topic_ids, seen.looked_at) == ({"positions": "it's id"}, later)
 
 
 def test_deleted_records_are_refused_and_a_reconciliation_reads_what_is_left(
@@ -226,9 +243,8 @@ def test_a_recreated_retry_topic_that_is_first_seen_empty_is_read_from_its_begin
 ) -> None:
     last = after(kafka, "retries", 2)
     recreate(kafka, "retries")
-    empty = look(kafka, last)
-    assert empty.ranges == []
-    last = last.with_looked_at(EARLIER, empty.topic_ids)
+    last = noted(kafka, last)
+    assert last.end_offsets["retries"] == {0: 0}
     put(kafka, "retries", 5)
     assert look(kafka, last).ranges == [OffsetRange("retries", 0, 0, 5)]
 

@@ -99,7 +99,7 @@ def test_whatever_writes_to_kafka_is_refused_in_another_home(
 ) -> None:
     commit_snapshot(kafka)
     compact(kafka)
-    seen = snapshots.current(other.settings).with_looked_at(NOW)
+    seen = replace(snapshots.current(other.settings), looked_at=NOW)
     snapshots.update_looked_at(other.settings, seen)
     with pytest.raises(NotOwnerError):
         WRITERS[name](other.settings)
@@ -110,7 +110,7 @@ def test_a_dry_run_of_the_e_mail_looks_from_any_home(
 ) -> None:
     commit_snapshot(kafka)
     compact(kafka)
-    seen = snapshots.current(other.settings).with_looked_at(NOW)
+    seen = replace(snapshots.current(other.settings), looked_at=NOW)
     snapshots.update_looked_at(other.settings, seen)
     assert check(EmailRequest(WEEK, NOW, Mode.DRY_RUN), other.settings)
 

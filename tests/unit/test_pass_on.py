@@ -7,9 +7,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from shardpost import ownership
 from shardpost.delta import snapshots
-from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders import results
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError
+from shardpost.holders import countries, results
 from shardpost.holders.compaction_job import (
     COMPACT_POSITIONS,
     RECONCILE_POSITIONS,
@@ -18,6 +19,7 @@ from shardpost.holders.compaction_job import (
 from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.unread import Look
 from shardpost.kafka import clients, offsets, reading, topic_metadata
+from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
@@ -26,6 +28,7 @@ from shardpost.spark.submit import submit
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
 from tests.support.letter_world import committed
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.memory_kafka.log import PartitionLog
 from tests.support.transactions import begun_transaction
 
 KAFKA = {"partitions": SHARDS}
@@ -52,6 +55,54 @@ def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> No
     assert after.looked_at > before.looked_at
     assert result["snapshot"] == after.as_json()
     assert published(kafka) == {"client": {"Positions": ["1"]}}
+
+
+def test_with_nothing_new_all_that_was_looked_at_is_noted(kafka: MemoryKafka) -> None:
+    commit_snapshot(kafka)
+    kafka.broker.topics["positions"].logs.append(PartitionLog())
+    kafka.broker.create_topic("again", 1, {})
+    here = {"bootstrap_servers": kafka.settings.bootstrap, "home": kafka.settings.home}
+    settings = Settings(**here, retry_origins="positions: topic=again", partitions=SHARDS)
+    assert submit(settings, COMPACT_POSITIONS)[0] == 0
+    noted = snapshots.current(settings)
+    assert noted.end_offsets["positions"] == {0: 0, 1: 0, 2: 0}
+    assert noted.end_offsets["again"] == {0: 0}
+    assert {"positions", "again"} <= {*noted.topic_ids}
+    clients.producer(settings).produce("again", b"{}", b"1", 0)  # and the setting is taken back
+    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
+
+
+def test_with_nothing_new_the_country_that_is_set_now_is_noted(kafka: MemoryKafka) -> None:
+    swapped = replace(commit_snapshot(kafka), country="US", set_country="GB")
+    snapshots.update_looked_at(kafka.settings, swapped)
+    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
+    british = kafka.settings.model_copy(update={"country": "GB"})
+    with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'US'"):
+        countries.require_country(british, snapshots.current(british), "GB")
+
+
+def test_a_confirmed_country_is_that_of_the_setting_though_a_swap_chose_another(
+    kafka: MemoryKafka,
+) -> None:
+    swapped = replace(commit_snapshot(kafka), country="GB", set_country="US")
+    snapshots.update_looked_at(kafka.settings, swapped)
+    confirmed = document_of(CompactionRequest(country_changed=True))
+    assert COMPACT_POSITIONS.without_spark(kafka.settings, confirmed) is None
+    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is not None
+
+
+def test_what_fails_after_the_snapshot_is_stored_is_left_to_do(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_snapshot(kafka)
+    gone = Mock(side_effect=KafkaUnreachableError("Kafka cannot be reached"))
+    monkeypatch.setattr(ownership, "take", gone)
+    with pytest.raises(ShardpostError) as found:
+        submit(kafka.settings, COMPACT_POSITIONS)
+    assert str(found.value) == (
+        "snapshot 1 is committed, the tables are complete; left to do: publishing to share-holders,"
+        " and letters. Kafka cannot be reached. Run `shardpost compact` again: it does the rest"
+    )
 
 
 def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
@@ -83,7 +134,7 @@ def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     ahead = datetime.now(UTC) + timedelta(days=8)
-    snapshots.update_looked_at(kafka.settings, commit_snapshot(kafka).with_looked_at(ahead))
+    snapshots.update_looked_at(kafka.settings, replace(commit_snapshot(kafka), looked_at=ahead))
     assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
     after = snapshots.newest(kafka.settings)
     assert after is not None
@@ -98,9 +149,8 @@ def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     view = commit_snapshot(kafka)
-    moved = view.with_looked_at(view.looked_at)
     read = {**view.end_offsets, "former": {0: 5}}
-    snapshots.update_looked_at(kafka.settings, replace(moved, end_offsets=read))
+    snapshots.update_looked_at(kafka.settings, replace(view, end_offsets=read))
     assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
     assert caplog.text.count("retry topic former was read before and no longer exists") == 1
     assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0

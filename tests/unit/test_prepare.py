@@ -138,7 +138,8 @@ def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settin
     assert "was never confirmed to have all records of its inputs" in refused(at)
     before = WEEK.end - timedelta(hours=1)
     hidden = IncompleteLook(NOW, {}, read_at=NOW)
-    snapshots.update_looked_at(at, snapshots.current(at).with_looked_at(before, incomplete=hidden))
+    seen = replace(snapshots.current(at), looked_at=before, incomplete=hidden)
+    snapshots.update_looked_at(at, seen)
     with pytest.raises(ShardpostError, match=r"is of 2026-11-22 23:00 UTC \(later records .* open"):
         prepared(at)
 

@@ -9,8 +9,8 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
-from shardpost.errors import DONE, ShardpostError
-from shardpost.holders import publishing
+from shardpost.errors import DONE, ShardpostError, UsageError
+from shardpost.holders import countries, publishing
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark import compaction
@@ -41,7 +41,8 @@ def needs_spark(*_: object) -> NoReturn:
 def without_new_records(_: Settings, view: Snapshot, at: Snapshot, _own: object) -> Snapshot:
     """Top up tables where no record came."""
     kept: dict[str, Any] = {"tables": view.tables, "folders": view.folders, "folded": view.folded}
-    return replace(at, **kept, country=view.country, rebuilt_in=view.rebuilt_in)
+    kept |= {"country": view.country, "set_country": view.set_country}
+    return replace(at, **kept, rebuilt_in=view.rebuilt_in)
 
 
 WORK = run.SparkWork(needs_spark, without_new_records)
@@ -318,3 +319,29 @@ def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild
     assert drop.drop(kafka.settings, 2, even_in_use=False)[1] == []
     with pytest.raises(ShardpostError, match="there is no rebuild 9"):
         drop.drop(kafka.settings, 9)
+
+
+@pytest.mark.usefixtures("rebuild")
+def test_a_rollback_confirms_no_country_that_was_set_after_the_swap(kafka: MemoryKafka) -> None:
+    done(kafka.settings, Action.SWAP)
+    assert snapshots.current(kafka.settings).set_country == "US"
+    british = kafka.settings.model_copy(update={"country": "GB"})
+    done(british, Action.ROLLBACK)
+    drop.drop(british)
+    last = snapshots.current(british)
+    assert last.country == "US"
+    with pytest.raises(UsageError, match="'GB': snapshot 4 is of 'US'"):
+        countries.require_country(british, last, british.country)
+    countries.require_country(kafka.settings, last, "US")
+
+
+@pytest.mark.usefixtures("rebuild")
+def test_while_tables_wait_beside_a_confirmed_country_is_refused_rather_than_ignored(
+    kafka: MemoryKafka,
+) -> None:
+    british = kafka.settings.model_copy(update={"country": "GB"})
+    confirmed = CompactionRequest(country_changed=True)
+    with pytest.raises(UsageError, match=r"--country-changed: 'US' stays .* rebuild 2 is swapped"):
+        top_up.with_country_held(british, confirmed)
+    assert top_up.with_country_held(british, CompactionRequest()).country == "US"
+    assert top_up.with_country_held(kafka.settings, confirmed).country == "US"

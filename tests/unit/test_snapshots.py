@@ -1,6 +1,7 @@
 """The rows of the table `snapshots`, without a JVM, and which are kept, whatever the clock does."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 
@@ -39,10 +40,10 @@ AT = datetime(2026, 11, 16, tzinfo=UTC)
 
 def snapshot(number: int, **more: object) -> Snapshot:
     ends = {"positions": {0: 5}}
-    return Snapshot(
-        *(number, AT, AT, ends, {"positions": 1}, Counts(1, 1, 1), "US", 8, "0.1", "run"),
-        **more,  # type: ignore[arg-type]
+    made = Snapshot(
+        *(number, AT, AT, ends, {"positions": 1}, Counts(1, 1, 1), "US", 8, "0.1", "run")
     )
+    return replace(made, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -83,30 +84,22 @@ def test_a_snapshot_says_up_to_which_one_its_tables_are_folded() -> None:
     assert snapshot(1).folded_up_to("positions") == 1
 
 
-def test_a_run_with_nothing_new_adds_the_ids(settings: Settings) -> None:
+def test_what_a_look_noted_is_kept_whatever_it_is(settings: Settings) -> None:
     snapshots.commit(settings, snapshot(1))
     later = AT + timedelta(minutes=15)
-    seen = snapshots.current(settings).with_looked_at(later, {"positions": "it's id"})
+    seen = snapshot(
+        1,
+        looked_at=later,
+        end_offsets={"positions": {0: 9, 1: 0}},
+        incomplete=IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=later),
+        topic_ids={"positions": "it's id"},
+        set_country="GB",
+        cleaning={"positions": Cleaning(("compact",), 1, 2)},
+    )
     snapshots.update_looked_at(settings, seen)
-    assert snapshots.current(settings) == seen
-    assert (seen.looked_at, seen.topic_ids) == (later, {"positions": "it's id"})
-    earlier = seen.with_looked_at(AT, {"clients": "another"})
-    assert earlier.looked_at == later
-    assert earlier.topic_ids == {"positions": "it's id", "clients": "another"}
-
-
-def test_an_incomplete_look_is_kept_until_a_complete_one(settings: Settings) -> None:
-    snapshots.commit(settings, snapshot(1))
-    later = AT + timedelta(minutes=15)
-    found = IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=later)
-    seen = snapshots.current(settings).with_looked_at(AT, incomplete=found)
-    snapshots.update_looked_at(settings, seen)
-    assert snapshots.current(settings) == seen
-    assert (seen.looked_at, seen.read_at) == (AT, later)
-    complete = seen.with_looked_at(later).without_topics(["positions"])
-    snapshots.update_looked_at(settings, complete)
-    assert snapshots.current(settings) == complete
-    assert (complete.incomplete, complete.end_offsets) == (None, {})
+    assert snapshots.list_all(settings) == [seen]
+    snapshots.update_looked_at(settings, snapshot(1))
+    assert snapshots.list_all(settings) == [snapshot(1)]
 
 
 def test_a_time_that_is_ahead_by_more_than_clocks_differ_is_not_known() -> None:
@@ -142,7 +135,7 @@ def test_a_snapshot_is_looked_at_where_it_shares_its_file(settings: Settings) ->
     both = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1), snapshot(2)])
     made = table_log.opened(settings, snapshots.SNAPSHOTS)
     write_deltalake(made, both, mode="append")
-    seen = snapshot(2).with_looked_at(AT + timedelta(hours=1))
+    seen = snapshot(2, looked_at=AT + timedelta(hours=1))
     snapshots.update_looked_at(settings, seen)
     assert snapshots.list_all(settings) == [snapshot(1), seen]
     assert len(files(settings)) == 2
@@ -187,7 +180,7 @@ def test_notes_and_looks_beside_each_other_are_all_stored(settings: Settings) ->
 
     def look(hour: int) -> None:
         at = AT + timedelta(hours=hour)
-        snapshots.update_looked_at(settings, snapshot(1).with_looked_at(at))
+        snapshots.update_looked_at(settings, snapshot(1, looked_at=at))
         snapshots.note_transaction(settings, f"letters {hour}", hour)
 
     with ThreadPoolExecutor(4) as pool:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
@@ -135,6 +135,19 @@ def require_readable(topics: Collection[str], found: Sequence[OpenTransaction]) 
         )
 
 
+class Noted(TypedDict):
+    """What a look notes in a snapshot, whether or not it has found anything new."""
+
+    looked_at: datetime
+    incomplete: IncompleteLook | None
+    end_offsets: Offsets
+    topic_ids: Mapping[str, str]
+    generations: Mapping[str, int]
+    cleaning: Mapping[str, Cleaning]
+    country: str
+    set_country: str | None
+
+
 @dataclass(frozen=True)
 class Look:
     """A look at the topics: at that time, after the snapshot `last`, to reconcile or not.
@@ -186,6 +199,25 @@ class Look:
             known, earlier = max(known, earlier.at), None
         noted = (earlier.at, earlier.ends) if earlier else (self.at, unread.high)
         return known, IncompleteLook(*noted, read_at=self.at)
+
+    def noted(self, unread: "Unread", country: str, setting: str) -> Noted:
+        """Return what a snapshot of what this look found notes.
+
+        `country` is the one in force, `setting` is SHARDPOST_COUNTRY. An id of a topic is kept
+        where Kafka gives none now.
+        """
+        looked_at, incomplete = self.times(unread)
+        known = {topic: id_ for topic, id_ in self.known_ids.items() if topic in unread.ends}
+        return Noted(
+            looked_at=looked_at,
+            incomplete=incomplete,
+            end_offsets=unread.ends,
+            topic_ids=known | dict(unread.topic_ids),
+            generations=unread.generations,
+            cleaning=unread.cleaning,
+            country=country,
+            set_country=setting if setting != country else None,
+        )
 
     def never_read(self, topics: Collection[str]) -> dict[str, str]:
         """Return what is wrong with each input that the last snapshot is not of, in words."""
@@ -266,11 +298,15 @@ class Look:
         }
         return Reconciliation(ranges_to_read({}, of_inputs), closes_at)
 
+    def country(self, setting: str, *, changed: bool) -> str:
+        """Return whose stock counts from now on, by SHARDPOST_COUNTRY; `changed` confirms it."""
+        return setting if changed or self.last is None else self.last.country_now(setting)
+
     def is_of(self, unread: "Unread", country: str) -> bool:
-        """Tell whether the last snapshot is what this look would make, by SHARDPOST_COUNTRY."""
+        """Tell whether the last snapshot is what this look would make, of that country."""
         if self.last is None or unread.ranges or unread.reconciliation:
             return False
-        return self.last.country == self.last.country_now(country)
+        return self.last.country == country
 
     def _closes_at(self, last: Snapshot, retention: timedelta, *, restarted: bool) -> datetime:
         """Return the time from which on a reconciliation has what it closes closed.

@@ -60,7 +60,9 @@ from shardpost.spark.kafka_source import FewRecords, ReadRanges
 log = logging.getLogger(__name__)
 
 
-def build_snapshot(settings: Settings, look: Look, unread: Unread) -> tuple[Snapshot, RunCounts]:
+def build_snapshot(
+    settings: Settings, look: Look, unread: Unread, country: str
+) -> tuple[Snapshot, RunCounts]:
     """Write all tables up to the ends of what is unread; return the snapshot, not committed yet.
 
     TombstonesLostError if records may have been missed that are gone; then nothing was written, or
@@ -77,7 +79,7 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> tuple[Snap
             settings,
             tables,
             look.last,
-            country=look.last.country_now(settings.country) if look.last else settings.country,
+            country=country,
             shards=look.counts[settings.topic("share-holders")],
             few=unread.size <= MAX_FEW,
             partitions=look.counts,
@@ -122,30 +124,22 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
     counts = _update_holders(run, next(changes, None), done.rejected)
-    looked_at, incomplete = look.times(unread)
     snapshot = Snapshot(
         number=run.number,
         committed_at=datetime.now(UTC),
-        looked_at=looked_at,
-        end_offsets=unread.ends,
         tables=dict(run.tables.versions),
         counts=counts,
         code_version=__version__,
         run=run.tables.run,
-        country=run.country,
-        set_country=run.set_country,
         shards=run.shards,
-        topic_ids=unread.topic_ids,
-        generations=unread.generations,
-        incomplete=incomplete,
         folded=run.tables.folded,
         erased_in=run.last.erased_in if run.last else None,
         history_from=run.last.history_from if run.last else None,
         folders=run.tables.folders,
         rebuilt_in=run.last.rebuilt_in if run.last else None,
         decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
-        cleaning=unread.cleaning,
         scattered=_scattered(run, updates),
+        **look.noted(unread, run.country, run.settings.country),
     )
     return snapshot, done
 
@@ -225,7 +219,7 @@ def compact(
     settings: Settings,
     asked: CompactionRequest | None = None,
     *,
-    now_in_force: Callable[[Settings], Settings] = lambda settings: settings,
+    now_in_force: Callable[[Settings, CompactionRequest], Settings] = lambda settings, _: settings,
 ) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
@@ -234,36 +228,39 @@ def compact(
     `publish_results` says. An error says how far the run came: nothing was changed, or the snapshot
     is committed and what is left to do.
     """
+    asked = asked or CompactionRequest()
     with (
         after_running(settings, COMPACT_POSITIONS.name),
-        explain_outage(settings),
         last_refusal.noting_refusal(settings),
         storage.opened_once(),
     ):
-        return _compact(now_in_force(settings), asked or CompactionRequest())
+        return _compact(now_in_force(settings, asked), asked)
 
 
 def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
-    if not asked.take_over:
-        ownership.require_to_begin(settings)
-    inputs = Inputs(settings)
-    look, unread = inputs.look(reconcile=asked.reconcile)
-    if look.last and not asked.country_changed:
-        countries.require_country(settings, look.last, settings.country)
-    if look.is_of(unread, settings.country):
-        return keep_snapshot(settings, look, unread, take_over=asked.take_over)
-    report_look(look, unread)
-    step("read")
-    latest, done = build_snapshot(settings, look, unread)
-    _require_plausible(settings, look.last, latest, asked)
-    inputs.require_same(unread)
-    step("commit")
-    snapshots.commit(settings, latest)
+    with explain_outage(settings):
+        if not asked.take_over:
+            ownership.require_to_begin(settings)
+        inputs = Inputs(settings)
+        look, unread = inputs.look(reconcile=asked.reconcile)
+        if look.last and not asked.country_changed:
+            countries.require_country(settings, look.last, settings.country)
+        country = look.country(settings.country, changed=asked.country_changed)
+        report_look(look, unread)
+        if is_idle := look.is_of(unread, country):
+            latest, done = keep_snapshot(settings, look, unread), RunCounts()
+        else:
+            step("read")
+            latest, done = build_snapshot(settings, look, unread, country)
+            _require_plausible(settings, look.last, latest, asked)
+            inputs.require_same(unread)
+            step("commit")
+            snapshots.commit(settings, latest)
+            counts = latest.counts.summary(), done.summary()
+            log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     last_refusal.forget_refusal(settings)
-    counts = latest.counts.summary(), done.summary()
-    log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
-    ownership.take(settings, take_over=asked.take_over)
-    return publish_results(settings, latest, unread, done, changed=True)
+    take_over = asked.take_over
+    return publish_results(settings, latest, unread, done, changed=not is_idle, take_over=take_over)
 
 
 def _require_plausible(

@@ -50,11 +50,6 @@ class CompactionRun(HoldersRun):
     in_memory: bool = False
 
     @property
-    def set_country(self) -> str | None:
-        """`Snapshot.set_country` of the snapshot that this run makes."""
-        return self.settings.country if self.settings.country != self.country else None
-
-    @property
     def inputs(self) -> list[InputTopic]:
         """The inputs of this installation."""
         return [

@@ -37,7 +37,7 @@ def warm_up(settings: Settings) -> None:
             with driver.job_errors():
                 for left in (RECORDS, 0):
                     look, unread = Inputs(own).look()
-                    snapshot, _ = build_snapshot(own, look, _last(unread, left))
+                    snapshot, _ = build_snapshot(own, look, _last(unread, left), own.country)
                     snapshots.commit(own, snapshot)
         except ShardpostError as error:
             log.info("the driver is not warm: %s", error)

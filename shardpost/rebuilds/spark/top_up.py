@@ -21,7 +21,7 @@ from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
-from shardpost.errors import ShardpostError, first_line
+from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
@@ -248,15 +248,22 @@ def compact_and_top_up(settings: Settings, work: SparkWork, asked: CompactionReq
     return result
 
 
-def with_country_held(settings: Settings) -> Settings:
+def with_country_held(settings: Settings, asked: CompactionRequest) -> Settings:
     """Return the settings with the country of the tables in use, while others are beside them.
 
-    A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap. To be
-    asked behind the lock of the compaction, without which no swap commits.
+    A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap: UsageError
+    where it is asked for now. To be asked behind the lock of the compaction, without which no swap
+    commits.
     """
     last, rebuild = snapshots.newest(settings), store.current(settings)
     if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
         return settings
+    if asked.country_changed and settings.country != last.country:
+        raise UsageError(
+            f"--country-changed: {last.country!r} stays in force until rebuild {rebuild.number} is"
+            f" swapped or dropped, and SHARDPOST_COUNTRY is {settings.country!r}: swap it, or"
+            " `shardpost rebuild drop` first"
+        )
     held = last.set_country or last.country
     if settings.country != held:
         log.info(
