@@ -150,7 +150,7 @@ def swap_tables(
         code_version=__version__,
         run=run,
         country=beside.country,
-        set_country=settings.country if settings.country != beside.country else None,
+        set_country=_set_country(settings, beside, is_rollback=rebuild.is_in_use(last)),
         history_from=beside.history_from,
         rebuilt_in=last.number + 1,
         decoder=beside.decoder,
@@ -159,6 +159,13 @@ def swap_tables(
     snapshots.commit(settings, made)
     step("swapped")
     return made, rebuild, count
+
+
+def _set_country(settings: Settings, beside: Snapshot, *, is_rollback: bool) -> str | None:
+    """Return `Snapshot.set_country`: a rollback brings back what it was, and confirms nothing."""
+    if is_rollback:
+        return beside.set_country
+    return settings.country if settings.country != beside.country else None
 
 
 def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:
