@@ -4,14 +4,15 @@ It says in a shared file how far it came. Of two that follow, the younger takes 
 ends as soon as it sees that.
 """
 
-import os
 import socket
+import uuid
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.process_identity import ProcessIdentity
 from shardpost.settings import Settings
 from shardpost.shared_files import SharedFile
@@ -41,9 +42,12 @@ class Following:
     process: ProcessIdentity | None = None
 
     def is_there(self, now: datetime) -> bool:
-        """Tell whether it has said lately that it is there, and is not known to have ended."""
+        """Tell whether it has said lately that it is there, and is not known to have ended.
+
+        What a clock that was ahead has said is not known to be of late.
+        """
         is_gone = self.process is not None and self.process.is_gone
-        return not is_gone and now - self.noted_at < SILENT_AFTER
+        return not is_gone and -MOST_AHEAD <= now - self.noted_at < SILENT_AFTER
 
     def summary(self, now: datetime) -> str:
         """Return since when it follows, and how its last turn was."""
@@ -62,9 +66,12 @@ class Following:
 _DOCUMENT = TypeAdapter(Following)
 
 
-def this_process() -> str:
-    """Return what names this process in `Following.holder`."""
-    return f"{socket.gethostname()}, process {os.getpid()}"
+def begun(settings: Settings, now: datetime) -> Following:
+    """Return this process as one that follows from now on, younger than any that is there."""
+    before, process = following(settings, now), ProcessIdentity.own()
+    since = max(now, before.since + timedelta.resolution) if before else now
+    holder = f"{socket.gethostname()}, process {process.pid}"
+    return Following(str(uuid.uuid4()), holder, since, now, process=process)
 
 
 def following(settings: Settings, now: datetime | None = None) -> Following | None:

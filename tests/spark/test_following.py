@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from shardpost import checkout
 from shardpost.delta import snapshots
 from shardpost.embedded import broker, daemons
-from shardpost.errors import ShardpostError
+from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
@@ -235,38 +235,34 @@ def test_while_it_waits_it_says_that_it_is_there(
         raise KafkaUnreachableError("silent")
 
     turns = Turns(settings, nothing, *[silent] * 3)
-    code, document = turns.follow(monkeypatch, CompactionRequest())
+    with pytest.raises(ShardpostError, match="could not compact: silent"):
+        turns.follow(monkeypatch, CompactionRequest())
     assert len(set(noted)) == 3
-    assert (code, document["following"]["ended"]) == (0, "it was asked to stop")
+
+
+ENDED = r"^following ended \(it was asked to stop\); for 0 s it could not compact: "
 
 
 @pytest.mark.parametrize(
     ("begins", "said"),
     [
-        ([nothing, KafkaUnreachableError("silent")], r"for 0 s it could not compact: silent"),
-        ([KafkaUnreachableError("silent")], r"before it could compact: .*; it waited: silent"),
+        ([nothing, KafkaUnreachableError("silent")], f"{ENDED}silent"),
+        ([nothing, LockedError("another run has it")], f"{ENDED}another run has it"),
+        ([nothing, ShardpostError("left to do"), ShardpostError("still")], f"{ENDED}still"),
+        ([KafkaUnreachableError("silent")], r"before it could compact: .*; .* failed: silent"),
+        ([ShardpostError("left to do")], r"before it could compact: .*; .* failed: left to do"),
     ],
 )
-def test_where_kafka_was_silent_to_the_end_it_fails(
+def test_where_its_last_turn_failed_it_fails(
     begins: list[Any], said: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply_topics(settings)
     always_new(monkeypatch)
-    monkeypatch.setattr(follow, "SILENT_AFTER", timedelta(0))
+    monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
     made = [one if callable(one) else failing(one) for one in begins]
-    with pytest.raises(ShardpostError, match=said):
+    with pytest.raises(ShardpostError, match=said) as found:
         Turns(settings, *made).follow(monkeypatch, CompactionRequest())
-
-
-def test_where_another_run_has_the_lock_to_the_end_it_does_not_fail(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_topics(settings)
-    always_new(monkeypatch)
-    monkeypatch.setattr(follow, "SILENT_AFTER", timedelta(0))
-    turns = Turns(settings, nothing, failing(LockedError("another run has it")))
-    code, document = turns.follow(monkeypatch, CompactionRequest())
-    assert (code, document["following"]["turns"]) == (0, 1)
+    assert found.value.exit_code == COULD_NOT
 
 
 def test_what_was_confirmed_holds_for_one_snapshot(

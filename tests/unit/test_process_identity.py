@@ -38,3 +38,27 @@ def test_a_killed_follower_is_not_said_to_follow(tmp_path: object, *, is_ended: 
     elsewhere = replace(own, process=None)
     assert elsewhere.is_there(now)
     assert not elsewhere.is_there(now + timedelta(minutes=3))
+
+
+def test_what_a_clock_that_was_ahead_noted_is_not_known_to_follow(tmp_path: object) -> None:
+    settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
+    ahead = now + timedelta(hours=1)
+    following.note(settings, Following("before a restart", "host, process 7", ahead, ahead))
+    assert following.following(settings, now) is None
+    own = following.begun(settings, now)
+    assert own.since == now
+    following.note(settings, own)
+    assert following.following(settings, now) == own
+
+
+def test_one_that_begins_is_younger_than_one_whose_clock_is_a_little_ahead(
+    tmp_path: object,
+) -> None:
+    settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
+    ahead = now + timedelta(minutes=4)
+    before = Following("before", "host, process 7", ahead, ahead)
+    following.note(settings, before)
+    own = following.begun(settings, now)
+    assert following.younger(settings, own) is None
+    following.note(settings, own)
+    assert following.younger(settings, before) == own

@@ -13,7 +13,6 @@ does what fails again and again.
 import gc
 import logging
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -30,14 +29,13 @@ from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.compaction_job import CompactionRequest, Stay
-from shardpost.holders.following import NOTED_EVERY, SILENT_AFTER, Following
+from shardpost.holders.following import NOTED_EVERY, Following
 from shardpost.holders.publishing import open_writers
 from shardpost.holders.spark.warm_up import warm_up
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.kept_clients import kept_consumers
 from shardpost.locks import LockedError
 from shardpost.logs import step
-from shardpost.process_identity import ProcessIdentity
 from shardpost.settings import Settings
 from shardpost.settings.forms import heap_bytes
 from shardpost.spark import driver
@@ -74,23 +72,22 @@ class Follower:
 
     def __init__(self, turn: Turn, settings: Settings, stay: Stay) -> None:
         self._turn, self._settings, self._stay = turn, settings, stay
-        now = datetime.now(UTC)
-        run, process = str(uuid.uuid4()), ProcessIdentity.own()
-        self._own = Following(run, following.this_process(), now, now, process=process)
+        self._own = following.begun(settings, datetime.now(UTC))
         self._code = self._code_seen = checkout.code_stamp()
         self._asked = CompactionRequest()
         self._result: JobResult | None = None
         self._last: Snapshot | None = None
         self._arrivals = Arrivals(settings)
         self._failures = 0
-        # What it waits for, and since when it has.
-        self._waits: tuple[ShardpostError, float] | None = None
+        # Why the last turn failed, and since when turns have.
+        self._failed: tuple[ShardpostError, float] | None = None
         self._looked_at = self._noted_at = self._younger_at = self._told_at = float("-inf")
 
     def run(self, first: CompactionRequest) -> JobResult:
         """Follow; the first turn is as asked. Return the last turn's result, and why it ended.
 
-        The error of a turn that a person has to see, or of the last of MOST_FAILURES.
+        ShardpostError if the last turn failed; at once if a person has to see it, or it is the last
+        of MOST_FAILURES.
         """
         try:
             with open_writers.keeping(), kept_consumers.keeping(), closing(self._arrivals):
@@ -113,11 +110,9 @@ class Follower:
                     is_idle = not self._is_due(began)
                     if not is_idle:
                         self._compact()
-                self._failures, self._waits = 0, None
-            except (KafkaUnreachableError, LockedError) as error:
-                self._waits = error, self._waits[1] if self._waits else began
-                self._tell(error)
+                self._failures, self._failed = 0, None
             except ShardpostError as error:
+                self._failed = error, self._failed[1] if self._failed else began
                 pause = self._after_failure(error)
             end = self._pause(began + pause, is_idle=is_idle)
         log.info("following ends after %s: %s", counted(self._own.turns, "turn"), end.why)
@@ -128,26 +123,31 @@ class Follower:
         return code, document | {FOLLOWING: own}
 
     def _result_at(self, end: Ending) -> JobResult:
-        """Return the last turn's result; ShardpostError if there is none, or Kafka was silent."""
-        waits, since = self._waits or (None, time.monotonic())
+        """Return the last turn's result; ShardpostError if it failed, or there was none.
+
+        In a new driver it is tried again.
+        """
+        error, since = self._failed or (None, time.monotonic())
         if self._result is None:
             said = f"following ended before it could compact: {end.why}"
-            raise ShardpostError(f"{said}; it waited: {waits}" if waits else said)
-        waited = timedelta(seconds=time.monotonic() - since)
-        # Who holds the lock meanwhile compacts, or says itself what is wrong.
-        is_silent = isinstance(waits, KafkaUnreachableError) and waited >= SILENT_AFTER
-        if is_silent and not end.is_renewed:
-            said = f"following ended ({end.why}); for {duration_text(waited)} it could not compact"
-            raise ShardpostError(f"{said}: {waits}")
+            raise ShardpostError(f"{said}; the last turn failed: {error}" if error else said)
+        if error and not end.is_renewed:
+            failing = duration_text(timedelta(seconds=time.monotonic() - since))
+            said = f"following ended ({end.why}); for {failing} it could not compact"
+            raise ShardpostError(f"{said}: {error}") from error
         return self._result
 
     def _is_due(self, now: float) -> bool:
-        """Tell whether a turn is due: there is something new, or the last look is a minute ago."""
+        """Tell whether a turn is due: there is something new, or the last look is a minute ago.
+
+        After one that failed, it always is.
+        """
         is_late = now - self._looked_at >= NOTED_EVERY.total_seconds()
+        is_late |= self._failed is not None
         return is_late or self._last is None or self._arrivals.look(self._last)
 
     def _compact(self) -> None:
-        if self._waits is None:  # else it is tried again and again
+        if self._failed is None:  # else it is tried again and again
             step("turn")
         began = time.monotonic()
         self._result = self._turn_as_asked()
@@ -193,6 +193,9 @@ class Follower:
 
     def _after_failure(self, error: ShardpostError) -> float:
         """Return how many seconds to wait before the next turn; raise what is not to be retried."""
+        if isinstance(error, (KafkaUnreachableError, LockedError)):
+            self._tell(error)
+            return self._stay.every
         self._failures += 1
         _release()
         if error.exit_code != COULD_NOT or self._failures >= MOST_FAILURES:
