@@ -3,7 +3,7 @@
 Unless a flag says that it is meant. A country that is refused is in holders/countries.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 
@@ -18,12 +18,17 @@ class CollapseError(ShardpostError):
 
 
 def require_no_collapse(
-    what: str, before: Mapping[str, int], now: Mapping[str, int], *, most: float, advice: str
+    what: str,
+    before: Mapping[str, int],
+    now: Mapping[str, int],
+    *,
+    most: float,
+    advice: Callable[[], str],
 ) -> None:
     """Refuse counts, by name, that fall by more than a share; CollapseError names them all.
 
     Of fewer than LEAST, and of what there was no count of before, nothing is refused; with `most`
-    1, nothing at all.
+    1, nothing at all. `advice` returns what to do.
     """
     fallen = [
         f"{name} fall from {before[name]} to {count}"
@@ -33,5 +38,5 @@ def require_no_collapse(
     if fallen:
         raise CollapseError(
             f"{what}: {', '.join(fallen)}, by more than SHARDPOST_MAX_DROP={most:g} allows."
-            f" {advice}"
+            f" {advice()}"
         )

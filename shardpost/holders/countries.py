@@ -3,11 +3,12 @@
 It refuses a country that no exchange has, and another one than before, unless a flag confirms it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import Table, Version
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import EXCHANGES
 from shardpost.settings import Settings
@@ -24,6 +25,19 @@ def countries(settings: Settings, snapshot: Snapshot) -> set[str]:
         return set()
     found = rows(settings, _COUNTRIES, at_snapshot(snapshot, EXCHANGES))
     return {row["country"] for row in found}
+
+
+def exchanges_in(settings: Settings, at: Mapping[Table, Version], country: str) -> set[str]:
+    """Return the exchanges in that country, by their table at a version."""
+    codes = rows(settings, "SELECT key, country FROM exchanges WHERE is_open", at)
+    return {row["key"] for row in codes if row["country"] == country}
+
+
+def counting_exchanges(settings: Settings, snapshot: Snapshot) -> set[str]:
+    """Return the exchanges whose positions count in a snapshot."""
+    if EXCHANGES.name not in snapshot.tables:
+        return set()
+    return exchanges_in(settings, at_snapshot(snapshot, EXCHANGES), snapshot.country)
 
 
 def without_country(settings: Settings, snapshot: Snapshot) -> list[str]:

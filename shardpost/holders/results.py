@@ -15,7 +15,7 @@ from shardpost import locks, ownership, plausibility
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import last_refusal, publishing, rejected_letters
+from shardpost.holders import countries, last_refusal, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
@@ -29,10 +29,6 @@ from shardpost.spark.job_spec import JobResult
 log = logging.getLogger(__name__)
 
 COMPACTION_GROUP = "shardpost-compaction"
-ACCEPT = (
-    "Nothing was published, and nothing is changed. Look for the producer of the last tombstones in"
-    " the input topics; if they are meant, run it once with --accept-drop"
-)
 
 
 def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> None:
@@ -42,7 +38,26 @@ def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> N
         _counts(last.counts),
         _counts(made.counts),
         most=settings.max_drop,
-        advice=ACCEPT,
+        advice=lambda: _advice(settings, last, made),
+    )
+
+
+def _advice(settings: Settings, last: Snapshot, made: Snapshot) -> str:
+    """Return where to look for what took holders or positions away, and how to go on."""
+    causes = []
+    before, now = (countries.counting_exchanges(settings, one) for one in (last, made))
+    if made.country != last.country:
+        causes.append(f"The country was {last.country!r}, and is {made.country!r}.")
+    elif lost := sorted(before - now):
+        named = ", ".join(map(repr, lost[: countries.MOST_NAMED]))
+        look = f"look at the last records in {settings.topic('exchanges')}"
+        causes.append(f"No longer in {made.country!r}: {named}; {look}.")
+    if made.counts.positions < last.counts.positions or not causes:
+        topic = settings.topic("positions")
+        causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
+    return (
+        f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
+        " run it once with --accept-drop"
     )
 
 

@@ -8,7 +8,7 @@ or mirrored in another cluster has another id as well.
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
@@ -25,6 +25,7 @@ from shardpost.kafka.clients import (
     why_nobody_listens,
 )
 from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
 
 
 def is_reachable(settings: Settings, seconds: float) -> bool:
@@ -100,10 +101,12 @@ def partition_counts(
     known = cluster_metadata(settings, FIRST_ANSWER_SECONDS).topics
     missing = [topic for topic in topics if topic not in known]
     if missing:
+        declared = {*map(settings.topic, get_args(TopicName))}
+        own = ", ".join(topic for topic in missing if topic in declared)
         raise ShardpostError(
             f"Kafka at {settings.bootstrap} has no topic {', '.join(missing)}:"
-            " create it (`shardpost topics apply` creates the declared ones), or correct the"
-            " setting that names it"
+            f" create it{f' (`shardpost topics apply` creates {own})' if own else ''}, or correct"
+            " the setting that names it"
         )
     there = [*topics, *(topic for topic in if_there if topic in known)]
     return {topic: len(known[topic].partitions) for topic in there}

@@ -125,8 +125,10 @@ class FrozenWeeks:
             known,
             counts,
             most=self._settings.max_drop,
-            advice="Nothing was frozen, and nothing is mailed. If that is intended, run it once"
-            " with --accept-drop",
+            advice=lambda: (
+                "Nothing was frozen, and nothing is mailed. If that is intended, run it"
+                " once with --accept-drop"
+            ),
         )
 
     def clients(self, frozen: FrozenWeek, shard: int) -> list[str]:

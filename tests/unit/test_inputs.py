@@ -369,6 +369,15 @@ def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
     assert "retries" not in found.ends
 
 
+def test_a_missing_topic_is_not_said_to_be_created_by_whom_does_not_create_it(
+    kafka: MemoryKafka,
+) -> None:
+    with pytest.raises(ShardpostError, match="has no topic again: create it, or correct"):
+        topic_metadata.partition_counts(kafka.settings, ["positions", "again"])
+    with pytest.raises(ShardpostError, match=r"create it \(`shardpost topics apply` creates parki"):
+        topic_metadata.partition_counts(kafka.settings, ["again", "parking-lot"])
+
+
 def test_a_former_input_is_no_retry_topic(kafka: MemoryKafka) -> None:
     last = after(kafka)
     renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})

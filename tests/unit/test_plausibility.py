@@ -10,6 +10,7 @@ from shardpost.delta.snapshot import Counts
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, UsageError
 from shardpost.holders import countries, last_refusal, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.view_tables import EXCHANGES
 from shardpost.plausibility import CollapseError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.order import Action, Order
@@ -21,7 +22,7 @@ from shardpost.watch.table_checks import check_snapshot
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.committed_snapshot import commit_snapshot
-from tests.support.histories import START, Batch, country_of, put, write
+from tests.support.histories import START, Batch, country_of, overwrite, put, write
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import freeze
 
@@ -58,7 +59,9 @@ def test_from_ten_on_a_fall_by_more_than_the_share_is_refused(
 ) -> None:
     def require() -> None:
         counts = {"holders": before, "positions": 1}, {"holders": now, "positions": 1, "new": 0}
-        plausibility.require_no_collapse("snapshot 2", *counts, most=most, advice="Do this.")
+        plausibility.require_no_collapse(
+            "snapshot 2", *counts, most=most, advice=lambda: "Do this."
+        )
 
     if not is_refused:
         return require()
@@ -74,6 +77,12 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
     said = "snapshot 2: open positions fall from 40 to 3, holders fall from 20 to 1, by more than"
     with pytest.raises(CollapseError, match=rf"{said} SHARDPOST_MAX_DROP=0\.5 .*--accept-drop"):
         results.require_no_collapse(settings, last, made)
+    without = {**last.tables, EXCHANGES.name: overwrite(settings, EXCHANGES, [])}
+    moved = replace(last, number=2, counts=Counts(40, 1, 3), tables=without)
+    cause = r"No longer in 'US': 'NASDAQ'; look at the last records in exchanges\. If"
+    said = rf"snapshot 2: holders fall from 20 to 1, .* is changed\. {cause}"
+    with pytest.raises(CollapseError, match=said):
+        results.require_no_collapse(settings, last, moved)
     all_of_it = settings.model_copy(update={"max_drop": 1})
     results.require_no_collapse(all_of_it, last, made)
 

@@ -20,8 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.table import Table, Version
+from shardpost.holders import countries
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
@@ -30,7 +29,6 @@ from shardpost.holders.spark.compaction_run import as_frame, known_holders, tota
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.spark.partitioning import partition_column
 
 # Below the partition, in one number with it.
@@ -221,16 +219,9 @@ def _counting_exchanges(run: HoldersRun) -> _CountingExchanges:
     last, settings = run.last, run.settings
     now = {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)}
     return _CountingExchanges(
-        exchanges_in(settings, at_snapshot(last, t.EXCHANGES), last.country) if last else set(),
-        exchanges_in(settings, now, run.country),
+        countries.counting_exchanges(settings, last) if last else set(),
+        countries.exchanges_in(settings, now, run.country),
     )
-
-
-def exchanges_in(settings: Settings, at: dict[Table, Version], country: str) -> set[str]:
-    """Return the exchanges in that country, by their table at a version."""
-    sql = "SELECT key, country FROM exchanges WHERE is_open"
-    codes = rows(settings, sql, at)
-    return {row["key"] for row in codes if row["country"] == country}
 
 
 def _deltas_of_run(

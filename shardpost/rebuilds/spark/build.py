@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
+from shardpost.holders import countries
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.spark import fold
@@ -173,7 +174,7 @@ class Build:
 
     def _holders(self) -> None:
         at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}
-        codes = fold.exchanges_in(self._settings, at, self._rebuild.country)
+        codes = countries.exchanges_in(self._settings, at, self._rebuild.country)
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
         holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
