@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -132,13 +133,32 @@ class AirflowApi:
         self, method: str, path: str, form: dict[str, Any] | None = None
     ) -> httpx.Response:
         try:
-            return self._client.request(method, path, json=form)
+            response = self._client.request(method, path, json=form)
         except httpx.InvalidURL as error:  # of an id that is too long
             raise ShardpostError(
                 f"Airflow: {method} {path[:MAX_REASON_CHARACTERS]}: {error}"
             ) from None
         except httpx.HTTPError as error:
             raise _unreachable(str(self._client.base_url), error) from None
+        if response.is_client_error and not _is_airflows(response):
+            raise ShardpostError(
+                f"{method} {response.url}: expected an answer of Airflow's REST API, found"
+                f" {response.status_code} {_detail(response)!r}: something else answers there; see"
+                " SHARDPOST_AIRFLOW_URL"
+            )
+        return response
+
+
+def _is_airflows(response: httpx.Response) -> bool:
+    """Tell whether an error is Airflow's: JSON with a `detail`, which names what is not there.
+
+    A proxy answers in HTML, another server that has no such path with FastAPI's own "Not Found".
+    """
+    try:
+        detail = response.json()["detail"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
+    return response.status_code != NOT_FOUND or detail != HTTPStatus.NOT_FOUND.phrase
 
 
 @contextmanager
@@ -154,7 +174,8 @@ def log_in(
             raise _unreachable(address, error) from None
         if response.is_error:
             raise ShardpostError(
-                f"Airflow at {address} rejects the login of user {user}: {response.status_code}"
+                f"Airflow at {address} rejects the login of user {user!r}, or something else"
+                f" answers there: {response.status_code} {_detail(response)!r}"
             )
         with _understood("POST", "/auth/token"):
             client.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
@@ -171,7 +192,7 @@ def _run_path(dag: str, run_id: str) -> str:
 
 def _json_of(method: str, path: str, response: httpx.Response) -> Any:
     if response.is_error:
-        raise ShardpostError(f"Airflow: {method} {path}: {response.status_code} {response.text}")
+        raise ShardpostError(f"{method} {response.url}: {response.status_code} {_detail(response)}")
     with _understood(method, path):
         return response.json()
 

@@ -35,12 +35,13 @@ class SentRequest:
 
 def conf_of(name: str, text: str) -> dict[str, Any]:
     """Return the params of a run that a text in JSON has; UsageError names the option."""
+    why = ""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
+        found = parse_json(text.encode())
+    except ValueError as error:
+        found, why = None, f": {error}"
     if not isinstance(found, dict):
-        raise UsageError(f"{name}: expected a JSON object, found {text!r}")
+        raise UsageError(f"{name}: expected a JSON object, found {text!r}{why}")
     return found
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shardpost.decisions import Decision, Kind
 from shardpost.decisions import decode as decode_decision
+from shardpost.errors import UsageError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
 from shardpost.run_requests.model.commands import (
@@ -43,6 +44,7 @@ from shardpost.run_requests.model.requests import (
     status_of,
 )
 from shardpost.run_requests.model.run_id import LONGEST_KEY, run_id
+from shardpost.run_requests.request_client import conf_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RULES = RequestRules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)
@@ -106,7 +108,14 @@ def test_a_request_is_read_as_the_contract_has_it() -> None:
         (b'{"Dag":"a","Conf":null}', "expected an object as Conf, found null"),
         (b'{"Dag":"a","RequestedBy":[]}', "expected a text as RequestedBy, found []"),
         (b'{"Dag":"a","Conf":{"x":NaN}}', "a value in JSON: Out of range float"),
-        (b'{"Dag":"a","Conf":{"x":1e999}}', "a value in JSON: Out of range float"),
+        (b'{"Dag":"a","Conf":{"x":1e999}}', "a number that a double keeps, found 1e999: send it"),
+        (b'{"Dag":"a","Conf":{"x":1e-99999999999999999999}}', "a number that a double keeps"),
+        (b'{"Dag":"a","Conf":{"x":0.100000000000000000000000000001}}', "that a double keeps"),
+        (b'{"Dag":"a","Conf":{"x":12345678901234567.5}}', "found 12345678901234567.5: send it"),
+        (b'\xef\xbb\xbf{"Dag":"a"}', "Unexpected UTF-8 BOM"),
+        ('{"Dag":"a"}'.encode("utf-16"), "can't decode byte 0xff"),
+        ('{"Dag":"a"}'.encode("utf-16-le"), "Expecting property name"),
+        (b"\x00\x00\x00\x00\x07" + b'{"Dag":"a"}', "Expecting value"),
         (b'{"Dag":"a","Conf":{"x":"\\ud800"}}', "surrogates not allowed"),
         (b" " * 1001, "of at most 1000 bytes (SHARDPOST_REQUEST_BYTES), found 1001"),
         (b"[" * 1000, "expected a key in UTF-8 and a value in JSON"),
@@ -138,6 +147,15 @@ def test_the_same_payload_is_already_running_whoever_asks_and_however_it_is_writ
     entry = held({"x": 1, "y": [True]})
     asked = record(b'{"Conf":{"y":[true],"x":1},"Dag":"a","RequestedBy":"ben"}')
     assert outcome(asked, entry) == AlreadyRunning(command({"x": 1, "y": [True]}))
+
+
+def test_numbers_reach_airflow_as_they_were_written() -> None:
+    text = b'{"Dag":"a","Conf":{"x":[0.10,1.5e3,-2,9007199254740993,1e23]}}'
+    found = parse(record(text), RULES)
+    assert isinstance(found, Request)
+    assert json.dumps(found.conf) == '{"x": [0.1, 1500.0, -2, 9007199254740993, 1e+23]}'
+    with pytest.raises(UsageError, match=r"--conf: .* a number that a double keeps, found 0\.3000"):
+        conf_of("--conf", '{"x": 0.3000000000000000000000001}')
 
 
 @pytest.mark.parametrize("asked", [asks("b"), asks(conf={"x": True}), asks(conf={"x": "1"})])

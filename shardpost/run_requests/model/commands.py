@@ -9,30 +9,45 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from enum import Enum, StrEnum
+from math import isfinite
 from typing import Any
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 # Levels of a request or a command: params have a few, and Python gives up at 1,000 calls, of which
 # whoever encodes the value again has made some already.
 MOST_NESTED = 100
+LONGEST_NUMBER = 40  # of what an error shows of one
 _TOO_DEEP = f"expected at most {MOST_NESTED} levels of objects and arrays, found more"
 
 
 def parse_json(raw: bytes) -> Any:
     """Return a value in JSON that others wrote; ValueError for what cannot be passed on.
 
-    Besides what is no JSON: a number that JSON does not have, half of a surrogate pair, and what is
-    nested deeper than MOST_NESTED.
+    Besides what is no JSON in UTF-8: a number that JSON does not have, or that loses digits in
+    Airflow, half of a surrogate pair, and what is nested deeper than MOST_NESTED.
     """
     try:
-        form = json.loads(raw)
+        form = json.loads(raw.decode(), parse_float=_exact)  # of bytes, it would guess UTF-16
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if _is_nested_deeper(form):
         raise ValueError(_TOO_DEEP)
     json.dumps(form, ensure_ascii=False, allow_nan=False).encode()
     return form
+
+
+def _exact(text: str) -> float:
+    number = float(text)
+    try:
+        is_kept = isfinite(number) and Decimal(repr(number)) == Decimal(text)
+    except InvalidOperation:  # of an absurd exponent
+        is_kept = False
+    if not is_kept:
+        found = text if len(text) <= LONGEST_NUMBER else f"{text[:LONGEST_NUMBER]}…"
+        raise ValueError(f"expected a number that a double keeps, found {found}: send it as a text")
+    return number
 
 
 def _is_nested_deeper(form: object) -> bool:
