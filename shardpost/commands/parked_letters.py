@@ -46,6 +46,7 @@ class ParkedOptions:
     until: datetime | None
     canary: int | None
     rate: float | None
+    up_to: str | None
     why: str
     by: str | None
     is_applied: bool
@@ -57,7 +58,7 @@ class ParkedOptions:
         """Return the request of whoever calls, now; UsageError for one without a reason."""
         if self.is_applied and not self.why.strip():
             raise UsageError("--apply needs --why: it is recorded with who decided (--by)")
-        ids = frozenset(self.ids)
+        ids = frozenset(self.ids) if self.ids else None
         return RedriveRequest(
             Selection(ids, self.origin, self.error, self.since, self.until),
             is_redrive,
@@ -92,6 +93,9 @@ PARKED_OPTIONS = (
         help="At most N letters a second.",
     ),
     click.option(
+        "--up-to", metavar="PLAN", help="Only what a plan has shown: as it was printed with it."
+    ),
+    click.option(
         "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
     ),
     WHY,
@@ -113,7 +117,7 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     from shardpost.dead_letters.redrive_plan import plan_redrive, prepared
     from shardpost.settings import load
 
-    redrive = prepared(load(), request, options.canary, options.rate)
+    redrive = prepared(load(), request, options.canary, options.rate, options.up_to)
     planned = plan_redrive(redrive)
     if request.allow_repeated:
         without = plan_redrive(replace(redrive, request=replace(request, allow_repeated=False)))
@@ -138,8 +142,8 @@ def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:
         carry_out(redrive, planned, result)
     except KeyboardInterrupt:
         raise ShardpostError(
-            f"interrupted: {result.count} {redrive.request.kind}; run the same command again for"
-            " the rest"
+            f"interrupted: {result.count} {redrive.request.kind}; for the rest run the same command"
+            f" again with --up-to {planned.shown}"
         ) from None
     return result.count
 
@@ -154,9 +158,12 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
     if planned.refused_count > len(planned.refused):
         lines.append(f"and {planned.refused_count - len(planned.refused)} more are refused")
     if done is None:
-        lines.append(f"{planned.count} would be {request.kind}; add --apply to do it")
+        to_do = f"; to do exactly this, add --apply --up-to {planned.shown}" * bool(planned.count)
+        lines.append(f"{planned.count} would be {request.kind}{to_do}")
     else:
         lines.append(f"{done} {request.kind}")
+    if planned.not_shown:
+        lines.append(f"left as they are: {planned.not_shown} more, which the plan did not show")
     return harmless("\n".join(lines))
 
 

@@ -26,7 +26,12 @@ from shardpost.dead_letters.model.letter_format import (
     keys_of,
     name_of,
 )
-from shardpost.dead_letters.model.redrive_request import RedriveRequest, error_of, origin_of
+from shardpost.dead_letters.model.redrive_request import (
+    RedriveRequest,
+    Shown,
+    error_of,
+    origin_of,
+)
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.record_batches import batches, read_selected, size_of
 from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
@@ -39,11 +44,11 @@ from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.locks import require_held
-from shardpost.retry_settings import RetryRules
 from shardpost.settings import Settings
 from shardpost.topics.declared import PRODUCED_BYTES
 
 PARKED_AGAIN = "it was parked again in the meantime: check it, and decide again"
+NOT_SHOWN = "the plan did not show it, or it was parked again since: make a new plan"
 
 
 class ParkedAgainError(ShardpostError):
@@ -83,43 +88,20 @@ class ParkedLetter(NamedTuple):
     error: str
     refusal: str | None
     offset: int
+    partition: int
 
 
 # Of a record that is not selected, all but id and offset is null.
-_PARKED = "parked (id TEXT, origin TEXT, error TEXT, refusal TEXT, offset INTEGER PRIMARY KEY)"
+_PARKED = (
+    "parked (id TEXT, origin TEXT, error TEXT, refusal TEXT, offset INTEGER PRIMARY KEY,"
+    " partition INTEGER)"
+)
 # Where there is one max, SQLite takes the other columns from the row that has it.
 _LAST = """
-SELECT id, origin, error, refusal, max(offset) AS offset FROM parked
+SELECT id, origin, error, refusal, max(offset) AS offset, partition FROM parked
 GROUP BY id HAVING origin NOT NULL ORDER BY offset"""
 
-_Row = tuple[str, str | None, str | None, str | None, int]
-
-
-def selected_letters(
-    settings: Settings, partition: TopicPartition, request: RedriveRequest
-) -> Iterator[ParkedLetter]:
-    """Read a partition of the parking lot to its end; yield what is selected, by offset."""
-    rules = settings.retry_rules
-    records = map(record_of, read_to_end(settings, partition))
-    rows = (_row(record, rules, request) for record in records)
-    with disk_errors_explained(partition), closing(open_temporary(_PARKED)) as disk:
-        disk.executemany("INSERT INTO parked VALUES (?, ?, ?, ?, ?)", rows)
-        yield from map(ParkedLetter._make, disk.execute(_LAST))
-
-
-def _row(record: Record, rules: RetryRules, request: RedriveRequest) -> _Row:
-    name = name_of(record.key)
-    if record.value is None or not request.selection.selects(record):
-        return name, None, None, None, record.offset
-    return parked_letter(record, rules, request)
-
-
-def parked_letter(record: Record, rules: RetryRules, request: RedriveRequest) -> ParkedLetter:
-    """Return a record of the parking lot that a request selects."""
-    headers = dict(record.headers)
-    refusal = request.refusal(record, rules)
-    name = name_of(record.key)
-    return ParkedLetter(name, origin_of(headers), error_of(headers), refusal, record.offset)
+_Row = tuple[str, str | None, str | None, str | None, int, int]
 
 
 TOO_LARGE = "too large for its retry topic"
@@ -127,11 +109,15 @@ TOO_LARGE = "too large for its retry topic"
 
 @dataclass(frozen=True)
 class Redrive:
-    """A redrive request, and its topics; of at most `canary` letters, `rate` of them a second."""
+    """A redrive request, and its topics; of at most `canary` letters, `rate` of them a second.
+
+    Only what its plan has `shown` is touched.
+    """
 
     settings: Settings
     routes: Routes
     request: RedriveRequest
+    shown: Shown
     canary: int | None = None
     rate: float | None = None
 
@@ -150,6 +136,30 @@ class Redrive:
         """How many letters go in one transaction: with a rate at most those of one second."""
         most = self.settings.retry_batch
         return most if self.rate is None else max(1, min(most, int(self.rate)))
+
+    def letter(self, record: Record) -> ParkedLetter:
+        """Return a record of the parking lot that is selected."""
+        headers, place = dict(record.headers), (record.offset, record.partition)
+        refusal = self.request.refusal(record, self.settings.retry_rules)
+        if not self.shown.has(record.partition, record.offset):
+            refusal = NOT_SHOWN
+        return ParkedLetter(
+            name_of(record.key), origin_of(headers), error_of(headers), refusal, *place
+        )
+
+
+def selected_letters(redrive: Redrive, partition: TopicPartition) -> Iterator[ParkedLetter]:
+    """Read a partition of the parking lot to its end; yield what is selected, by offset."""
+    rows = (_row(redrive, record_of(one)) for one in read_to_end(redrive.settings, partition))
+    with disk_errors_explained(partition), closing(open_temporary(_PARKED)) as disk:
+        disk.executemany("INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?)", rows)
+        yield from map(ParkedLetter._make, disk.execute(_LAST))
+
+
+def _row(redrive: Redrive, record: Record) -> _Row:
+    if record.value is None or not redrive.request.selection.selects(record):
+        return name_of(record.key), None, None, None, record.offset, record.partition
+    return redrive.letter(record)
 
 
 @dataclass
@@ -179,7 +189,7 @@ def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: Redr
         require_held()  # who lost its lock would fence who has it
         writer.open()
         newly_parked = NewlyParked(settings, partition)
-        selected = selected_letters(settings, partition, redrive.request)
+        selected = selected_letters(redrive, partition)
         moving = islice((letter for letter in selected if letter.refusal is None), left)
         records = read_selected(settings, partition, moving, attrgetter("offset"))
         for batch in batches((record for record, _ in records), redrive.batch_size, size_of):

@@ -1,28 +1,31 @@
 """What a redrive request would do now, and carrying it out, as commands and the page do.
 
-A plan reads the parking lot and changes nothing. Carried out under a lock of the parking lot, one
-at a time; whoever runs it again has the rest done, since what has moved is not parked any more.
+A plan reads the parking lot and changes nothing; it says up to where it has looked, and what came
+later is left alone when it is carried out. That is under a lock of the parking lot, one at a time;
+the same plan, carried out again, does the rest, since what has moved is not parked any more.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.redrive_request import RedriveRequest
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown
 from shardpost.dead_letters.record_batches import read_one
 from shardpost.dead_letters.redrive import (
+    NOT_SHOWN,
     ParkedLetter,
     Redrive,
     RedriveResult,
     carry_out_redrive,
-    parked_letter,
     selected_letters,
 )
+from shardpost.errors import UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
+from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.stores import require_stores
@@ -41,21 +44,42 @@ def lot_size(redrive: Redrive) -> int:
 
 
 def prepared(
-    settings: Settings, request: RedriveRequest, canary: int | None, rate: float | None
+    settings: Settings,
+    request: RedriveRequest,
+    canary: int | None = None,
+    rate: float | None = None,
+    up_to: str | None = None,
 ) -> Redrive:
-    """Return the redrive of a request; ShardpostError if a store has lost something."""
+    """Return the redrive of a request: of what is parked now, or what a plan has shown.
+
+    ShardpostError if a store has lost something; UsageError if the plan is of another topic.
+    """
     require_stores(settings, "dead-letters", "parking-lot")
-    return Redrive(settings, routes_of(settings), request, canary, rate)
+    routes = routes_of(settings)
+    topic = routes.parking_lot
+    marks = watermarks(settings, {topic: routes.partitions[topic]}, committed=False)[topic]
+    now = Shown(
+        topic_ids(settings, [topic]).get(topic, ""), {at: end for at, (_, end) in marks.items()}
+    )
+    shown = now if up_to is None else Shown.parse(up_to)
+    if shown.topic_id != now.topic_id:
+        raise UsageError(
+            f"{topic}: expected the topic of the plan, {shown.topic_id!r}, found {now.topic_id!r},"
+            " which was created since: make a new plan"
+        )
+    return Redrive(settings, routes, request, shown, canary, rate)
 
 
 @dataclass
 class RedrivePlan:
     """The selected letters by (origin, fingerprint): how many, and a sample; and the refused ones.
 
-    Of the selected letters at most `canary` are redriven or discarded.
+    Of a canary these are its letters, and what is `shown` ends with the last of them. `not_shown`
+    counts letters that an earlier plan did not show; not of a canary, which leaves more.
     """
 
-    canary: int | None = None
+    shown: Shown
+    not_shown: int = 0
     groups: Counter[tuple[str, str]] = field(default_factory=Counter)
     samples: dict[tuple[str, str], str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -64,8 +88,7 @@ class RedrivePlan:
     @property
     def count(self) -> int:
         """How many letters would be redriven or discarded."""
-        selected = self.groups.total()
-        return selected if self.canary is None else min(selected, self.canary)
+        return self.groups.total()
 
     def refuse(self, letter_id: str, reason: str) -> None:
         """Count a refused letter; the first of them are kept with their reasons."""
@@ -82,7 +105,9 @@ class RedrivePlan:
         ]
         return {
             "decision": kind,
+            "up_to": str(self.shown),
             "letters": self.count,
+            "not_shown": self.not_shown,
             "refused": self.refused_count,
             "done": done,
             "groups": groups,
@@ -100,7 +125,7 @@ def plan_redrive(redrive: Redrive) -> RedrivePlan:
     letters = (
         letter
         for partition in redrive.partitions
-        for letter in selected_letters(redrive.settings, partition, redrive.request)
+        for letter in selected_letters(redrive, partition)
     )
     return _planned(redrive, letters)
 
@@ -110,28 +135,34 @@ def plan_of_ids(redrive: Redrive, parked: Iterable[Step]) -> RedrivePlan:
 
     It reads their records only, where a plan reads the partitions to their ends.
     """
-    settings, request = redrive.settings, redrive.request
 
     def letters() -> Iterator[ParkedLetter]:
-        for step in parked:
-            record = read_one(settings, TopicPartition(step.topic, step.partition), step.offset)
+        for step in sorted(parked, key=lambda step: (step.partition, step.offset)):
+            place = TopicPartition(step.topic, step.partition)
+            record = read_one(redrive.settings, place, step.offset)
             if record is not None and record.value is not None:
-                yield parked_letter(record, settings.retry_rules, request)
+                yield redrive.letter(record)
 
     return _planned(redrive, letters())
 
 
 def _planned(redrive: Redrive, letters: Iterable[ParkedLetter]) -> RedrivePlan:
-    plan = RedrivePlan(redrive.canary)
-    missing = set(redrive.request.selection.ids)
+    plan = RedrivePlan(redrive.shown)
+    ids = redrive.request.selection.ids
+    missing, left = set(ids or ()), redrive.canary
     for letter in letters:
         missing.discard(letter.id)
-        if letter.refusal is not None:
+        if letter.refusal == NOT_SHOWN and ids is None:
+            plan.not_shown += redrive.canary is None
+        elif letter.refusal is not None:
             plan.refuse(letter.id, letter.refusal)
-            continue
-        group = letter.origin, letter.error
-        plan.groups[group] += 1
-        plan.samples.setdefault(group, letter.id)
+        elif left != 0:
+            group = letter.origin, letter.error
+            plan.groups[group] += 1
+            plan.samples.setdefault(group, letter.id)
+            left = left and left - 1
+            if left == 0:
+                plan.shown = redrive.shown.before(letter.partition, letter.offset)
     for letter_id in sorted(missing):
         show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
         plan.refuse(letter_id, f"expected a parked letter, found none; {show}")
@@ -145,6 +176,6 @@ def carry_out(redrive: Redrive, plan: RedrivePlan, result: RedriveResult) -> Non
     this is interrupted.
     """
     with exclusive(redrive.settings, LOCK, "`letters redrive` or `discard`"):
-        carry_out_redrive(redrive, result)
+        carry_out_redrive(replace(redrive, shown=plan.shown), result)
     for letter_id, reason in result.refused.items():
         plan.refuse(letter_id, reason)

@@ -59,6 +59,7 @@ class RedriveRun:
     planned: int | None = None
     done: int = 0
     refused: int = 0
+    not_shown: int = 0
     refusals: list[dict[str, str]] = field(default_factory=list)
     error: str | None = None
     seen: str = ""
@@ -115,7 +116,7 @@ def _new(redrive: Redrive) -> RedriveRun:
     times = (request.selection.since, request.selection.until)
     since, until = (at and at.isoformat() for at in times)
     selection = {
-        "ids": sorted(request.selection.ids),
+        "ids": None if request.selection.ids is None else sorted(request.selection.ids),
         "origin": request.selection.origin,
         "error": request.selection.error,
         "since": since,
@@ -123,6 +124,7 @@ def _new(redrive: Redrive) -> RedriveRun:
         "canary": redrive.canary,
         "rate": redrive.rate,
         "again": request.allow_repeated,
+        "up_to": str(redrive.shown),
     }
     began = request.now.isoformat()
     return RedriveRun(
@@ -167,7 +169,8 @@ class _Runner:
         run = self.run
         try:
             plan = plan_redrive(self.redrive)
-            run.planned = plan.count
+            run.planned, run.not_shown = plan.count, plan.not_shown
+            run.selection["up_to"] = str(plan.shown)
             self._refuse(plan)
             run.state = RunState.RUNNING
             carry_out(self.redrive, plan, self.result)

@@ -204,7 +204,7 @@ def _plan_url(
     if asked.text:
         ids = [step.id for step in by_text if step.state == LetterState.PARKED]
         return visit.url("letters/plan", ids="\n".join(ids)) if ids else None
-    if group.get("origin", "") is None:
+    if not group.get("origin", "all"):  # a filter is never empty
         return None
     chosen = {name: asked.query[name] for name in ("origin", "error", "since", "until")}
     return visit.url("letters/plan", **{**chosen, **group})

@@ -3,11 +3,13 @@
 import base64
 import binascii
 import math
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Form, Query
-from fastapi.responses import Response
-from pydantic import BaseModel
+from fastapi.responses import RedirectResponse, Response
+from pydantic import BaseModel, BeforeValidator
 
 from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import LetterState
@@ -42,27 +44,31 @@ DECISIONS = {
 
 
 class Chosen(BaseModel):
-    """Which parked letters, and what is to become of them, as a form or an address says it."""
+    """Which parked letters, and what is to become of them, as an address says it.
+
+    The ids are lines, each exactly an id: none has an end of a line. `up_to` is of a plan.
+    """
 
     do: Literal["redrive", "discard"] = "redrive"
-    ids: str = ""
-    origin: str = ""
-    error: str = ""
-    since: str = ""
-    until: str = ""
-    canary: str = ""
-    rate: str = ""
+    ids: str | None = None
+    origin: str | None = None
+    error: str | None = None
+    since: str | None = None
+    until: str | None = None
+    canary: str | None = None
+    rate: str | None = None
     again: bool = False
+    up_to: str | None = None
 
     def selection(self) -> Selection:
-        """Return which letters; UsageError for a time that is none."""
-        ids = frozenset(line.strip() for line in self.ids.splitlines() if line.strip())
-        times = [parse_instant(one) if one else None for one in (self.since, self.until)]
-        return Selection(ids, self.origin or None, self.error or None, *times)
+        """Return which letters; UsageError for a filter that is empty, and a time that is none."""
+        ids = None if self.ids is None else frozenset(re.split("[\r\n]+", self.ids)) - {""}
+        times = [one if one is None else parse_instant(one) for one in (self.since, self.until)]
+        return Selection(ids, self.origin, self.error, *times)
 
     def most(self) -> int | None:
         """Return how many letters at most; None: all."""
-        if not self.canary:
+        if self.canary is None:
             return None
         if not (self.canary.isascii() and self.canary.isdigit() and int(self.canary[:18])):
             raise UsageError(f"at most: expected a number from 1 on, found {self.canary[:50]!r}")
@@ -70,7 +76,7 @@ class Chosen(BaseModel):
 
     def per_second(self) -> float | None:
         """Return how many letters a second at most; None: no bound."""
-        if not self.rate:
+        if self.rate is None:
             return None
         try:
             rate = float(self.rate)
@@ -87,11 +93,23 @@ class Chosen(BaseModel):
         return {name: str(value) for name, value in self.model_dump().items() if value}
 
 
-class Applied(Chosen):
-    """What is to be carried out, and why; `value` replaces that of the one letter, in base64."""
+def _sent(plan: str) -> dict[str, str]:
+    """Return the parameters of a plan's address, also empty ones, which a form leaves out."""
+    return dict(parse_qsl(plan, keep_blank_values=True))
 
+
+class Applied(BaseModel):
+    """The plan to be carried out, and why; `value` replaces that of the one letter, in base64."""
+
+    plan: Annotated[Chosen, BeforeValidator(_sent)]
     why: str
     value: str | None = None
+
+
+@router.get("/choose")
+def choose(visit: Asked, chosen: Annotated[Chosen, Query()]) -> Response:
+    """Lead to the plan of what a form says: a field of it that was left blank is no filter."""
+    return RedirectResponse(visit.url("letters/plan", **chosen.query()), 303)
 
 
 @router.get("/plan")
@@ -120,8 +138,11 @@ def apply(visit: Asked, applied: Annotated[Applied, Form()]) -> Response:
 
     if not applied.why.strip():
         raise UsageError("why: expected a reason, found none: it is recorded with your name")
+    if applied.plan.up_to is None:
+        raise UsageError("expected what the plan has shown, found none: open the plan again")
     value = None if applied.value is None else _bytes_of(applied.value)
-    run = start(_redrive(visit, applied, value, applied.why, is_patient=True), ANSWER_SECONDS)
+    redrive = _redrive(visit, applied.plan, value, applied.why, is_patient=True)
+    run = start(redrive, ANSWER_SECONDS)
     return visit.back_to("letters/run", _said(run))
 
 
@@ -155,16 +176,20 @@ def _said(run: "RedriveRun") -> str:
     if run.is_going:
         return "It goes on by itself: this page says how far it is."
     done = f"{counted(run.done, 'letter')} {DECISIONS[run.decision]}"
-    return f"{done}, {run.refused} refused." if run.refused else f"{done}."
+    done += f", {run.refused} refused" * bool(run.refused)
+    return f"{done}{f', {run.not_shown} that the plan did not show left' * bool(run.not_shown)}."
 
 
 def _again(visit: Visit, run: "RedriveRun | None") -> str | None:
-    """Return the address of the plan of what a run has left; None of one with another value."""
+    """Return the address of the plan of what a run has left; None of one with another value.
+
+    It has shown these letters, and no others.
+    """
     if run is None or run.decision == "edited":
         return None
     do = "discard" if run.decision == LetterState.DISCARDED else "redrive"
-    query = {name: value for name, value in run.selection.items() if name != "ids"}
-    return visit.url("letters/plan", do=do, ids="\n".join(run.selection["ids"]), **query)
+    ids = run.selection["ids"] and "\n".join(run.selection["ids"])
+    return visit.url("letters/plan", **{**run.selection, "do": do, "ids": ids})
 
 
 def _redrive(
@@ -174,14 +199,14 @@ def _redrive(
 
     selection = chosen.selection()
     if value is not None:
-        if len(selection.ids) != 1 or chosen.do == "discard":
+        if len(selection.ids or ()) != 1 or chosen.do == "discard":
             raise UsageError("value: expected one letter that is redriven, found another choice")
         require_fitting(value, "value")
     request = RedriveRequest(
         selection, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
     )
     settings = patient_settings() if is_patient else visit.settings
-    return prepared(settings, request, chosen.most(), chosen.per_second())
+    return prepared(settings, request, chosen.most(), chosen.per_second(), chosen.up_to)
 
 
 def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
@@ -194,7 +219,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
         document = plan_redrive(redrive).as_json(redrive.request.kind)
     else:
         found = _listed(visit, redrive)
-        is_read = 0 < len(redrive.request.selection.ids) <= READ_ONE_BY_ONE
+        is_read = 0 < len(redrive.request.selection.ids or ()) <= READ_ONE_BY_ONE
         document = (
             plan_of_ids(redrive, found.page(0, READ_ONE_BY_ONE)).as_json(redrive.request.kind)
             if is_read
@@ -217,6 +242,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
         document,
         Listing(columns, rows[:100], empty),
         chosen=chosen,
+        plan=urlencode({**chosen.query(), "up_to": document["up_to"]}),
         is_read=is_read,
         refusals=_refused(visit, refusals),
         decisions=DECISIONS,
@@ -254,23 +280,25 @@ def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
 
     chosen = redrive.request.selection
     filters = ListFilters(LetterState.PARKED)
-    if not chosen.ids:
+    if chosen.ids is None:
         filters = ListFilters(
             LetterState.PARKED, chosen.origin, chosen.error, chosen.since, chosen.until
         )
     index = open_index(visit.settings, most_unread=FEW_OFFSETS)
-    return listed(visit.settings, index, filters, visit.now, ids=chosen.ids)
+    return listed(visit.settings, index, filters, visit.now, ids=chosen.ids or ())
 
 
 def _counted(redrive: "Redrive", found: "ListedLetters") -> dict[str, Any]:
     """Return the plan by the list: how many are parked, and not which of them are refused."""
+    from shardpost.dead_letters.redrive_plan import RedrivePlan
+
     groups = [
         {"origin": one.origin, "error": one.error, "letters": one.letters, "such_as": one.such_as}
         for one in found.groups()
     ]
     count = found.total if redrive.canary is None else min(found.total, redrive.canary)
-    nothing: dict[str, Any] = {"refused": 0, "done": None, "groups": groups, "refusals": []}
-    return {"decision": str(redrive.request.kind), "letters": count, **nothing}
+    plan = RedrivePlan(redrive.shown).as_json(redrive.request.kind)
+    return {**plan, "letters": count, "groups": groups}
 
 
 def _refused(visit: Visit, refusals: list[tuple[str, str]]) -> Listing:

@@ -169,6 +169,54 @@ def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
     assert live(ready, ready.topic("parking-lot")) == {}
 
 
+def test_a_decision_is_about_the_letter_that_it_was_asked_for(
+    ready: Settings, page: PageClient
+) -> None:
+    blank = "\u00a0"
+    park(ready, 2)
+    odd = failed(ready, original(7, b"k7"))
+    headers = [(name, raw) for name, raw in odd.headers if name != "letter-id"]
+    for key in (blank, f" {blank}x "):
+        own = [("letter-id", key.encode()), *headers]
+        put(ready, [odd._replace(key=key.encode(), headers=own)])
+    assert total(sweep(ready, START)) == {"parked": 2}
+    text = page.raw("letters/letter", id=blank).text
+    [url] = re.findall(r'href="/shardpost/(letters/plan\?do=discard[^"]*)"', text)
+    page.send(html.unescape(url), "letters/apply", why="lost")
+    left = {b"positions-0-0", b"positions-0-1", f" {blank}x ".encode()}
+    assert live(ready, ready.topic("parking-lot")).keys() == left
+    page.send(f"letters/plan?{urlencode({'ids': f' {blank}x '})}", "letters/apply", why="mended")
+    assert [(retry.key, retry.offset) for retry in retries(ready)] == [(b"k7", 0)]
+
+
+@pytest.mark.parametrize("name", ["ids", "origin", "error", "since", "until", "canary", "rate"])
+def test_a_filter_that_is_given_and_empty_is_not_all(
+    ready: Settings, page: PageClient, name: str
+) -> None:
+    park(ready, 1)
+    page.get(f"letters/plan?{name}=", 400)
+    plan = urlencode({"do": "discard", name: "", "up_to": "x:0=9:1=9"})
+    page.send("letters/plan", "letters/apply", 400, plan=plan, why="x")
+    assert list(live(ready, ready.topic("parking-lot"))) == [b"positions-0-0"]
+    # A form sends each field that was left blank.
+    shown = page.get(f"letters/choose?do=discard&{name}=")
+    assert "<strong>1</strong> letter would be discarded" in shown
+
+
+def test_what_is_parked_after_a_plan_was_shown_stays_and_is_told(
+    ready: Settings, page: PageClient
+) -> None:
+    park(ready, 1)
+    page.send("letters/plan?do=discard", "letters/apply", 400, why=" ")
+    plan = page.json("letters/plan", do="discard")
+    put(ready, [failed(ready, original(n, b"k%d" % n)) for n in (5, 6)])
+    assert total(sweep(ready, START)) == {"parked": 2}
+    shown = urlencode({"do": "discard", "up_to": plan["up_to"]})
+    said = page.send("letters/plan", "letters/apply", plan=shown, why="lost")
+    assert "1 letter discarded, 2 that the plan did not show left." in said
+    assert len(live(ready, ready.topic("parking-lot"))) == 2
+
+
 def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: PageClient) -> None:
     park(ready, 2, b'{\n"Amount": "1,5"}')
     letter = "letters/letter?id=positions-0-1"
@@ -179,8 +227,8 @@ def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: Pag
     assert retries(ready) == []
     value = base64.b64encode(b'{\n"Amount": 1.5}').decode()
     assert f'value="{value}"' in plan
-    two = "positions-0-0\r\npositions-0-1"
-    assert "expected one letter" in page.send(None, "letters/apply", 400, ids=two, why="x")
+    two = urlencode({"ids": "positions-0-0\npositions-0-1", "up_to": "x:0=9"})
+    assert "expected one letter" in page.send(None, "letters/apply", 400, plan=two, why="x")
     assert retries(ready) == []
     page.send(letter, "letters/edit", 200, **fields)
     page.send(None, "letters/apply", why="a comma")
@@ -244,7 +292,8 @@ def test_a_long_one_goes_on_by_itself_and_is_stopped(
     done = page.json("letters/run")["done"]
     assert done < 4
     assert len(retries(ready)) == done
-    assert "What is left of it" in page.get("letters/run")
+    [left] = re.findall(r'href="/shardpost/([^"]*)">What is left of it', page.get("letters/run"))
+    assert page.json(f"{left}&format=json")["letters"] == 4 - done
     monkeypatch.setattr(redrives, "ANSWER_SECONDS", 120.0)
     said = page.send(plan, "letters/apply", why="the rest")
     assert f"{4 - done} letters redriven" in said

@@ -23,7 +23,8 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.quiet_sweep import StoreEnds
-from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
+from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
+from shardpost.dead_letters.redrive_plan import prepared
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import clients, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
@@ -218,7 +219,7 @@ def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool =
         Selection(), is_redrive, who="me", why="comma", now=now, allow_repeated=True, value=value
     )
     result = RedriveResult()
-    carry_out_redrive(Redrive(settings, routes_of(settings), request), result)
+    carry_out_redrive(prepared(settings, request), result)
     return result.count
 
 

@@ -30,6 +30,7 @@ from tests.support.letter_world import (
     at,
     decide,
     failed,
+    live,
     milliseconds,
     original,
     produce,
@@ -281,3 +282,83 @@ def test_who_decided_is_recorded(doing: str, kafka: MemoryKafka, shardpost: Comm
     assert out.splitlines()[-1][0] == "1"
     [(decision, _)] = decisions.list_all(kafka.settings)
     assert (decision.who, decision.why) == ("anna", "mended")
+
+
+def lot_keys(kafka: MemoryKafka) -> set[str]:
+    return {(key or b"").decode() for key in live(kafka.settings, LOT)}
+
+
+@pytest.mark.parametrize("given", ["--id", "--origin", "--error", "--since", "--until", "--up-to"])
+@pytest.mark.parametrize("doing", ["redrive", "discard"])
+def test_a_filter_that_is_given_and_empty_is_bad_usage(
+    doing: str, given: str, kafka: MemoryKafka, shardpost: CommandLine
+) -> None:
+    park(kafka, "one", 1)
+    shardpost("letters", doing, given, "", "--apply", "--why", "x", code=2)
+    assert lot_keys(kafka) == {"one"}
+
+
+@pytest.mark.parametrize("given", ["--origin", "--error", "--since", "--until"])
+def test_letters_are_not_listed_by_an_empty_filter(
+    given: str, kafka: MemoryKafka, shardpost: CommandLine
+) -> None:
+    park(kafka, "one", 1)
+    shardpost("letters", "list", given, "", code=2)
+
+
+def test_what_is_parked_after_a_plan_is_left_alone(
+    kafka: MemoryKafka, shardpost: CommandLine
+) -> None:
+    park(kafka, "one", 1)
+    planned = shardpost("letters", "discard").splitlines()[-1]
+    shown = planned.rpartition(" ")[2]
+    assert planned == f"1 would be discarded; to do exactly this, add --apply --up-to {shown}"
+    assert shardpost.json("letters", "discard")["up_to"] == shown
+    for n in range(5):
+        park(kafka, f"later{n}", 1)
+    apply = ("--up-to", shown, "--apply", "--why", "lost")
+    said = shardpost("letters", "discard", *apply).splitlines()
+    assert said[-2:] == ["1 discarded", "left as they are: 5 more, which the plan did not show"]
+    assert lot_keys(kafka) == {f"later{n}" for n in range(5)}
+    assert shardpost.json("letters", "discard", *apply)["done"] == 0
+    later = shardpost.json("letters", "discard", "--id", "later0", *apply, code=3)
+    assert (later["done"], later["refused"]) == (0, 1)
+
+
+def test_a_letter_that_is_parked_again_after_a_plan_is_left_alone(
+    kafka: MemoryKafka, shardpost: CommandLine
+) -> None:
+    park(kafka, "one", 1)
+    shown = shardpost.json("letters", "discard", "--id", "one")["up_to"]
+    park(kafka, "one", 2)
+    apply = ("--up-to", shown, "--apply", "--why", "lost")
+    assert shardpost.json("letters", "discard", *apply)["done"] == 0
+    assert lot_keys(kafka) == {"one"}
+
+
+def test_what_is_left_of_a_canary_are_its_letters(
+    kafka: MemoryKafka, shardpost: CommandLine
+) -> None:
+    for n in range(5):
+        park(kafka, f"l{n}", 1)
+    shown = shardpost.json("letters", "discard", "--canary", "3")["up_to"]
+    shardpost("letters", "discard", "--id", "l0", "--apply", "--why", "stopped after it")
+    again = shardpost.json("letters", "discard", "--canary", "3", "--up-to", shown)
+    assert (again["letters"], again["up_to"]) == (2, shown)
+    apply = ("--up-to", shown, "--apply", "--why", "the rest")
+    assert shardpost.json("letters", "discard", "--canary", "3", *apply)["done"] == 2
+    assert lot_keys(kafka) == {"l3", "l4"}
+
+
+def test_a_plan_is_of_one_parking_lot(kafka: MemoryKafka, shardpost: CommandLine) -> None:
+    park(kafka, "one", 1)
+    shown = shardpost.json("letters", "discard")["up_to"]
+    kafka.broker.delete_topic(LOT)
+    apply_topics(kafka.settings)
+    (kafka.settings.home / "stores" / f"{LOT}.json").unlink()  # accepted as it is now
+    park(kafka, "other", 1)
+    said = shardpost.refused("letters", "discard", "--up-to", shown, code=2)
+    assert "make a new plan" in said
+    for text in ("x:0", "x:0=a", "x:0=1,", " :0=1"):
+        said = shardpost.refused("letters", "discard", "--up-to", text, code=2)
+        assert "expected what a plan has printed" in said

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.dead_letters import redrive_runs
-from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection, Shown
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.redrive import Redrive
 from shardpost.dead_letters.redrive_runs import LAST, SILENT, RedriveRun, RunState, last_run, start
@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def redrive(settings: Settings) -> Redrive:
     request = RedriveRequest(Selection(), is_redrive=True, who="anna", why="mended", now=NOW)
-    return Redrive(settings, ROUTES, request)
+    return Redrive(settings, ROUTES, request, Shown("", {0: 9}))
 
 
 @pytest.mark.parametrize(

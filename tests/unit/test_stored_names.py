@@ -15,7 +15,6 @@ from shardpost.commands.console import person
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters.letter_details import describe
-from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.model.letter_format import (
     Letter,
     LetterState,
@@ -26,8 +25,8 @@ from shardpost.dead_letters.model.letter_format import (
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.letters import first_failure, parking_key
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
-from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
-from shardpost.dead_letters.redrive_plan import plan_redrive
+from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
+from shardpost.dead_letters.redrive_plan import plan_redrive, prepared
 from shardpost.errors import harmless, one_line
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
@@ -84,7 +83,7 @@ def decide(settings: Settings, name: str, *, is_redrive: bool) -> dict[str, str]
     request = RedriveRequest(
         Selection(frozenset({name})), is_redrive, who="me", why="x", now=now, allow_repeated=True
     )
-    redrive = Redrive(settings, routes_of(settings), request)
+    redrive = prepared(settings, request)
     carry_out_redrive(redrive, result := RedriveResult())
     return result.refused | ({} if result.count else plan_redrive(redrive).refused)
 

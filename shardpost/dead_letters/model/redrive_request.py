@@ -1,8 +1,11 @@
 """A redrive request: which parked letters a person wants redriven or discarded, and why."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from shardpost.dead_letters.model.letter_filters import Filters
 from shardpost.dead_letters.model.letter_format import (
     HEADERS_BYTES,
     ORIGIN_TOPIC,
@@ -35,10 +38,10 @@ def require_fitting(value: bytes, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Filters):
     """Which parked letters are selected; a filter that is None selects all."""
 
-    ids: frozenset[str] = frozenset()
+    ids: frozenset[str] | None = None
     origin: str | None = None
     error: str | None = None
     since: datetime | None = None
@@ -46,7 +49,7 @@ class Selection:
 
     def selects(self, record: Record) -> bool:
         """Tell whether a record of the parking lot is selected; one named by its id always is."""
-        return name_of(record.key) in self.ids if self.ids else self.matches_filters(record)
+        return self.matches_filters(record) if self.ids is None else name_of(record.key) in self.ids
 
     def matches_filters(self, record: Record) -> bool:
         """Tell whether a record matches all but the ids; its time is when it was parked."""
@@ -58,6 +61,39 @@ class Selection:
             and (self.since is None or at >= self.since)
             and (self.until is None or at < self.until)
         )
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a plan has shown of the parking lot: all before the `ends` of its partitions.
+
+    `topic_id` is of the topic that was read; as text it is what `--up-to` takes.
+    """
+
+    topic_id: str
+    ends: Mapping[int, int]
+
+    @classmethod
+    def parse(cls, text: str) -> "Shown":
+        """Return what a text says; UsageError if it is of no plan."""
+        if not re.fullmatch(r"[\w+/-]*(:[0-9]{1,10}=[0-9]{1,19})*", text, re.ASCII):
+            raise UsageError(f"up to: expected what a plan has printed, found {text[:50]!r}")
+        topic_id, *ends = text.split(":")
+        pairs = (end.split("=") for end in ends)
+        return cls(topic_id, {int(partition): int(end) for partition, end in pairs})
+
+    def __str__(self) -> str:
+        ends = (f":{number}={end}" for number, end in self.ends.items() if end)
+        return self.topic_id + "".join(ends)
+
+    def has(self, partition: int, offset: int) -> bool:
+        """Tell whether a plan has shown what is there."""
+        return offset < self.ends.get(partition, 0)
+
+    def before(self, partition: int, offset: int) -> "Shown":
+        """Return it without what comes behind a letter, partition by partition."""
+        ends = {number: end for number, end in self.ends.items() if number < partition}
+        return Shown(self.topic_id, {**ends, partition: offset + 1})
 
 
 @dataclass(frozen=True)
