@@ -268,6 +268,7 @@ def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -
         f"{settings.topic('decisions')}/erase/{result.name}",
         decision,
         headers,
+        may_write=ownership.require,
         fenced="somebody else erases the same client: run again",
         failed="the decision cannot be written ({reason}): the client is erased, and nothing"
         " is on record: run again",

@@ -20,6 +20,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from shardpost import ownership
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.sweep_result import (
     SEE_PARKED,
@@ -179,6 +180,7 @@ def _writer(settings: Settings, source: TopicPartition) -> Transactions:
     return Transactions(
         settings,
         f"{source.topic}/intake/{source.partition}",
+        may_write=ownership.require,
         fenced=f"fenced: a newer sweep takes in {source}; this one stops",
         failed=f"{source}: its letters cannot be taken in ({{reason}}): sweep again when Kafka is"
         " available",

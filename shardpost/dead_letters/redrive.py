@@ -17,6 +17,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from shardpost import ownership
 from shardpost.dead_letters.model import transition_records
 from shardpost.dead_letters.model.letter_format import (
     SHA256,
@@ -202,6 +203,7 @@ def _writer(settings: Settings, partition: TopicPartition) -> Transactions:
     return Transactions(
         settings,
         f"{partition.topic}/redrive/{partition.partition}",
+        may_write=ownership.require,
         fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
         failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not moved:"
         " run it again when Kafka is available",

@@ -17,6 +17,7 @@ from itertools import chain
 from operator import attrgetter
 from sqlite3 import Connection
 
+from shardpost import ownership
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
@@ -169,6 +170,7 @@ def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
     return Transactions(
         sweep.settings,
         f"{partition.topic}/sweep/{partition.partition}",
+        may_write=ownership.require,
         fenced=f"fenced: a newer sweep has taken over {partition}; this one stops and sends"
         " nothing more",
         failed=f"{partition}: the sweep cannot write ({{reason}}); what is not committed was not"

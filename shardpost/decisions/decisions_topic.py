@@ -11,7 +11,7 @@ from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
-from shardpost.kafka.transactions import Transactions
+from shardpost.kafka.transactions import MayWrite, Transactions
 from shardpost.settings import Settings
 
 # How far the time of a record may be before the time that its decision says.
@@ -30,13 +30,15 @@ def record(
     decision: Decision,
     headers: dict[str, bytes],
     *,
+    may_write: MayWrite,
     fenced: str,
     failed: str,
 ) -> None:
     """Write a decision in a transaction of its own; `fenced` and `failed` are those errors."""
-    with closing(
-        Transactions(settings, transactional_id, fenced=fenced, failed=failed)
-    ) as transactions:
+    writer = Transactions(
+        settings, transactional_id, may_write=may_write, fenced=fenced, failed=failed
+    )
+    with closing(writer) as transactions:
         transactions.open()
         transactions.write([written(settings, decision, headers)])
 

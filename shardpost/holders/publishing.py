@@ -41,6 +41,7 @@ from shardpost.kafka.transactions import (
     FencedError,
     LostAnswerError,
     Transactions,
+    anyone,
 )
 from shardpost.logs import step
 from shardpost.settings import Settings
@@ -213,7 +214,8 @@ class _Publisher:
             return kept, True
         id_ = f"{partition.topic}/publish/{partition.partition}"
         config = producer_config(self._config) | queue_config(self._largest)
-        writer = Transactions(self._settings, id_, **texts, **config)
+        # Whether it may is asked once for all of them, when they are open.
+        writer = Transactions(self._settings, id_, may_write=anyone, **texts, **config)
         try:
             writer.open()
         except BaseException:

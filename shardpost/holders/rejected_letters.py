@@ -167,6 +167,7 @@ class _Sending:
         return Transactions(
             self._settings,
             f"{topic}/rejected/{tables}",
+            may_write=ownership.require,
             fenced=f"fenced: a newer compaction sends rejected records to {topic}; this one stops",
             failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction"
             " sends them",

@@ -72,8 +72,16 @@ def _to_commit(consumed: Consumed) -> confluent_kafka.TopicPartition:
     return confluent_kafka.TopicPartition(*consumed.partition, consumed.offset, *metadata)
 
 
+# Asked before a writer fences others: ShardpostError if this installation may not write.
+MayWrite = Callable[[Settings], object]
+
+
+def anyone(_: Settings) -> None:
+    """Let each installation write, also one that does not own the topics."""
+
+
 class Transactions:
-    """A writer of transactions.
+    """A writer of transactions: of whom `may_write` lets, which is asked when it is opened.
 
     Its errors are the two texts; `{reason}` in `failed` becomes what Kafka said.
     """
@@ -83,11 +91,12 @@ class Transactions:
         settings: Settings,
         transactional_id: str,
         *,
+        may_write: MayWrite,
         fenced: str,
         failed: str,
         **config: Any,
     ) -> None:
-        self._settings = settings
+        self._settings, self._may_write = settings, may_write
         self.say(fenced=fenced, failed=failed)
         # A transaction is open for moments; one left by a dead run times out before a reader does,
         # and one whose broker went silent goes on at the next leader before it does itself.
@@ -125,6 +134,7 @@ class Transactions:
     def open(self) -> None:
         """Fence all older writers of this id, and abort what they left open."""
         try:
+            self._may_write(self._settings)
             self._open()
         except KafkaUnreachableError as failure:
             self._broken = TransactionError(str(failure))
@@ -296,7 +306,10 @@ def _answer(call: Callable[[], object], answers: "SimpleQueue[BaseException | No
 
 
 def produce(settings: Settings, record: Outgoing) -> Coordinates:
-    """Write one record and return its coordinates; ShardpostError if Kafka does not accept it."""
+    """Write one record and return its coordinates; ShardpostError if Kafka does not accept it.
+
+    For what anyone may write: no owner of the topics is asked for.
+    """
     delivered: list[tuple[KafkaError | None, Message]] = []
     client = producer(settings)
     client.produce(

@@ -140,6 +140,7 @@ def test(
 
 def _record_test(visit: Visit, about: bytes, why: str) -> None:
     from shardpost.decisions import Decision, Kind, decisions_topic
+    from shardpost.kafka.transactions import anyone
     from shardpost.weekly_email.model.ledger import erased_id
 
     topic = visit.settings.topic("weekly-emails")
@@ -148,6 +149,7 @@ def _record_test(visit: Visit, about: bytes, why: str) -> None:
         f"{topic}/{erased_id(about.decode())}/test",
         Decision(about, Kind.TESTED, visit.name, visit.now, why),
         {},
+        may_write=anyone,  # the test was sent
         fenced="the test was sent; another process is recording one of the same client",
         failed="the test was sent, and is not on record: it cannot be written ({reason})",
     )

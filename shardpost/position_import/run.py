@@ -72,6 +72,7 @@ class ImportWriter:
         self._writer = Transactions(
             settings,
             f"{self._topic}/import",
+            may_write=ownership.require,
             fenced=f"fenced: another import into {self._topic} has taken over; this one stops."
             " Run it again to see what is left",
             failed=f"{self._topic}: cannot be written ({{reason}}): run the import again, which"
@@ -147,7 +148,6 @@ def import_positions(settings: Settings, request: ImportRequest) -> JobResult:
         config = topic_config(settings, settings.topic("positions"))
         if not request.is_applied:
             return _import(settings, request, largest_batch(config), None)
-        ownership.require(settings)
         with closing(ImportWriter(settings, config)) as writer:
             writer.open()
             return _import(settings, request, largest_batch(config), writer)

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from shardpost import ownership
 from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.rewritten_files import commit_files
@@ -67,6 +68,7 @@ def _record(
     transactions = Transactions(
         settings,
         f"{settings.topic('decisions')}/{about}",
+        may_write=ownership.require,
         fenced=f"another process is deciding about {about}; {done}",
         failed=f"the decision cannot be written ({{reason}}): {done}, and nothing is on record",
     )

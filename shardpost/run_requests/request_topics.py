@@ -7,6 +7,7 @@ commands of a partition, under the transactional id `…/dispatch/p`, alone deci
 import time
 from collections.abc import Iterator, Sequence
 
+from shardpost import ownership
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka import clients, offsets
@@ -74,6 +75,7 @@ class CommandWriter:
         self._transactions = Transactions(
             settings,
             transactional_id,
+            may_write=ownership.require,
             fenced=f"fenced: a newer dispatch has taken over {transactional_id}; this one stops",
             failed=f"{transactional_id}: the transaction failed ({{reason}}); run it again",
         )

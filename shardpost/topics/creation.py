@@ -16,7 +16,7 @@ from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import cluster_metadata
-from shardpost.kafka.transactions import Transactions
+from shardpost.kafka.transactions import Transactions, anyone
 from shardpost.settings import Settings
 from shardpost.topics.declared import DECLARED, TopicSpec
 from shardpost.topics.model.plan import TopicPlan, plan_changes
@@ -51,6 +51,7 @@ def _write(settings: Settings, spec: TopicSpec, partitions: int) -> int:
     transactions = Transactions(
         settings,
         f"starter/{topic}",
+        may_write=anyone,  # before there is an owner
         fenced=f"fenced: another process writes the initial records of {topic}",
         failed=f"topic {topic}: its initial records cannot be written ({{reason}})",
     )

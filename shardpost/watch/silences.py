@@ -9,6 +9,7 @@ from shardpost.alerts import telling
 from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError, one_line
+from shardpost.kafka.transactions import anyone
 from shardpost.settings import Settings
 
 
@@ -28,6 +29,7 @@ def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Fi
             f"{settings.topic('decisions')}/{about}",
             Decision(about.encode(), kind, wanted.by, now, wanted.why),
             {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
+            may_write=anyone,  # the alerts are this installation's own
             fenced=f"{about}: another process decides about it",
             failed=f"{about}: the decision cannot be written ({{reason}})",
         )

@@ -108,6 +108,7 @@ def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: da
             f"{ledger.name}/{week}/accept",
             decision,
             headers,
+            may_write=ownership.require,
             fenced=f"{week}: another process is accepting its ledger: nothing was changed",
             failed=f"{week}: the decision cannot be written ({{reason}}): nothing was changed",
         )

@@ -16,6 +16,7 @@ from datetime import datetime
 from threading import Lock
 from typing import Any
 
+from shardpost import ownership
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
@@ -152,6 +153,7 @@ class Ledger(ShardLedger):
         self._transactions = Transactions(
             settings,
             f"{self._topic}/{week}/{shard}",
+            may_write=ownership.require,
             fenced=f"fenced: a newer run has taken over shard {shard} of {week};"
             " this one stops and sends no more mails",
             failed=f"{self._topic}[{shard}]: the ledger cannot be written ({{reason}}); no"

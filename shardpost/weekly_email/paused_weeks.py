@@ -64,12 +64,12 @@ def resume(settings: Settings, week: IsoWeek, who: str, why: str, now: datetime)
 
 
 def _change(settings: Settings, changed: PausedWeek, kind: Kind) -> PausedWeek:
-    ownership.require(settings)
     decisions_topic.record(
         settings,
         f"{settings.topic('weekly-emails')}/{changed.week}/pause",
         Decision(changed.week.encode(), kind, changed.who, changed.at, changed.why),
         {},
+        may_write=ownership.require,
         fenced=f"{changed.week}: another process is pausing or resuming it: nothing was changed",
         failed=f"{changed.week}: the decision cannot be written ({{reason}}): nothing was changed",
     )

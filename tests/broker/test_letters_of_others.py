@@ -23,7 +23,7 @@ from shardpost.dead_letters.record_batches import read_selected
 from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.kafka.transactions import TooLargeError, Transactions
+from shardpost.kafka.transactions import TooLargeError, Transactions, anyone
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
 from tests.support.command_line import SHARDPOST, CommandLine
@@ -178,7 +178,9 @@ def test_what_is_too_large_ends_its_transaction_long_before_that_times_out(
     config = {"message.max.bytes": 6_000_000}
     small = [Outgoing(topic, b"k", b"v", [], 0)] * 20
     large = Outgoing(topic, b"k", b"v" * 2_000_000, [], 0)
-    with closing(Transactions(patient, topic, fenced="fenced", failed="{reason}", **config)) as to:
+    with closing(
+        Transactions(patient, topic, may_write=anyone, fenced="", failed="{reason}", **config)
+    ) as to:
         to.open()
         for _ in range(3):
             with pytest.raises(TooLargeError):

@@ -15,7 +15,7 @@ from shardpost.kafka.coordinates import TopicPartition as Partition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.transactions import Transactions, produce
+from shardpost.kafka.transactions import Transactions, anyone, produce
 from shardpost.settings import Settings
 from tests.support.memory_kafka.admin import MemoryAdmin
 from tests.support.memory_kafka.consumer import MemoryConsumer
@@ -108,7 +108,7 @@ def test_a_writer_whose_first_question_was_not_answered_asks_again(
         return own(client, *args, **more)
 
     monkeypatch.setattr(MemoryProducer, "list_topics", listed)
-    writer = Transactions(at, "id", fenced="fenced", failed="failed: {reason}")
+    writer = Transactions(at, "id", may_write=anyone, fenced="fenced", failed="failed: {reason}")
     writer.open()
     writer.write([Outgoing("positions", b"1", None, [], 0)])
     writer.close()

@@ -1,5 +1,6 @@
 """One installation owns its topics, whatever other homes do with the same Kafka; no JVM."""
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,10 @@ from typing import Any
 import pytest
 
 from shardpost import ownership
+from shardpost.checkout import CHECKOUT
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
+from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
+from shardpost.dead_letters.redrive_plan import prepared
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import snapshots
@@ -19,7 +24,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionReques
 from shardpost.ownership import GROUP, NotOwnerError
 from shardpost.rebuilds import run as rebuilds
 from shardpost.rebuilds.order import Action, Order
-from shardpost.run_requests.dispatch import dispatch
+from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT
 from shardpost.spark.submit import submit
@@ -28,6 +33,7 @@ from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.ledger_decisions import accept_ledger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.paused_weeks import pause
 from tests.support.command_line import CommandLineHere
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, held, published
 from tests.support.memory_kafka import MemoryKafka
@@ -90,7 +96,36 @@ WRITERS: dict[str, Callable[[Settings], object]] = {
     "swap": lambda at: rebuilds.run(Order(Action.SWAP, "me"), at, None),  # type: ignore[arg-type]
     "erasure": lambda at: erase(at, ErasureRequest("client", "me", "asked", NOW)),
     "accepted ledger": lambda at: accept_ledger(at, WEEK, "me", "checked", NOW),
+    "pause": lambda at: pause(at, WEEK, "me", "wait", NOW),
+    "release": lambda at: release(at, "key", "me", "stuck", NOW),
+    "redrive": lambda at: decided(at, is_redrive=True),
+    "discard": lambda at: decided(at, is_redrive=False),
 }
+# What any installation may write: requests, and what is only about itself.
+OF_ANYONE = {
+    "embedded/demo.py",  # plays a producer
+    "holders/publishing.py",  # asks once for all its writers
+    "page/mails.py",
+    "run_requests/request_client.py",
+    "topics/creation.py",
+    "watch/silences.py",
+}
+
+
+def decided(at: Settings, *, is_redrive: bool) -> None:
+    request = RedriveRequest(Selection(), is_redrive, "me", "why", NOW)
+    carry_out_redrive(prepared(at, request), RedriveResult())
+
+
+def test_each_writer_asks_for_the_owner_but_those_that_are_named_here() -> None:
+    package = CHECKOUT / "shardpost"
+    anyones = re.compile(r"\banyone\b|(?<!demo\.)\b(transactional_)?producer?\(settings")
+    found = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if path.parent.name != "kafka" and anyones.search(path.read_text())
+    }
+    assert found == OF_ANYONE
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -19,7 +19,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import committed_offset
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.transactions import Consumed, FencedError, Transactions
+from shardpost.kafka.transactions import Consumed, FencedError, Transactions, anyone
 from tests.support.how_far import up_to
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -87,7 +87,9 @@ class World:
         return Batch(KEYS[n % len(KEYS)], b"%d" % self.count)
 
     def open(self, _: int) -> None:
-        writer = Transactions(self.kafka.settings, ID, fenced="fenced", failed="failed: {reason}")
+        writer = Transactions(
+            self.kafka.settings, ID, may_write=anyone, fenced="fenced", failed="failed: {reason}"
+        )
         writer.open()
         self.writers.append(writer)
         self.model.fence()

@@ -14,7 +14,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.transactions import Transactions
+from shardpost.kafka.transactions import Transactions, anyone
 from shardpost.settings import Settings
 from tests.support.recreated_topic import recreate_topic
 from tests.support.transactions import begun_transaction
@@ -63,7 +63,11 @@ class Cluster:
     def writer(self, transactional_id: str) -> Transactions:
         """Return an open writer; its errors are `fenced` and `failed: …`."""
         made = Transactions(
-            self.settings, transactional_id, fenced="fenced", failed="failed: {reason}"
+            self.settings,
+            transactional_id,
+            may_write=anyone,
+            fenced="fenced",
+            failed="failed: {reason}",
         )
         made.open()
         return made

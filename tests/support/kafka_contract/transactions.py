@@ -20,6 +20,7 @@ from shardpost.kafka.transactions import (
     TooLargeError,
     TransactionError,
     Transactions,
+    anyone,
 )
 from tests.support.kafka_contract.cluster import Cluster, of, record
 
@@ -242,7 +243,9 @@ class TransactionsContract:
 
     def test_without_kafka_nothing_is_opened(self, cluster: Cluster, nowhere: str) -> None:
         settings = cluster.impatient.model_copy(update={"bootstrap_servers": nowhere})
-        writer = Transactions(settings, "id", fenced="fenced", failed="failed: {reason}")
+        writer = Transactions(
+            settings, "id", may_write=anyone, fenced="fenced", failed="failed: {reason}"
+        )
         with pytest.raises(KafkaUnreachableError, match=f"Kafka at {nowhere} cannot be reached"):
             writer.open()
         with pytest.raises(TransactionError, match="cannot be reached"):
