@@ -8,8 +8,8 @@ and loses nothing.
 
 1. `sweep` does it, and appends each step of each letter to the table `dead_letters`. Its result
    (XCom) is how many were retried, parked (by origin and error), dropped (failures reported again
-   after their letter was retried or parked), left waiting, held, and taken in from topics of Kafka
-   Connect and Spring Kafka. **Held** means: more letters of one error are due than
+   after their letter was retried or parked), left waiting, held, and taken in from topics of other
+   frameworks. **Held** means: more letters of one error are due than
    `SHARDPOST_RETRY_FLOOD` allows; the log and the result name the error.
 2. `report` is skipped if all is well. It runs if something needs a person: letters that were parked
    or held, or letters of others that were deleted unread. It then says what, in its log, and as one

@@ -158,8 +158,8 @@ def sweep_command(as_json: bool) -> int:
     """Run one sweep: retry dead letters whose backoff is over, park those that cannot be retried.
 
     Exit code 3: somebody has to look: letters were parked, by origin and error; or held: too many
-    of one error (SHARDPOST_RETRY_FLOOD), or too large to be parked; or letters of Kafka Connect or
-    Spring Kafka were gone, or could not be read.
+    of one error (SHARDPOST_RETRY_FLOOD), or too large to be parked; or letters of other frameworks
+    were gone, or could not be read.
     """
     from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
     from shardpost.settings import load

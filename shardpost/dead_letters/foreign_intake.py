@@ -1,4 +1,4 @@
-"""Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
+"""Taking in the dead letters of other frameworks: each record once, by its offset.
 
 One transaction holds the letters and the offsets up to which they were taken, in the group
 `shardpost-intake`, with the id of the topic as metadata. A producer for each partition fences older

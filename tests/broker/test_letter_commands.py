@@ -90,7 +90,8 @@ def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: Co
     left = sorted((key or b"").decode() for key in live(ready, ready.topic("parking-lot")))
     assert shardpost.json("letters", "discard", "--canary", "2")["letters"] == 2
     output = shardpost("letters", "discard", "--canary", "9")
-    assert output.splitlines()[-1] == "5 would be discarded; add --apply to do it"
+    planned = "5 would be discarded; to do exactly this, add --apply --up-to "
+    assert output.splitlines()[-1].startswith(planned)
     assert shardpost.json("letters", "discard", "--id", left[0], *why)["done"] == 1
     assert sorted((k or b"").decode() for k in live(ready, ready.topic("parking-lot"))) == left[1:]
     assert len(retries(ready)) == 2

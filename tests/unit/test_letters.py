@@ -370,6 +370,50 @@ def test_the_id_of_a_foreign_letter_has_the_time_of_the_original_record() -> Non
     assert taken_in(by_spring._replace(headers=chained)).key == ours.id.encode()
 
 
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_each_framework_says_where_the_record_was_and_why_it_failed(number: int) -> None:
+    prefix, of = SETS[number]
+    at = {} if prefix == STREAMS else {"original-timestamp": NOW_MS.to_bytes(8, "big")}
+    headers: list[Header] = [("own", b"1"), ("retry_topic-attempts", bytes(4))]
+    headers += in_sets(prefix, [of(b"orders", 17, b"one") | at])
+    out = taken_in(Record(b"k", b"v", headers, NOW_MS, "dlq", 0, 3))
+    letter = letter_of(out)
+    assert (letter.id, letter.error) == (f"orders-0-17@{NOW_MS}", "java.E: one")
+    assert (letter.origin_key, out.value) == (b"k", b"v")
+    retry = transition_records.retry_record(letter, as_read(out), "retries", ROUTES)
+    left = {name for name, _ in retry.headers} - letter_format.RESERVED
+    assert (retry.key, retry.value, left) == (b"k", b"v", {"own"})
+
+
+def shared(**more: bytes) -> list[Header]:
+    named = {"topic": b"orders", "partition": b"2", "offset": b"17", "group": b"billing"}
+    return in_sets(SHARED, [named | {"delivery.count": b"5"} | more])
+
+
+def test_a_letter_of_a_share_group_is_retried_only_with_its_record() -> None:
+    headers = shared(message=b"Offset rejected by client.")
+    letter = letter_of(taken_in(Record(b"k", b"v", headers, NOW_MS, "dlq", 0, 3)))
+    # When the original record was written nobody says.
+    assert (letter.id, letter.origin_key, letter.is_null) == ("orders-2-17", b"k", False)
+    assert letter.error == "billing: Offset rejected by client."
+    closed = letter_of(taken_in(Record(b"k", None, headers, NOW_MS, "dlq", 0, 3)))
+    assert closed.is_null
+    left_out = Record(None, None, headers, NOW_MS, "dlq", 0, 3)
+    reason = reason_of(taken_in(left_out))
+    assert "expected its record, found neither key nor value: orders[2]@17 has it" in reason
+    assert "errors.deadletterqueue.copy.record.enable=true; billing: Offset rejected" in reason
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_foreign_letter_whose_topic_is_not_utf8_is_malformed(
+    number: int,
+) -> None:
+    prefix, of = SETS[number]
+    reason = reason_of(taken_in(from_dlq(in_sets(prefix, [of(b"\xff", 17, b"one")]))))
+    assert f"expected {prefix}… to say where the record was, found" in reason
+    assert "topic b'\\xff'" in reason
+
+
 def test_a_malformed_foreign_record_of_a_recreated_topic_does_not_replace_the_other() -> None:
     one = Record(b"k", b"v", [], NOW_MS, "dlq", 0, 3)
     keys = {taken_in(one._replace(timestamp=at)).key for at in (NOW_MS, NOW_MS, NOW_MS + 1)}
@@ -425,8 +469,14 @@ def connect(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
     return {**place, "exception.class.name": b"java.E", "exception.message": message}
 
 
-SPRING, CONNECT = "kafka_dlt-", "__connect.errors."
-SETS = [(SPRING, spring), (CONNECT, connect)]
+def streams(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
+    place = {"topic": topic, "partition": b"0", "offset": str(offset).encode()}
+    return {**place, "exception": b"java.E", "message": message, "stacktrace": b"at"}
+
+
+SPRING, CONNECT, RETRYABLE = "kafka_dlt-", "__connect.errors.", "kafka_"
+STREAMS, SHARED = "__streams.errors.", "__dlq.errors."
+SETS = [(SPRING, spring), (CONNECT, connect), (RETRYABLE, spring), (STREAMS, streams)]
 OfSet = Callable[[bytes, int, bytes], dict[str, bytes]]
 RULES = RetryRules(of_origin={"shipments": RetrySettings(topic="shipments")})
 ROUTES = Routes("dead-letters", "parking-lot", {"retries": 8, "shipments": 8})

@@ -1,15 +1,10 @@
-"""Dead letters of Kafka Connect's sinks and of Spring Kafka, converted to ours.
+"""Dead letters of other frameworks, converted to ours: DIALECTS has how each says what failed.
 
-Connect (KIP-298) writes headers `__connect.errors.*` as text. Spring's
-DeadLetterPublishingRecoverer writes `kafka_dlt-*`: text, and big-endian numbers of 4 and 8 bytes.
-Where a record failed before, both append, so one that carries several coordinates failed at each,
-in that order. The last ones are those of the failure that is reported. Those before it are of the
-same record only where it failed in a topic of retries or of dead letters; else they came along from
-another record, which a consumer passed on with its headers, or from before somebody produced it to
-its topic again.
-
-The timestamp of the original record, which is part of the letter's id, Spring writes as a header;
-Connect gives it to the dead letter.
+Where a record failed before, Connect and Spring append their headers, so one that carries several
+coordinates failed at each, in that order. The last ones are those of the failure that is reported.
+Those before it are of the same record only where it failed in a topic of retries or of dead
+letters; else they came along from another record, which a consumer passed on with its headers, or
+from before somebody produced it to its topic again.
 """
 
 from collections.abc import Collection
@@ -32,18 +27,49 @@ from shardpost.dead_letters.model.letters import (
     letter_id,
     own_headers,
 )
-from shardpost.dead_letters.model.transition_records import CONNECT_PREFIX, SPRING_PREFIX
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import NO_TIMESTAMP, Headers, Outgoing, Record
 from shardpost.retry_settings import RetryRules
 
-# After each prefix, the headers of topic, partition and offset.
-_COORDINATES = {
-    CONNECT_PREFIX: ("topic", "partition", "offset"),
-    SPRING_PREFIX: ("original-topic", "original-partition", "original-offset"),
-}
-_SPRING_TIMESTAMP = "original-timestamp"  # beside them
+
+class Dialect(NamedTuple):
+    """How a framework writes why a record failed: headers, all of them after `prefix`.
+
+    Numbers are text, or big-endian bytes. The timestamp of the original record, which is part of
+    the letter's id, is that of the dead letter where no header has it. The error has the first kind
+    and the first message that are there.
+    """
+
+    prefix: str
+    kinds: tuple[str, ...]
+    messages: tuple[str, ...]
+    place: tuple[str, str, str] = ("topic", "partition", "offset")
+    timestamp: str | None = None
+    is_binary: bool = False
+    has_record: bool = True
+
+
+_OF_SPRING = Dialect(
+    "kafka_dlt-",
+    ("exception-cause-fqcn", "exception-fqcn", "key-exception-cause-fqcn", "key-exception-fqcn"),
+    ("exception-message", "key-exception-message"),
+    ("original-topic", "original-partition", "original-offset"),
+    timestamp="original-timestamp",
+    is_binary=True,
+)
+DIALECTS = (
+    Dialect("__connect.errors.", ("exception.class.name",), ("exception.message",)),  # KIP-298
+    _OF_SPRING,  # its DeadLetterPublishingRecoverer
+    _OF_SPRING._replace(prefix="kafka_"),  # its @RetryableTopic
+    Dialect("__streams.errors.", ("exception",), ("message",)),  # KIP-1034
+    # KIP-1191: when the record was written nobody says, and what it was only if the group is to.
+    Dialect("__dlq.errors.", ("group",), ("message",), timestamp="timestamp", has_record=False),
+)
+NOT_COPIED = (
+    "expected its record, found neither key nor value: {place} has it while Kafka keeps that; the"
+    " share group copies it with errors.deadletterqueue.copy.record.enable=true; {error}"
+)
 _INT_BYTES, _LONG_BYTES = 4, 8
 
 
@@ -62,11 +88,13 @@ class _Failure(NamedTuple):
     """The record that one set of such headers describes, and the error of the last failure.
 
     `timestamp` is that record's; None where the record that was made of it has the same.
+    `has_record` is false where key and value may be left out.
     """
 
     coordinates: Coordinates
     error: str
     timestamp: int | None
+    has_record: bool
 
 
 def from_foreign(
@@ -74,12 +102,13 @@ def from_foreign(
 ) -> Outgoing:
     """Return the record of the store that holds a foreign dead letter.
 
-    Neither says when it failed, so it counts as failed `now`. A record that is of neither kind is
-    passed on as it is, to be found malformed, with what is wrong as its error.
+    None says when it failed, so it counts as failed `now`. A record that is of no dialect, or does
+    not have what failed, is passed on as it is, to be found malformed, with why as its error.
     """
     failures = _failures(record.headers)
     failure = _reported_failure(failures, known)
-    if failure is not None:
+    is_there = failure and (failure.has_record or (record.key, record.value) != (None, None))
+    if failure is not None and is_there:
         letter = _retry_letter(record, failure, now, known)
         if letter is None:
             # Wherever else a retry went on, its attempts are counted on: it comes to an end.
@@ -87,7 +116,10 @@ def from_foreign(
             letter = _first_letter(record, failure, now, attempt)
         return as_record(letter, record, store, partitions)
     key = letter_id(record.coordinates, record.timestamp).encode()
-    headers = [*own_headers(record.headers), (ERROR, _fault(record.headers))]
+    fault = _fault(record.headers)
+    if failure is not None:
+        fault = NOT_COPIED.format(place=failure.coordinates, error=failure.error)
+    headers = [*own_headers(record.headers), (ERROR, fault)]
     if record.key is not None:
         headers.append((ORIGIN_KEY, record.key))
     return Outgoing(store, key, record.value or b"", headers, partition_of(key, partitions))
@@ -126,18 +158,18 @@ def _failures(headers: Headers) -> list[_Failure | None]:
     error counts.
     """
     last_of_name: HeaderMap = dict(headers)
-    sets: list[tuple[str, dict[str, str | bytes | None]]] = []
+    sets: list[tuple[Dialect, dict[str, str | bytes | None]]] = []
     current: dict[str, dict[str, str | bytes | None]] = {}  # by prefix
     for name, value in headers:
-        for prefix, names in _COORDINATES.items():
-            rest = name.removeprefix(prefix)
-            if name.startswith(prefix) and rest in (*names, _SPRING_TIMESTAMP):
-                coordinates = current.get(prefix)
+        for dialect in DIALECTS:
+            rest = name.removeprefix(dialect.prefix)
+            if rest != name and rest in (*dialect.place, dialect.timestamp):
+                coordinates = current.get(dialect.prefix)
                 if coordinates is None or rest in coordinates:
-                    coordinates = current[prefix] = {}
-                    sets.append((prefix, coordinates))
+                    coordinates = current[dialect.prefix] = {}
+                    sets.append((dialect, coordinates))
                 coordinates[rest] = value
-    return [_PARSE[prefix](coordinates, last_of_name) for prefix, coordinates in sets]
+    return [_parsed(dialect, coordinates, last_of_name) for dialect, coordinates in sets]
 
 
 def _reported_failure(failures: list[_Failure | None], known: KnownTopics) -> _Failure | None:
@@ -158,61 +190,52 @@ def _as_reported(before: _Failure, last: _Failure) -> _Failure:
     return before._replace(error=last.error, timestamp=timestamp)
 
 
-def _of_connect(coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
-    topic, partition, offset = (
-        header_text(coordinates.get(name)) for name in _COORDINATES[CONNECT_PREFIX]
-    )
-    if not (topic and _is_number(partition) and _is_number(offset)):
-        return None
-    names = ("exception.class.name", "exception.message")
-    kind, message = (header_text(headers.get(CONNECT_PREFIX + name)) for name in names)
-    place = Coordinates(topic, int(partition), int(offset))
-    return _Failure(place, f"{kind}: {message}", timestamp=None)
-
-
-def _of_spring(coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
-    raw_topic, raw_partition, raw_offset = (
-        coordinates.get(name) for name in _COORDINATES[SPRING_PREFIX]
-    )
-    topic = header_text(raw_topic)
-    partition = _big_endian(raw_partition, _INT_BYTES)
-    offset = _big_endian(raw_offset, _LONG_BYTES)
+def _parsed(dialect: Dialect, coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
+    raw_topic, raw_partition, raw_offset = (coordinates.get(name) for name in dialect.place)
+    topic = _utf8(raw_topic)
+    partition = _number(dialect, raw_partition, _INT_BYTES)
+    offset = _number(dialect, raw_offset, _LONG_BYTES)
     if not topic or partition is None or offset is None:
         return None
-    # `key-` is of a key that could not be deserialised
-    infix = "" if f"{SPRING_PREFIX}exception-fqcn" in headers else "key-"
-    names = ("exception-cause-fqcn", "exception-fqcn", "exception-message")
-    cause, kind, message = (
-        header_text(headers.get(f"{SPRING_PREFIX}{infix}{name}")) for name in names
+    timestamp = None
+    if dialect.timestamp is not None:
+        at = _number(dialect, coordinates.get(dialect.timestamp), _LONG_BYTES)
+        timestamp = NO_TIMESTAMP if at is None else at
+    kind, message = (
+        next(filter(None, (header_text(headers.get(dialect.prefix + one)) for one in names)), "")
+        for names in (dialect.kinds, dialect.messages)
     )
-    at = _big_endian(coordinates.get(_SPRING_TIMESTAMP), _LONG_BYTES)
-    timestamp = NO_TIMESTAMP if at is None else at
-    return _Failure(Coordinates(topic, partition, offset), f"{cause or kind}: {message}", timestamp)
-
-
-_PARSE = {CONNECT_PREFIX: _of_connect, SPRING_PREFIX: _of_spring}
+    place = Coordinates(topic, partition, offset)
+    return _Failure(place, f"{kind}: {message}", timestamp, dialect.has_record)
 
 
 def _fault(headers: Headers) -> str:
-    """Return why a record is no dead letter of either kind."""
+    """Return why a record is no dead letter of any dialect."""
     by_name = dict(headers)
-    for prefix, names in _COORDINATES.items():
-        if any(name.startswith(prefix) for name in by_name):
+    for prefix, names in ((one.prefix, one.place) for one in DIALECTS):
+        if any(prefix + name in by_name for name in names):
             values = ", ".join(f"{name} {_quoted(by_name.get(prefix + name))}" for name in names)
             return f"expected {prefix}… to say where the record was, found {values}"
-    prefixes = " or ".join(f"{prefix}…" for prefix in _COORDINATES)
-    return f"expected headers {prefixes}, found none"
+    prefixes = " or ".join(f"{one.prefix}{one.place[0]}" for one in DIALECTS)
+    return f"expected a header {prefixes}, found none"
 
 
 def _quoted(value: str | bytes | None) -> str:
     return "none" if value is None else repr(value[:QUOTED_BYTES])
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < len(str(2**63))
+def _utf8(value: str | bytes | None) -> str | None:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None
 
 
-def _big_endian(value: str | bytes | None, size: int) -> int | None:
+def _number(dialect: Dialect, value: str | bytes | None, size: int) -> int | None:
+    if not dialect.is_binary:
+        text = header_text(value)
+        is_number = text.isascii() and text.isdigit() and len(text) < len(str(2**63))
+        return int(text) if is_number else None
     if not isinstance(value, bytes) or len(value) != size:
         return None
     number = int.from_bytes(value, "big", signed=True)

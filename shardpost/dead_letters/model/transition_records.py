@@ -55,9 +55,11 @@ _PARKED_HEADERS = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_B
 _MAX_ERRORS = 10
 _MAX_DIGITS = 18  # of numbers that fit into 64 bits
 
-# Prefixes of the headers that Kafka Connect and Spring Kafka add to a record that failed.
-CONNECT_PREFIX, SPRING_PREFIX = "__connect.errors.", "kafka_dlt-"
-FOREIGN_PREFIXES = (CONNECT_PREFIX, SPRING_PREFIX)
+# Prefixes of the headers that other frameworks add to a record that failed.
+FOREIGN_PREFIXES = (
+    *("__connect.errors.", "__streams.errors.", "__dlq.errors.", "kafka_dlt-", "retry_topic-"),
+    *("kafka_original-", "kafka_exception-", "kafka_key-exception-"),
+)
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,8 @@ class Routes:
 def retry_record(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoing:
     """Return the next attempt at a letter: its original key, value and headers.
 
-    A value that is there is sent, even if the letter says that it was null. Headers that Kafka
-    Connect or Spring added at the failure are left out: with them, its next failure could not be
-    told from the last one.
+    A value that is there is sent, even if the letter says that it was null. Headers that others
+    added at the failure are left out: with them, its next failure could not be told from the last.
     """
     letter = letter._replace(is_null=letter.is_null and not record.value)
     headers = [
