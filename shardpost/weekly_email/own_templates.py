@@ -19,6 +19,7 @@ from shardpost.weekly_email.model.mail_templates import (
     SHIPPED,
     SUBJECT,
     MailTemplates,
+    canonical,
     language_of,
     shipped,
 )
@@ -35,7 +36,7 @@ def templates_of(settings: Settings) -> MailTemplates:
     """
     language = settings.mail_language and _known(settings.mail_language)
     folder = settings.mail_templates
-    files = tuple(sorted(_read(folder))) if folder else ()
+    files = tuple(_read(folder)) if folder else ()
     templates = MailTemplates(files, str(folder or ""), language, settings.mail_html_rows)
     mail_rendering.check(templates)
     return templates
@@ -88,9 +89,15 @@ def _read(folder: Path) -> Iterator[tuple[str, str]]:
             f"setting {NAME}={str(folder)!r}: expected a folder, found none; `shardpost email"
             f" templates init {folder}` makes one"
         )
+    known: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix in KINDS and path.is_file():
+        if path.suffix.lower() in KINDS and path.is_file():
             _require_known_name(path)
+            if (other := known.setdefault(canonical(path.name), path)) is not path:
+                raise UsageError(
+                    f"{path}: expected a language of its own, found that of {other.name}:"
+                    " remove one of them"
+                )
             if (size := path.stat().st_size) > MOST_BYTES:
                 raise UsageError(f"{path}: expected at most {MOST_BYTES} bytes, found {size}")
             yield path.name, read_text(path)
@@ -103,6 +110,9 @@ def _require_known_name(path: Path) -> None:
         raise UsageError(
             f"{path}: expected a language such as de or pt-BR between the dots, found {language}"
         )
-    name = path.name if language is None else f"{path.stem.partition('.')[0]}{path.suffix}"
-    if name not in SHIPPED and (nearest := get_close_matches(name, SHIPPED, n=1, cutoff=0.9)):
-        raise UsageError(f"{path}: no such template: did you mean {nearest[0]}?")
+    stem = path.name.partition(".")[0]
+    name = path.name if language is None else f"{stem}{path.suffix}"
+    if name not in SHIPPED:
+        nearest = get_close_matches(f"{stem}{path.suffix}".lower(), SHIPPED, n=1, cutoff=0.9)
+        if nearest:
+            raise UsageError(f"{path}: no such template: did you mean {nearest[0]}?")

@@ -178,6 +178,8 @@ def test_a_folder_and_names_that_are_wrong_are_refused_by_name(tmp_path: Path) -
         templates_of(set_to(tmp_path / "none"))
     for name, said in (
         ("weekly_emial.html", r"did you mean weekly_email\.html"),
+        ("Subject.TXT", r"did you mean subject\.txt"),
+        ("footer.en.GB.html", r"did you mean footer\.html"),
         ("subject.zz.txt", "expected a language.*found zz"),
         ("footer.txt", "UTF-8"),
     ):
@@ -284,9 +286,50 @@ def test_numbers_keep_all_their_digits(number: str, text: str) -> None:
 
 
 def test_a_language_is_that_of_babel_or_none() -> None:
-    given = ("de", "DE", "de-AT", "de_at", "pt-br", "zh-Hant-TW", "de-XX", "zz", "e", "de-")
-    known = ["de", "de", "de_AT", "de_AT", "pt_BR", "zh_Hant_TW", "de", None, None, None]
+    given = ("de", "DE", "de-AT", "de_at", "pt-br", "zh-TW", "iw", "de-XX", "zz", "e", "de-")
+    known = ["de", "de", "de_AT", "de_AT", "pt_BR", "zh_Hant_TW", "he", "de", None, None, None]
     assert [known_language(text) for text in given] == known
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_client"),
+    [
+        ("zh-TW", "zh-TW"),
+        ("zh-HK", "zh_Hant_HK"),
+        ("zh-Hant", "zh-TW"),
+        ("zh", "zh-TW"),
+        ("sr-RS", "sr-RS"),
+        ("sr", "sr-Cyrl-RS"),
+        ("az-AZ", "az-Latn-AZ"),
+        ("pt-br", "pt-BR"),
+        ("DE", "de-AT"),
+        ("en-gb", "en-GB"),
+        ("iw", "he-IL"),
+        ("he", "iw"),
+    ],
+)
+def test_a_file_is_for_the_clients_of_its_language_however_either_is_written(
+    tmp_path: Path, of_file: str, of_client: str
+) -> None:
+    (tmp_path / f"subject.{of_file}.txt").write_text("{% include 'x.txt' %}")
+    (tmp_path / f"x.{of_file.replace('-', '_').upper()}.txt").write_text("of {{ language }}")
+    found = mail(templates_of(set_to(tmp_path)), language=of_client)
+    assert found["Subject"] == f"of {known_language(of_client)}".replace("_", "-")
+
+
+def test_a_client_of_a_region_that_no_file_is_in_gets_the_language_of_the_others(
+    tmp_path: Path,
+) -> None:
+    templates = own(tmp_path, subject__de_AT="Servus {{ 1234 | number }}")
+    assert mail(templates, language="de-AT")["Subject"].startswith("Servus")
+    assert mail(templates, language="de").as_bytes() == mail(templates).as_bytes()
+
+
+def test_two_files_that_mean_the_same_language_are_refused_by_name(tmp_path: Path) -> None:
+    for name in ("footer.zh-TW.html", "footer.zh_Hant_TW.html"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(UsageError, match=r"footer\.zh_Hant_TW\.html: .*footer\.zh-TW\.html"):
+        templates_of(set_to(tmp_path))
 
 
 def test_styles_are_on_the_elements_and_those_of_the_dark_are_left(tmp_path: Path) -> None:

@@ -23,14 +23,19 @@ _NUMBER = re.compile(rf"(-?)([0-9]{{1,{MOST_DIGITS}}})(?:\.([0-9]{{1,{MOST_DIGIT
 
 @lru_cache(maxsize=4096)
 def known_language(text: str) -> str | None:
-    """Return the tag of a language that Babel knows, or of it without its region; None if none."""
+    """Return the tag of a language as Babel has it, or of it without its region; None if none.
+
+    Tags that mean the same give the same: zh_Hant_TW of zh-TW, he of iw.
+    """
     if not _TAG.fullmatch(text):
         return None
     from babel import Locale, UnknownLocaleError
 
     for tag in (text, base_of(text)):
         try:
-            return str(Locale.parse(tag.replace("-", "_")))
+            found = Locale.parse(tag.replace("-", "_"))
+            # Of a language that has another tag now, Babel's has a region that nobody named.
+            return str(Locale(found.language, script=found.script) if tag.isalpha() else found)
         except (UnknownLocaleError, ValueError):
             continue
     return None
@@ -39,6 +44,13 @@ def known_language(text: str) -> str | None:
 def base_of(language: str) -> str:
     """Return a language without its region: `de` of `de_AT`."""
     return re.split("[-_]", language, maxsplit=1)[0].lower()
+
+
+@lru_cache
+def lookups(language: str) -> tuple[str, ...]:
+    """Return a tag and those that are less exact: zh_Hant_TW, zh_Hant, zh (RFC 4647, 3.4)."""
+    parts = language.split("_")
+    return tuple("_".join(parts[:count]) for count in range(len(parts), 0, -1))
 
 
 @lru_cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.resources import files
 
-from shardpost.weekly_email.model.localized import base_of, known_language
+from shardpost.weekly_email.model.localized import ENGLISH, base_of, known_language, lookups
 
 SUBJECT, FROM_NAME, REPLY_TO = "subject.txt", "from_name.txt", "reply_to.txt"
 TEXT, HTML = "weekly_email.txt", "weekly_email.html"
@@ -45,14 +45,15 @@ class MailTemplates:
     folder: str = ""
     language: str | None = None
     most_rows: int = MOST_ROWS
-    _by_name: dict[str, str] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _by_name: dict[str, Source] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._by_name.update(self.files)
+        for name, text in self.files:
+            self._by_name[canonical(name)] = Source(text, f"{self.folder}/{name}")
 
     @cached_property
     def languages(self) -> frozenset[str]:
-        """The languages that files are in, by their names, such as `de` or `pt_BR`."""
+        """The languages that files are in, as Babel has them: `de`, `pt_BR`, `zh_Hant_TW`."""
         return frozenset(found for name in self._by_name if (found := language_of(name)))
 
     def language_for(self, wanted: str | None) -> str | None:
@@ -65,15 +66,16 @@ class MailTemplates:
         found = known_language(wanted)
         if found is None:
             return self.language
-        bases = {base_of(one) for one in (*self.languages, self.language or "en")}
-        return found if base_of(found) in bases else self.language
+        is_written = not self.languages.isdisjoint(lookups(found))
+        is_ours = base_of(found) == base_of(self.language or ENGLISH)
+        return found if is_written or is_ours else self.language
 
     def source(self, name: str, language: str | None) -> Source | None:
         """Return what a name stands for in a language; None if there is no such template."""
-        for own in _names(name, language):
-            if own in self._by_name:
-                return Source(self._by_name[own], f"{self.folder}/{own}")
-        return shipped(name) if name in SHIPPED else None
+        stem, _, kind = name.rpartition(".")
+        wanted = [f"{stem}.{one}.{kind}" for one in (lookups(language) if language else ())]
+        found = (self._by_name.get(one) for one in (*wanted, canonical(name)))
+        return next(filter(None, found), shipped(name) if name in SHIPPED else None)
 
     def all_files(self) -> dict[str, str]:
         """Return all templates by name: the installation's own, and shipped ones in their place."""
@@ -93,16 +95,15 @@ def shipped(name: str) -> Source:
 
 
 def language_of(name: str) -> str | None:
-    """Return the language that the name of a file has, `de` of `footer.de.html`; None if none."""
+    """Return the language that the name of a file has, `de` of `footer.DE.html`; None if none.
+
+    As Babel has it, and as it is written if Babel has none.
+    """
     match = _OF_LANGUAGE.fullmatch(name)
-    return match["language"].replace("-", "_") if match else None
+    return (known_language(match["language"]) or match["language"]) if match else None
 
 
-def _names(name: str, language: str | None) -> Iterator[str]:
-    """Yield what a template may be called in a language, the closest first."""
-    stem, _, kind = name.rpartition(".")
-    if language is not None:
-        yield f"{stem}.{language}.{kind}"
-        yield f"{stem}.{language.replace('_', '-')}.{kind}"
-        yield f"{stem}.{base_of(language)}.{kind}"
-    yield name
+def canonical(name: str) -> str:
+    """Return the name of a file with its language as Babel has it."""
+    language = language_of(name)
+    return ".".join((name.split(".")[0], language, name.split(".")[2])) if language else name
