@@ -145,28 +145,17 @@ def test_the_shipped_templates_are_written_as_an_example_and_nothing_is_overwrit
         ("weekly_email__html", '<html><body>\n<img src="a.png">', 'line 2.*alt="'),
         ("weekly_email__html", '<link rel="stylesheet" href="a.css">', "styles in <style>"),
         ("weekly_email__html", "<script>x</script>", "no <script>"),
-        (
-            "weekly_email__html",
-            "<style>\na { color: {{ country }} }</style>",
-            "without expressions",
-        ),
-        ("footer__html", "{% extends 'weekly_email.html' %}", "whole document"),
-        (
-            "weekly_email__html",
-            "<table><tr>\n{% if name %}<td>{% endif %}a</td></tr></table>{{ unsubscribe }}",
-            None,
-        ),
+        ("never_used", "\n{{ nmae }}", r"never_used\.txt, line 2: .*found nmae"),
+        ("never_used__html", "<script>x</script>", r"never_used\.html, line 1: .*no <script>"),
+        ("never_used", "{% include 'other.txt' %}", r"never_used\.txt, line 1: no .*other\.txt"),
         ("subject", " \n", "expected some text, found none"),
         ("reply_to", "nobody", "Reply-To 'nobody'"),
-        ("footer", "{% include 'footer.txt' %}", "include"),
+        ("footer", "{% include 'footer.txt' %}", r"footer\.txt, line 1: .*includes"),
     ],
 )
 def test_a_template_that_no_mail_can_be_written_with_is_refused_before_a_send(
-    tmp_path: Path, name: str, text: str, said: str | None
+    tmp_path: Path, name: str, text: str, said: str
 ) -> None:
-    if said is None:
-        own(tmp_path, **{name: text})
-        return
     with pytest.raises(UsageError, match=said) as raised:
         own(tmp_path, **{name: text})
     assert str(tmp_path) in str(raised.value) or "Reply-To" in said
@@ -353,10 +342,106 @@ def test_styles_are_on_the_elements_and_those_of_the_dark_are_left(tmp_path: Pat
     assert link == {"href": "https://shardpost.example/unsubscribe?client=client1", "rel": "x"}
 
 
-def test_elements_that_begin_and_end_in_two_branches_are_refused(tmp_path: Path) -> None:
-    halves = "<table>\n{% for p in positions %}<tr>{% endfor %}\n<p>{{ name }}</p></table>"
-    with pytest.raises(UsageError, match=r"weekly_email\.html, line 2: .*the same branch"):
-        own(tmp_path, weekly_email__html=halves)
+# Each way by which a template can have another in it; the other is x.txt.
+INCLUDES = (
+    "{% include 'x.txt' %}",
+    "{% include 'x.txt' with context %}",
+    "{% include 'x.txt' ignore missing %}",
+    "{% include ['none.txt', 'x.txt'] %}",
+    "{% set which = 'x.txt' %}{% include which %}",
+    "{% import 'x.txt' as x with context %}{{ x }}",
+)
+IMPORTS = (
+    "{% from 'x.txt' import put %}{{ put(client) }}",
+    "{% import 'x.txt' as x %}{{ x.put(client) }}",
+    "{% set which = 'x.txt' %}{% import which as x with context %}{{ x.put(client) }}",
+)
+MACRO = "{% macro put(text) %}<b class='big'>{{ text }}</b>{% endmacro %}"
+
+
+@pytest.mark.parametrize("form", INCLUDES)
+def test_an_included_file_has_the_values_of_each_mail_and_never_anothers(
+    tmp_path: Path, form: str
+) -> None:
+    templates = own(tmp_path, from_name=form, reply_to=form, x="{{ client }}@bank.example")
+    for language in (None, "de", None):
+        for client in ("c1", "c2"):
+            found = mail(templates, client=client, language=language)
+            assert found["From"].addresses[0].display_name == f"{client}@bank.example"
+            assert found["Reply-To"] == f"{client}@bank.example"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% from 'x.txt' import seen, note %}{{ note(client) }}{{ seen.of }}",
+        "{% include 'x.txt' without context %}{{ client }}",
+        "{% import 'x.txt' as x %}{{ x.note(client) }}{{ x.seen.of }}",
+        "{% import 'x.txt' as x %}{{ x.turn.next() }}{{ client }}",
+    ],
+)
+def test_nothing_of_an_imported_file_goes_from_mail_to_mail(tmp_path: Path, text: str) -> None:
+    kept = (
+        "{% set seen = namespace(of='') %}{% set turn = cycler('', 'again') %}"
+        "{% macro note(one) %}{% set seen.of = seen.of ~ one %}{% endmacro %}"
+    )
+    templates = own(tmp_path, subject=text, x=kept)
+    assert [mail(templates, client=one)["Subject"] for one in ("c1", "c2")] == ["c1", "c2"]
+
+
+@pytest.mark.parametrize("form", INCLUDES)
+def test_what_goes_into_html_is_escaped_there_whatever_file_prints_it(
+    tmp_path: Path, form: str
+) -> None:
+    evil = '<a href="https://evil.example">click</a>'
+    html = f"<p>{form}</p>"
+    templates = own(tmp_path, weekly_email__html=html, subject=form, x="{{ client }}")
+    found = mail(templates, client=evil)
+    assert "<p>&lt;a href=&#34;https://evil.example&#34;&gt;click&lt;/a&gt;</p>" in body(
+        found, "html"
+    )
+    assert found["Subject"] == evil
+
+
+@pytest.mark.parametrize("form", IMPORTS)
+def test_what_a_macro_prints_is_escaped_and_styled_in_html(tmp_path: Path, form: str) -> None:
+    html = "<style>.big { font-size: 20px }</style><p>" + form + "</p>"
+    templates = own(tmp_path, weekly_email__html=html, x=MACRO)
+    found = body(mail(templates, client="<i>"), "html")
+    assert '<b class="big" style="font-size:20px">&lt;i&gt;</b>' in found
+
+
+@pytest.mark.parametrize("form", INCLUDES)
+def test_elements_of_included_files_have_their_styles(tmp_path: Path, form: str) -> None:
+    html = "<style>p .{{ 'big' }} { font-size: 20px }</style><p>" + form + "</p>"
+    chosen = "<b class=\"{{ 'big' if count else 'small' }}\">Ann</b>"
+    templates = own(tmp_path, weekly_email__html=html, x=chosen)
+    assert '<b class="big" style="font-size:20px">Ann</b>' in body(mail(templates), "html")
+
+
+@pytest.mark.parametrize("form", [*INCLUDES, *IMPORTS])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<script>{{ client }}</script>", r"x\.txt, line 1: .*no <script>"),
+        ("{% if count == 77 %}{{ nmae }}{% endif %}", r"x\.txt, line 1: .*found nmae"),
+    ],
+)
+def test_a_file_is_looked_through_whatever_loads_it(
+    tmp_path: Path, form: str, text: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        own(tmp_path, weekly_email__html=f"<p>{form}</p>", x=text)
+
+
+def test_an_attribute_stays_as_it_was_escaped_when_styles_are_put_onto_elements(
+    tmp_path: Path,
+) -> None:
+    html = '<style>p { color: red }</style><p title="{{ client }}">&euro;&nbsp;1</p>'
+    templates = own(tmp_path, weekly_email__html=html)
+    found = body(mail(templates, client='</p>"&amp;\ufdd0lt;'), "html")
+    title = "&lt;/p&gt;&#34;&amp;amp;\ufffdlt;"
+    assert f'<p title="{title}" style="color:red">&euro;&nbsp;1</p>' in found
 
 
 def test_the_html_of_many_positions_is_bounded_and_the_text_has_all_of_them() -> None:

@@ -3,6 +3,10 @@
 Jinja's sandbox lets templates read what they are given, and nothing else. They are strict: what is
 not there is an error, and never an empty place in a mail. An error of one says file and line, and
 stops the run: it is no client's fault, so nothing is final by it.
+
+What holds for a part holds for all that it includes or imports, in whatever form: text that goes
+into HTML is escaped there, styles are put onto the elements of the finished HTML, and nothing is
+kept from one mail to the next.
 """
 
 import re
@@ -11,7 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from traceback import walk_tb
+from typing import Any
 
+import css_inline
 from jinja2 import (
     Environment,
     FunctionLoader,
@@ -22,12 +28,14 @@ from jinja2 import (
     meta,
     nodes,
 )
+from jinja2.environment import TemplateModule
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from shardpost.errors import UsageError, first_line, single_line
 from shardpost.weekly_email.model.localized import Filters
 from shardpost.weekly_email.model.mail_headers import mailboxes
-from shardpost.weekly_email.model.mail_rows import SAME_FOR_ALL, SAMPLES, VARIABLES, Values
+from shardpost.weekly_email.model.mail_rows import SAMPLES, VARIABLES, Values
 from shardpost.weekly_email.model.mail_templates import (
     FROM_NAME,
     HTML,
@@ -37,19 +45,18 @@ from shardpost.weekly_email.model.mail_templates import (
     TEXT,
     MailTemplates,
     Source,
+    language_of,
 )
-from shardpost.weekly_email.model.style_inlining import inlined
 
 LONGEST_LINE = 500
-# One that includes itself would never end.
-MOST_INCLUDES = 50
-_INCLUDE = re.compile(r"""\{%[-+]?\s*include\s+(['"])(?P<name>[^'"]+)\1\s*[-+]?%\}""")
 _REFUSED = {
     re.compile(r"(?i)<img\b(?![^>]*\balt\s*=)[^>]*>"): 'an alt="…" of each <img>',
     re.compile(r"(?i)<link\b"): "styles in <style>: mail programs load none",
     re.compile(r"(?i)<script\b"): "no <script>: mail programs run none",
-    re.compile(r"\{%[-+]?\s*extends\b"): "a whole document: its styles are put onto its elements",
 }
+
+# Stands for "&" while styles are put onto elements; no text has it (Unicode, 23.7).
+_AMPERSAND = "\ufdd0"
 
 
 class TemplateError(UsageError):
@@ -72,75 +79,52 @@ class Face:
 
     def __init__(self, templates: MailTemplates, language: str | None) -> None:
         self._templates, self._language = templates, language
-        self._environment = _environment(self._loaded, language)
-        # As they are written, which errors tell the lines of; and as they are rendered.
-        self._written: dict[str, Callable[..., str]] = {}
-        self._rendered: dict[str, Callable[..., str]] = {}
+        self._text = _environment(self._loaded, language, is_html=False)
+        self._html = _environment(self._loaded, language, is_html=True)
+        self._parts: dict[str, Template] = {}
         for name in PARTS:
             with self._located(name):
-                self._written[name] = self._environment.get_template(name).render
-                self._rendered[name] = self._compiled(name)
-        self._lines: dict[tuple[object, ...], str] = {}
-        self._same_for_all = {
-            name: sorted(used)
-            for name in (FROM_NAME, REPLY_TO)
-            if (used := self._variables(name)) <= SAME_FOR_ALL
-        }
+                self._parts[name] = self._environment(name).get_template(name)
+        self._inliner = css_inline.CSSInliner(
+            keep_at_rules=True, minify_css=True, load_remote_stylesheets=False
+        )
 
     def render(self, values: Values) -> Rendered:
         """Return the parts of one mail; TemplateError for what its values do not go with."""
-        given = {**self._environment.globals, **values}
+        given = {**self._text.globals, **values}
         given["subject"] = subject = self._line(SUBJECT, given)
         return Rendered(
             subject,
-            self._known_line(FROM_NAME, given),
-            self._known_line(REPLY_TO, given),
+            self._line(FROM_NAME, given),
+            self._line(REPLY_TO, given),
             self._render(TEXT, given),
-            self._render(HTML, given),
+            self._styled(self._render(HTML, given)),
         )
-
-    def _compiled(self, name: str) -> Callable[..., str]:
-        """Return what renders a template, with all that it includes; HTML has its styles then."""
-        source = self._included(name)
-        if name == HTML:
-            source = inlined(source, self._environment, self._source(name).path)
-        code = self._environment.compile(source, name, name)
-        template = Template.from_code(self._environment, code, {})
-
-        def render(values: Values) -> str:
-            # As Template.render, without its copies of the values, which take half the time.
-            context = template.new_context(values, shared=True)
-            return "".join(template.root_render_func(context))
-
-        return render
-
-    def _variables(self, name: str) -> set[str]:
-        with self._located(name):
-            parsed = self._environment.parse(self._included(name), name)
-        return meta.find_undeclared_variables(parsed)
 
     def check(self) -> None:
         """Try the templates with samples; TemplateError for what would go wrong with a mail."""
-        for name in self._used():
-            self._check_source(name)
         with self._located(REPLY_TO):
             mailboxes(self.render(SAMPLES[0]).reply_to)
         for sample in SAMPLES:
-            for name in PARTS:
-                with self._located(name):
-                    self._written[name]({"subject": "", **sample})
             found = self.render(sample)
             for name, text in ((SUBJECT, found.subject), (TEXT, found.text), (HTML, found.html)):
                 if not text.strip():
                     path = self._source(name).path
                     raise TemplateError(f"{path}: expected some text, found none")
 
-    def _check_source(self, name: str) -> None:
-        source = self._source(name)
-        with self._located(name):
-            parsed = self._environment.parse(source.text, name, source.path)
-        known = VARIABLES - {"subject"} if name == SUBJECT else VARIABLES
-        known |= self._environment.globals.keys()
+    def check_sources(self) -> None:
+        """Look through all files, of each language: each can be loaded, and into HTML."""
+        for name in self._templates.all_files():
+            source = self._source(name)
+            _require_mailable(source)
+            with self._located(name):
+                self._check_source(name, source)
+                self._environment(name).get_template(name)
+
+    def _check_source(self, name: str, source: Source) -> None:
+        parsed = self._text.parse(source.text, name, source.path)
+        known = VARIABLES - {"subject"} if name.partition(".")[0] == "subject" else VARIABLES
+        known |= self._text.globals.keys()
         if unknown := meta.find_undeclared_variables(parsed) - known:
             found = (one for one in parsed.find_all(nodes.Name) if one.name in unknown)
             first = min(found, key=lambda one: one.lineno)
@@ -148,41 +132,38 @@ class Face:
                 f"{source.path}, line {first.lineno}: expected one of"
                 f" {', '.join(sorted(known & VARIABLES))}; found {first.name}"
             )
-        if name.endswith(".html"):
-            _require_mailable(source)
+        self._check_loaded(name, source, parsed)
 
-    def _used(self) -> Iterator[str]:
-        """Yield the names of the templates that mails are made of, also those included."""
-        waiting, seen = list(PARTS), set[str]()
-        while waiting:
-            name = waiting.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            yield name
-            with self._located(name):
-                parsed = self._environment.parse(self._source(name).text)
-            waiting += [one for one in meta.find_referenced_templates(parsed) if one]
+    def _check_loaded(self, name: str, source: Source, parsed: nodes.Template) -> None:
+        language = language_of(name) or self._language
+        node: Any
+        for node in parsed.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+            other: Any = getattr(node.template, "value", None)
+            is_needed = isinstance(other, str) and not getattr(node, "ignore_missing", False)
+            if is_needed and self._templates.source(other, language) is None:
+                raise TemplateError(f"{source.path}, line {node.lineno}: no template {other}")
 
     def _line(self, name: str, values: Values) -> str:
         return single_line(self._render(name, values), LONGEST_LINE)
 
-    def _known_line(self, name: str, values: Values) -> str:
-        """Return a line that is most often the same for all clients."""
-        if name not in self._same_for_all:
-            return self._line(name, values)
-        key = (name, *(values[one] for one in self._same_for_all[name]))
-        if key not in self._lines:
-            self._lines[key] = self._line(name, values)
-        return self._lines[key]
-
     def _render(self, name: str, values: Values) -> str:
-        try:
-            return self._rendered[name](values)
-        except Exception:
-            with self._located(name):
-                self._written[name](values)
-                raise
+        with self._located(name):
+            template = self._parts[name]
+            # As Template.render, without its copies of the values, which take half the time.
+            context = template.new_context(values, shared=True)
+            try:
+                return "".join(template.root_render_func(context))
+            except Exception:
+                template.environment.handle_exception()
+
+    def _styled(self, html: str) -> str:
+        """Return HTML with the styles of `<style>` on its elements.
+
+        Entities stay as they were printed: what a client's values say is never read as HTML.
+        """
+        text = html.encode(errors="replace").decode().replace(_AMPERSAND, "\ufffd")
+        with self._located(HTML):
+            return self._inliner.inline(text.replace("&", _AMPERSAND)).replace(_AMPERSAND, "&")
 
     @contextmanager
     def _located(self, name: str) -> Iterator[None]:
@@ -201,6 +182,9 @@ class Face:
                 where = "{}, line {}".format(*known[-1]) if known else where
             raise TemplateError(f"{where}: {_said(error)}") from None
 
+    def _environment(self, name: str) -> Environment:
+        return self._html if name.endswith(".html") else self._text
+
     def _loaded(self, name: str) -> tuple[str, str, Callable[[], bool]] | None:
         found = self._templates.source(name, self._language)
         return (found.text, found.path, lambda: True) if found else None
@@ -211,23 +195,6 @@ class Face:
             raise TemplateError(f"{self._templates.folder}/{name}: there is no such template")
         return found
 
-    def _included(self, name: str) -> str:
-        """Return a template with those in it that it includes, whose elements have styles, too."""
-        text, last = self._source(name).text, name
-        for _ in range(MOST_INCLUDES):
-            match = _INCLUDE.search(text)
-            if match is None:
-                return text
-            last = match["name"]
-            before, after = text[: match.start()], text[match.end() :]
-            before = before.rstrip() if match[0].startswith("{%-") else before
-            after = after.lstrip() if match[0].endswith("-%}") else after
-            text = before + self._source(match["name"]).text + after
-        raise TemplateError(
-            f"{self._source(last).path}: expected at most {MOST_INCLUDES} includes in {name}, found"
-            " more: does it include itself?"
-        )
-
 
 @lru_cache(maxsize=256)
 def face_of(templates: MailTemplates, language: str | None) -> Face:
@@ -237,13 +204,16 @@ def face_of(templates: MailTemplates, language: str | None) -> Face:
 
 def check(templates: MailTemplates) -> None:
     """Try all templates, of each language; TemplateError says the first that is wrong."""
+    face_of(templates, templates.language).check_sources()
     for language in (templates.language, *sorted(templates.languages)):
         face_of(templates, language).check()
 
 
 def _said(error: Exception) -> str:
     if isinstance(error, TemplateNotFound):
-        return f"there is no template {error.name}"
+        return f"no template {error.name}"
+    if isinstance(error, RecursionError):
+        return "expected an end, found a template that includes, imports or calls itself"
     return single_line(first_line(error), LONGEST_LINE)
 
 
@@ -257,19 +227,25 @@ def _require_mailable(source: Source) -> None:
             )
 
 
-def _environment(load: Callable[[str], object], language: str | None) -> Environment:
+class _Fresh(Template):
+    """A template that is rendered anew wherever it is imported: Jinja keeps the first result."""
+
+    def _get_default_module(self, ctx: Context | None = None) -> TemplateModule:
+        return self.make_module()
+
+
+def _environment(
+    load: Callable[[str], object], language: str | None, *, is_html: bool
+) -> Environment:
     environment = ImmutableSandboxedEnvironment(
         loader=FunctionLoader(load),  # type: ignore[arg-type]
-        autoescape=_is_escaped,
+        autoescape=is_html,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         auto_reload=False,
     )
+    environment.template_class = _Fresh
     # The same inputs make the same mail: nothing by chance.
     del environment.filters["random"], environment.globals["lipsum"]
     environment.filters |= Filters(language).as_dict()
     return environment
-
-
-def _is_escaped(name: str | None) -> bool:
-    return name is None or name.endswith(".html")  # without a name: HTML with its styles

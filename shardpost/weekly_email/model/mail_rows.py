@@ -51,9 +51,6 @@ _SAMPLE: Values = {
     "sender_address": "weekly@shardpost.example",
 }
 VARIABLES = frozenset({*_SAMPLE, "subject"})
-SAME_FOR_ALL = frozenset(
-    {*("country", "week", "last_day", "held_at", "is_final"), *("sender_name", "sender_address")}
-)
 SAMPLES: tuple[Values, ...] = (
     _SAMPLE,
     {
