@@ -1,7 +1,9 @@
 """Is an e-mail address usable? Its form only: nothing is looked up."""
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import email_validator
 from email_validator import EmailNotValidError, validate_email
@@ -9,6 +11,12 @@ from email_validator import EmailNotValidError, validate_email
 # Reserved for documents, tests and the local machine (RFC 2606, RFC 6761); mail servers decide
 # about them.
 LOCAL_DOMAINS = frozenset({"example", "test", "localhost"})
+# A name and an address, or an address (RFC 5322, 3.4), without comments and groups. Python's own
+# parser takes the first of two addresses, and an address in the place of the name (CVE-2023-27043).
+_MAILBOX = re.compile(
+    r"""\s*(?:(?:"(?P<quoted>(?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*)"|(?P<name>[^"<>@,;:\\\x00-\x1f]*))\s*"""
+    r"""<(?P<address>[^<>\s]+)>|(?P<alone>[^"<>,;:\s]+))\s*(?P<more>,|$)"""
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,42 @@ class UnusableAddress:
     """An address that cannot be mailed, and why."""
 
     reason: str
+
+
+class Mailbox(NamedTuple):
+    """A name, which may be empty, and an address."""
+
+    name: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.name} <{self.address}>" if self.name else self.address
+
+
+def mailbox(text: str) -> Mailbox:
+    """Return the one mailbox that a text is; ValueError for another text."""
+    found = mailboxes(text)
+    if len(found) != 1:
+        raise ValueError(f"expected one address, found {len(found)}")
+    return found[0]
+
+
+def mailboxes(text: str) -> tuple[Mailbox, ...]:
+    """Return mailboxes, separated by commas, of ASCII addresses; ValueError for another text."""
+    found, at, more = [], 0, True
+    while more:
+        match = _MAILBOX.match(text, at)
+        if match is None:
+            raise ValueError(f"expected `Name <name@domain>`, found {text[at:].strip()!r}")
+        address = check_address(match["address"] or match["alone"])
+        if isinstance(address, UnusableAddress):
+            raise ValueError(f"expected `Name <name@domain>`: {address.reason}")  # noqa: TRY004
+        if address.needs_utf8:
+            raise ValueError("expected an ASCII address")
+        quoted = re.sub(r"\\(.)", r"\1", match["quoted"] or "")
+        found.append(Mailbox(quoted or (match["name"] or "").strip(), address.text))
+        at, more = match.end(), bool(match["more"])
+    return tuple(found)
 
 
 def check_address(text: str | None) -> Address | UnusableAddress:

@@ -2,7 +2,6 @@
 
 import re
 from datetime import date
-from email.utils import parseaddr
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
@@ -108,13 +107,9 @@ def sender(text: str) -> str:
     """Check whom e-mails are from: `name <address>` or an address, in ASCII."""
     if text == DEFAULT_SENDER:  # the library that knows addresses takes a while to import
         return text
-    from shardpost.addresses import UnusableAddress, check_address
+    from shardpost.addresses import mailbox
 
-    address = check_address(parseaddr(text)[1])
-    if isinstance(address, UnusableAddress):
-        raise ValueError(f"expected `Name <name@domain>`: {address.reason}")  # noqa: TRY004
-    if address.needs_utf8:
-        raise ValueError("expected an ASCII address")
+    mailbox(text)
     return text
 
 

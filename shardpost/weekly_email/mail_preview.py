@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardpost.addresses import Address, UnusableAddress, check_address
+from shardpost.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.instants import parse_instant
@@ -23,7 +23,6 @@ from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
-from shardpost.weekly_email.model.mail_headers import Mailbox
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.member import Member, Recipient, recipient_of
 from shardpost.weekly_email.model.message import Draft, draft

@@ -105,6 +105,7 @@ def test_what_the_server_says_is_told_after_one_attempt(
 
 
 def test_an_address_that_is_none_is_refused(server: MailServer, shardpost: CommandLineHere) -> None:
-    for to in ("nobody", "a@x.example\r\nBcc: b@x.example", "a@x.example, b@x.example"):
+    two = ("a@x.example, b@x.example", "a@x.example <b@x.example>")
+    for to in ("nobody", "a@x.example\r\nBcc: b@x.example", *two):
         shardpost.refused("email", "test", "c1", "--to", to, "--week", str(WEEK), code=2)
     assert not server.taken

@@ -150,6 +150,7 @@ def test_the_shipped_templates_are_written_as_an_example_and_nothing_is_overwrit
         ("never_used", "{% include 'other.txt' %}", r"never_used\.txt, line 1: no .*other\.txt"),
         ("subject", " \n", "expected some text, found none"),
         ("reply_to", "nobody", "Reply-To 'nobody'"),
+        ("reply_to", "a@b.example <c@d.example>", "Reply-To 'a@b.example <c@d.example>'"),
         ("footer", "{% include 'footer.txt' %}", r"footer\.txt, line 1: .*includes"),
     ],
 )

@@ -196,6 +196,21 @@ def test_no_line_is_longer_than_mail_allows_and_all_end_with_crlf() -> None:
     assert b"\r" not in content.replace(b"\r\n", b"")
 
 
+@pytest.mark.parametrize(
+    ("mail_from", "name"),
+    [
+        ("news@bank.com", ""),
+        ("<news@bank.com>", ""),
+        ('"Doe, \\"J\\" \\\\ <x@y.com>" <news@bank.com>', 'Doe, "J" \\ <x@y.com>'),
+        ("Bank (UK) & O'Brien Co. <news@bank.com>", "Bank (UK) & O'Brien Co."),
+        ("Jörg <news@bank.com>", "Jörg"),
+    ],
+)
+def test_a_sender_is_one_address_and_may_have_a_name(mail_from: str, name: str) -> None:
+    sender = context(mail_from=mail_from).sender
+    assert (sender.name, sender.address) == (name, "news@bank.com")
+
+
 def test_a_client_whose_link_would_be_too_long_cannot_be_written_to() -> None:
     with pytest.raises(ComposeError, match="at most 998"):
         mail(client="c" * 2000)
@@ -247,7 +262,7 @@ def test_clients_of_one_batch_keep_their_own_positions() -> None:
 
 @pytest.mark.parametrize(
     "mail_from",
-    ["nobody", "a@b@c", "jörg@x.example"],
+    ["nobody", "a@b@c", "jörg@x.example", "a@b.example <c@d.example>", "a@b.example, c@d.example"],
 )
 def test_a_sender_that_no_mail_can_be_from_is_refused_by_name(mail_from: str) -> None:
     with pytest.raises(UsageError, match="SHARDPOST_MAIL_FROM"):

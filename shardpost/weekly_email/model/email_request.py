@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from email.utils import parseaddr
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import PlainSerializer, PlainValidator
 
-from shardpost.addresses import UnusableAddress, check_address
+from shardpost.addresses import mailbox
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError, single_line
 from shardpost.unsubscribe import keys_of
@@ -49,16 +48,12 @@ class Sender:
         cls, *, mail_from: str, unsubscribe_url: str, list_id: str, secrets: str | None = None
     ) -> "Sender":
         """Check the settings that e-mails are written with; UsageError names the wrong one."""
-        name, text = parseaddr(mail_from)
-        address = check_address(text)
-        if isinstance(address, UnusableAddress):
-            raise UsageError(f"setting SHARDPOST_MAIL_FROM={mail_from!r}: {address.reason}")
-        if address.needs_utf8:
-            raise UsageError(
-                f"setting SHARDPOST_MAIL_FROM={mail_from!r}: expected an ASCII address"
-            )
+        try:
+            name, address = mailbox(mail_from)
+        except ValueError as error:
+            raise UsageError(f"setting SHARDPOST_MAIL_FROM={mail_from!r}: {error}") from None
         name = single_line(name, LONGEST_NAME)
-        return cls(name, address.text, unsubscribe_url, list_id, secrets)
+        return cls(name, address, unsubscribe_url, list_id, secrets)
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,17 @@
 """Headers of a mail: mailboxes, and how they go on the wire (RFC 5322, RFC 2047)."""
 
 from email.header import Header
-from email.utils import getaddresses
 from email.utils import quote as quote_phrase
 from functools import lru_cache
-from typing import NamedTuple
 
-from shardpost.addresses import UnusableAddress, check_address
+from shardpost import addresses
+from shardpost.addresses import Mailbox
 from shardpost.errors import ShardpostError, single_line
 from shardpost.weekly_email.model.email_request import LONGEST_NAME
 
 
 class ComposeError(ShardpostError):
     """This e-mail cannot be written; the others can."""
-
-
-class Mailbox(NamedTuple):
-    """A name, which may be empty, and an address."""
-
-    name: str
-    address: str
-
-    def __str__(self) -> str:
-        return f"{self.name} <{self.address}>" if self.name else self.address
 
 
 # As people read them: texts, or mailboxes.
@@ -32,15 +21,11 @@ Headers = dict[str, str | tuple[Mailbox, ...]]
 @lru_cache(maxsize=1024)
 def mailboxes(text: str) -> tuple[Mailbox, ...]:
     """Return the mailboxes of Reply-To; ComposeError if one cannot be used."""
-    found = []
-    for name, address in getaddresses([text]) if text else []:
-        checked = check_address(address)
-        if isinstance(checked, UnusableAddress):
-            raise ComposeError(f"Reply-To {text!r}: {checked.reason}")
-        if checked.needs_utf8:
-            raise ComposeError(f"Reply-To {text!r}: expected an ASCII address")
-        found.append(Mailbox(single_line(name, LONGEST_NAME), checked.text))
-    return tuple(found)
+    try:
+        found = addresses.mailboxes(text) if text else ()
+    except ValueError as error:
+        raise ComposeError(f"Reply-To {text!r}: {error}") from None
+    return tuple(Mailbox(single_line(name, LONGEST_NAME), address) for name, address in found)
 
 
 def encoded(header: str, value: str | tuple[Mailbox, ...]) -> str:

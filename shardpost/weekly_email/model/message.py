@@ -11,6 +11,7 @@ from datetime import datetime
 from email.utils import format_datetime
 from hashlib import sha256
 
+from shardpost.addresses import Mailbox
 from shardpost.errors import single_line
 from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings
@@ -18,7 +19,6 @@ from shardpost.weekly_email.model.localized import ENGLISH
 from shardpost.weekly_email.model.mail_headers import (
     ComposeError,
     Headers,
-    Mailbox,
     encoded,
     mailboxes,
 )
