@@ -109,3 +109,17 @@ def test_an_address_that_is_none_is_refused(server: MailServer, shardpost: Comma
     for to in ("nobody", "a@x.example\r\nBcc: b@x.example", *two):
         shardpost.refused("email", "test", "c1", "--to", to, "--week", str(WEEK), code=2)
     assert not server.taken
+
+
+def test_no_line_on_the_wire_ends_with_a_bare_lf(ready: Settings, server: MailServer) -> None:
+    folder = ready.home / "look"
+    folder.mkdir()
+    for name in ("weekly_email.txt", "weekly_email.html"):
+        (folder / name).write_text(f"{'. ' * 300}{{{{ name }}}} é")
+    (folder / "from_name.txt").write_text("{{ name }}\nJörg " + "é" * 80)
+    shardpost = CommandLineHere(ready.model_copy(update={"mail_templates": folder}).environ())
+    shardpost("email", "test", "c1", "--to", TO, "--week", str(WEEK))
+    content = server.contents[TO]
+    assert len(content) > 1200
+    assert b"\n" not in content.replace(b"\r\n", b"")
+    assert b"\r" not in content.replace(b"\r\n", b"")

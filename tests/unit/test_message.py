@@ -3,6 +3,7 @@
 import email
 import email.policy
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from html import unescape
@@ -19,6 +20,7 @@ from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.mail_headers import ComposeError
+from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.member import Member, NotMailed, Recipient, recipient_of
 from shardpost.weekly_email.model.message import Mail, compose, message_id
 from shardpost.weekly_email.model.week import IsoWeek
@@ -209,6 +211,21 @@ def test_no_line_is_longer_than_mail_allows_and_all_end_with_crlf() -> None:
 def test_a_sender_is_one_address_and_may_have_a_name(mail_from: str, name: str) -> None:
     sender = context(mail_from=mail_from).sender
     assert (sender.name, sender.address) == (name, "news@bank.com")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 200, "x" * 200 + "\n", "\r\n" + "x" * 200, "é" * 100 + "\rb\n.c\r\n.", "a\n\n b \n"],
+)
+def test_each_line_of_a_body_ends_with_crlf_whatever_the_template_ends_with(text: str) -> None:
+    templates = MailTemplates(
+        tuple((name, text) for name in ("weekly_email.html", "weekly_email.txt"))
+    )
+    found = compose(replace(context(), templates=templates), *compose_input("Jörg " * 20))
+    assert not re.search(rb"(?<!\r)\n|\r(?!\n)", found.content)
+    assert found.content.endswith(b"--\r\n")
+    expected = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
+    assert text_of(found, "plain").strip("\n") == expected
 
 
 def test_a_client_whose_link_would_be_too_long_cannot_be_written_to() -> None:

@@ -189,8 +189,7 @@ def _assemble(headers: dict[str, str], bodies: dict[str, str], identity: str) ->
 
 
 def _quoted(body: str) -> bytes:
-    if "\r" in body:
-        body = body.replace("\r\n", "\n").replace("\r", "\n")
-    # A body that starts with CRLF would make b2a_qp take that for its line end.
-    text = body.lstrip("\n").replace("\n", "\r\n")
-    return b2a_qp(text.encode(errors="replace"), istext=True)
+    """Return a body as quoted-printable, with CRLF after each line, also a soft one."""
+    # b2a_qp ends lines as the text does, so it gets one kind of end, which is replaced once.
+    text = body.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
+    return b2a_qp(text.encode(errors="replace"), istext=True).replace(b"\n", b"\r\n")
