@@ -30,7 +30,8 @@ SCHEMA = pa.schema(
         ("topic", _NAME),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("due", _TIME),
+        ("delayed_from", _TIME),
+        ("jitter", pa.float64()),
         ("generation", pa.int32()),
         ("key", pa.string()),
         ("origin_topic", _NAME),
@@ -52,8 +53,8 @@ Place = tuple[str, int, int, int]
 # The order of a letter's steps, as Step.order has it, in one number: no offset reaches 2^48.
 _ORDER = f'CAST({letters_table.STAGE} AS BIGINT) * {1 << 48} + "offset"'
 _PLAIN = f"""
-SELECT id, state, attempt, at, topic, "partition", "offset", due, generation, key, origin_topic,
-  fingerprint, origin_key, {_ORDER} AS place
+SELECT id, state, attempt, at, topic, "partition", "offset", delayed_from, jitter, generation, key,
+  origin_topic, fingerprint, origin_key, {_ORDER} AS place
 FROM dead_letters WHERE attempt IS NOT NULL"""  # noqa: S608 - constants
 # The fingerprint of an error without text, which is none.
 _NO_ERROR = "error-00000000"

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain, islice
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -44,8 +43,8 @@ RESOLUTION = timedelta(microseconds=1)
 KEEP_DAYS = 7
 
 _STEP = (
-    'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint, due,'
-    " generation, key"
+    'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint,'
+    " delayed_from, jitter, generation, key"
 )
 # Its place in the order of a letter's life, as Step.order has it, but for the offset.
 STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
@@ -264,11 +263,8 @@ def as_rows(steps: Sequence[Step]) -> pa.Table:
 def _query(settings: Settings, sql: str, version: int | None = None) -> list[Step]:
     if not exists(settings, DEAD_LETTERS):
         return []
-    return [_step(row) for row in rows(settings, sql, {DEAD_LETTERS: version})]
-
-
-def _step(row: dict[str, Any]) -> Step:
-    return Step(**(row | {"state": LetterState(row["state"])}))
+    rules, found = settings.retry_rules, rows(settings, sql, {DEAD_LETTERS: version})
+    return [Step(**(row | {"state": LetterState(row["state"])})).by(rules) for row in found]
 
 
 def not_in_table(settings: Settings, progress: TableProgress) -> Iterator[Step]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,15 +20,17 @@ from shardpost.dead_letters.letter_rows import Place
 from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.retry_policy import delay
 from shardpost.delta.query import python_values
 from shardpost.settings import Settings
 
 # Counts over time are by days where there are more hours than that.
 MOST_HOURS = 96
 _STEP_COLUMNS = (
-    *("id", "state", "attempt", "at", "topic", "partition", "offset", "due", "generation", "key"),
-    *("origin_topic", "fingerprint", "origin_key"),
+    *("id", "state", "attempt", "at", "topic", "partition", "offset", "generation", "key"),
+    *("delayed_from", "jitter", "origin_topic", "fingerprint", "origin_key"),
 )
+_OF_DELAY = ("origin", "attempt", "jitter", "age")
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,19 @@ class ListedLetters:
 
     def due(self, now: datetime) -> int:
         """Return how many waiting letters are due."""
-        due = self._column("due")
-        return int(pc.sum(pc.less_equal(due, _instant(now))).as_py() or 0)
+        origins, names = self._codes("origin_topic")
+        of = [self._column(name) for name in ("attempt", "jitter", "delayed_from")]
+        age = pc.microseconds_between(of.pop(), _instant(now))
+        letters = pa.Table.from_arrays([origins, *of, age], _OF_DELAY)
+        letters, count = letters.filter(pc.is_valid(age)), 0
+        for kind in letters.group_by([*_OF_DELAY[:2]]).aggregate([]).to_pylist():
+            same = [pc.field(name) == value for name, value in kind.items()]
+            retries = self.settings.retry_rules.of(names[kind["origin"]])
+            rows = letters.filter(same[0] & same[1])
+            jitter = 1 + retries.jitter * rows["jitter"].to_numpy()
+            delays = np.ceil(delay(retries, kind["attempt"], 0) * jitter * 1000)
+            count += int((delays * 1000 <= rows["age"].to_numpy()).sum())
+        return count
 
     def groups(self) -> list[LetterGroup]:
         """Return the letters by state, origin and error, the largest groups first."""
@@ -149,9 +163,9 @@ class ListedLetters:
         failed = ("failed_topic", "failed_generation", "failed_partition", "failed_offset")
         places: list[Place] = [*zip(*(rows[name].to_pylist() for name in failed), strict=True)]
         known = {place for place in places if place[0] is not None}
-        texts = error_texts(self.settings, self.index, known)
+        texts, rules = error_texts(self.settings, self.index, known), self.settings.retry_rules
         return [
-            replace(step, state=LetterState(step.state), error=texts.get(place))
+            replace(step, state=LetterState(step.state), error=texts.get(place)).by(rules)
             for step, place in zip(steps, places, strict=True)
         ]
 

@@ -11,7 +11,14 @@ from shardpost.dead_letters.model.error_fingerprint import error_class, fingerpr
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
-from shardpost.dead_letters.model.retry_policy import Outcome, RetryDecision, decide, delay, park
+from shardpost.dead_letters.model.retry_policy import (
+    Outcome,
+    RetryDecision,
+    decide,
+    delay,
+    jitter_of,
+    park,
+)
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.instants import LATEST_MS, instant_of
 from shardpost.kafka.coordinates import Coordinates
@@ -231,12 +238,17 @@ def test_a_letter_of_the_last_year_that_there_is_waits() -> None:
 
 def test_delays_grow_to_the_cap_and_jitter_only_lengthens_them() -> None:
     plain = RetrySettings(first_delay=60, factor=2, cap=200, jitter=0)
-    assert [delay(plain, "x", attempt) for attempt in (0, 1, 2, 9999)] == [60, 120, 200, 200]
+    assert [delay(plain, attempt, jitter_of("x", attempt)) for attempt in (0, 1, 2, 9999)] == [
+        60,
+        120,
+        200,
+        200,
+    ]
     spread = RetrySettings(jitter=0.5)
-    delays = [delay(spread, f"x-{n}", 0) for n in range(200)]
+    delays = [delay(spread, 0, jitter_of(f"x-{n}", 0)) for n in range(200)]
     assert 60 <= min(delays) < 65
     assert 85 < max(delays) <= 90
-    assert delays == [delay(spread, f"x-{n}", 0) for n in range(200)]
+    assert delays == [delay(spread, 0, jitter_of(f"x-{n}", 0)) for n in range(200)]
 
 
 def test_a_letter_is_retried_when_it_is_due_and_not_before() -> None:

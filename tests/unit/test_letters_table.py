@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from shardpost.commands.parked_letters import AGAIN_IN_VAIN
-from shardpost.dead_letters import letter_index, letter_rows, letter_topics
+from shardpost.dead_letters import letter_index, letter_rows, letter_topics, listed_letters
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.letters_table import current_letters, life, open_table
+from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import query
@@ -22,6 +23,7 @@ from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.creation import apply_topics
+from shardpost.watch.sources import look_at_letters
 from tests.support import decisions
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.letter_world import (
@@ -362,3 +364,37 @@ def test_a_plan_is_of_one_parking_lot(kafka: MemoryKafka, shardpost: CommandLine
     for text in ("x:0", "x:0=a", "x:0=1,", " :0=1"):
         said = shardpost.refused("letters", "discard", "--up-to", text, code=2)
         assert "expected what a plan has printed" in said
+
+
+@pytest.mark.parametrize("has_table", [True, False])
+def test_when_a_letter_is_due_follows_from_the_settings_of_now(
+    letters: Letters, has_table: bool
+) -> None:
+    letters.put(*(failed(letters.settings, recorded(n, 0)) for n in range(50)))
+    if has_table:
+        letters.append()
+    put_at = min(step.at for step in current_letters(letters.settings).values())
+    for first, jitter, seconds in ((60, 0, 60), (36_000, 0, 36_000), (60, 0.5, 75), (5, 0.9, 6)):
+        changed = {"retry_first_delay": first, "retry_jitter": jitter}
+        settings = letters.settings.model_copy(update=changed)
+        now = put_at + timedelta(seconds=seconds)
+        steps = current_letters(settings)
+        outcomes = {name: step.due is not None and step.due <= now for name, step in steps.items()}
+        index = letter_index.open_index(settings)
+        found = listed_letters.listed(settings, index, ListFilters(), now)
+        assert {step.id: step.due for step in found.page(0, 99)} == {
+            name: step.due for name, step in steps.items()
+        }
+        assert found.due(now) == sum(outcomes.values())
+        assert found.due(put_at + timedelta(seconds=first * (1 + jitter) + 1)) == 50
+        assert found.due(put_at + timedelta(seconds=first - 1)) == 0
+
+
+def test_an_overdue_letter_is_one_by_the_settings_of_now(letters: Letters) -> None:
+    letters.fail(1)
+    letters.append()
+    [step] = current_letters(letters.settings).values()
+    for first, names in ((60, ["letters-overdue"]), (36_000, [])):
+        settings = letters.settings.model_copy(update={"retry_first_delay": first})
+        found = look_at_letters(settings, step.at + timedelta(hours=2))
+        assert [condition.rule for condition in found.conditions] == names

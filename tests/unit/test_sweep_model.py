@@ -16,7 +16,7 @@ from hypothesis import example, given, settings, strategies
 from shardpost.dead_letters import sweep_index
 from shardpost.dead_letters.model import letters
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
-from shardpost.dead_letters.model.retry_policy import Outcome, delay
+from shardpost.dead_letters.model.retry_policy import Outcome, delay, jitter_of
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.sweep_partition import Sweep, in_origin_order
 from shardpost.kafka.partitioning import partition_of
@@ -176,7 +176,7 @@ SLACK = timedelta(milliseconds=2)  # times are in milliseconds
 
 def waits(letter_id: str, attempt: int) -> float:
     """Return the seconds that a letter waits before it is retried."""
-    return delay(SETTINGS.retry_rules.default, letter_id, attempt)
+    return delay(SETTINGS.retry_rules.default, attempt, jitter_of(letter_id, attempt))
 
 
 def text(record: Record, name: str) -> str:

@@ -156,8 +156,8 @@ DEAD_LETTERS = Table(
     columns(
         "id STRING, state STRING, attempt INT, at TIMESTAMP, origin_topic STRING,"
         " origin_partition INT, origin_offset BIGINT, origin_key BINARY, size BIGINT, error STRING,"
-        " fingerprint STRING, failed_at TIMESTAMP, due TIMESTAMP, topic STRING, partition INT,"
-        " offset BIGINT, generation INT, key STRING"
+        " fingerprint STRING, failed_at TIMESTAMP, delayed_from TIMESTAMP, jitter DOUBLE,"
+        " topic STRING, partition INT, offset BIGINT, generation INT, key STRING"
     ),
     not_in_dictionaries=("id", "offset", "origin_offset"),
     contacts=("error",),

@@ -22,7 +22,7 @@ from shardpost.dead_letters.model.letter_format import (
     parse_record,
 )
 from shardpost.dead_letters.model.letters import parking_key
-from shardpost.dead_letters.model.retry_policy import due
+from shardpost.dead_letters.model.retry_policy import delay, due_after, jitter_of
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
@@ -50,6 +50,9 @@ class Step:
     `topic`, `partition` and `offset` are where the record is. Without an attempt it is a tombstone
     that was written by hand, which may be of no letter at all. `generation` tells which topic of
     that name it is. `key` is the name of the record's key where the letter has another one.
+
+    `delayed_from` and `jitter` are facts of a letter that waits; when it is `due` follows from the
+    rules of whoever asks.
     """
 
     id: str
@@ -62,6 +65,8 @@ class Step:
     origin_topic: str | None = None
     error: str | None = None
     fingerprint: str | None = None
+    delayed_from: datetime | None = None
+    jitter: float | None = None
     due: datetime | None = None
     origin_partition: int | None = None
     origin_offset: int | None = None
@@ -99,6 +104,13 @@ class Step:
             error=self.error or earlier.error,
             fingerprint=self.fingerprint or earlier.fingerprint,
         )
+
+    def by(self, rules: RetryRules) -> "Step":
+        """Return this step with the time at which it is due, if it waits."""
+        if self.delayed_from is None or self.jitter is None:
+            return self
+        seconds = delay(rules.of(self.origin_topic or ""), self.attempt or 0, self.jitter)
+        return replace(self, due=due_after(self.delayed_from, seconds))
 
     def as_json(self) -> dict[str, Any]:
         """Return the contract's form of `letters list --json`."""
@@ -228,6 +240,7 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
         own_key = parking_key(letter, record, store_partitions)
         name = key if own_key == record.key else name_of(own_key)
     origin = letter if isinstance(letter, Letter) else None
+    waits = origin if is_store else None
     return Step(
         name,
         LetterState.WAITING if is_store else LetterState.PARKED,
@@ -237,14 +250,15 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
         origin_topic=_utf8(headers.get(ORIGIN_TOPIC)),
         error=error,
         fingerprint=None if error is None else fingerprint(error),
-        due=due(rules.of(origin.origin_topic), origin) if origin and is_store else None,
+        delayed_from=waits and waits.delayed_from,
+        jitter=waits and jitter_of(waits.id, waits.attempt),
         origin_partition=origin.origin_partition if origin else None,
         origin_offset=origin.origin_offset if origin else None,
         origin_key=origin.origin_key if origin else None,
         size=len(record.value),
         failed_at=origin.failed_at if origin else None,
         key=None if key == name else key,
-    )
+    ).by(rules)
 
 
 def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:

@@ -20,20 +20,29 @@ from shardpost.retry_settings import RetryRules, RetrySettings
 
 def due(retries: RetrySettings, letter: Letter) -> datetime:
     """Return when a letter may be retried; the delay is in whole milliseconds, no less."""
-    milliseconds = math.ceil(delay(retries, letter.id, letter.attempt) * 1000)
+    fraction = jitter_of(letter.id, letter.attempt)
+    return due_after(letter.delayed_from, delay(retries, letter.attempt, fraction))
+
+
+def due_after(delayed_from: datetime, seconds: float) -> datetime:
+    """Return the end of a delay."""
     try:
-        return letter.delayed_from + timedelta(milliseconds=milliseconds)
+        return delayed_from + timedelta(milliseconds=math.ceil(seconds * 1000))
     except OverflowError:  # that is in the year 9999, as some clock says
         return datetime.max.replace(tzinfo=UTC)
 
 
-def delay(retries: RetrySettings, letter_id: str, attempt: int) -> float:
+def jitter_of(letter_id: str, attempt: int) -> float:
+    """Return which part of the jitter of the settings a letter has, always the same."""
+    return crc32(f"{letter_id}/{attempt}".encode()) / 2**32
+
+
+def delay(retries: RetrySettings, attempt: int, fraction: float) -> float:
     """Return the seconds between an attempt that failed and the next one."""
     try:
         delay_without_jitter = min(retries.cap, retries.first_delay * retries.factor**attempt)
     except OverflowError:
         delay_without_jitter = retries.cap
-    fraction = crc32(f"{letter_id}/{attempt}".encode()) / 2**32
     return delay_without_jitter * (1 + retries.jitter * fraction)
 
 
