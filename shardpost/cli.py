@@ -8,6 +8,7 @@ import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -15,7 +16,14 @@ import click
 from click.shell_completion import CompletionItem
 
 from shardpost import __version__, logs, progress
-from shardpost.errors import BAD_USAGE, COULD_NOT, NoSnapshotError, ShardpostError, harmless
+from shardpost.errors import (
+    BAD_USAGE,
+    COULD_NOT,
+    NoSnapshotError,
+    ShardpostError,
+    UsageError,
+    harmless,
+)
 
 # {what keeps a file from being written: what to do}
 _FIXES = {
@@ -128,6 +136,7 @@ def main() -> None:
 def run(argv: list[str]) -> int:
     """Run one command; return its exit code."""
     try:
+        _require_values(argv)
         code = root.main(argv, prog_name="shardpost", standalone_mode=False)
     except ShardpostError as error:
         return _fail(f"{error}{_hint(error)}", error.exit_code)
@@ -144,6 +153,13 @@ def run(argv: list[str]) -> int:
         line = _not_written(error) or told(error) or _internal_error(error)
         return _fail(line, COULD_NOT)
     return code if isinstance(code, int) else 0
+
+
+def _require_values(argv: list[str]) -> None:
+    """Refuse an option that is given and empty: a filter, for one, would choose all."""
+    for name, value in pairwise([*argv, "."] if {*argv[:1]}.isdisjoint(WITHOUT_PROGRESS) else []):
+        if name.startswith("--") and (name.endswith("=") or value == ""):
+            raise UsageError(f"{name.rstrip('=')}: expected a value, found an empty one")
 
 
 def _fail(text: str, code: int) -> int:

@@ -5,7 +5,7 @@ values of Python.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -65,6 +65,15 @@ class ListedLetters:
     settings: Settings
     index: LetterIndex
     chosen: pa.ChunkedArray | None
+
+    def before(self, ends: Mapping[int, int]) -> "ListedLetters":
+        """Return those that lie before these ends of the partitions of their topic."""
+        partitions, offsets = (self.index.rows[name] for name in ("partition", "offset"))
+        most = range(1 + (pc.max(partitions).as_py() or 0))
+        end = pa.array([ends.get(number, 0) for number in most], pa.int64())
+        is_before = pc.less(offsets, pc.take(end, partitions))
+        chosen = is_before if self.chosen is None else pc.and_(self.chosen, is_before)
+        return replace(self, chosen=chosen)
 
     @cached_property
     def total(self) -> int:
@@ -177,11 +186,11 @@ def listed(
     now: datetime,
     *,
     text: str = "",
-    ids: Collection[str] = (),
+    ids: Collection[str] | None = None,
 ) -> ListedLetters:
     """Return the letters that match the filters, and have a text in their id or original key.
 
-    Of letters with these ids, if there are any.
+    Only those with these ids; None: all.
     """
     rows, masks = index.rows, [] if index.mask is None else [index.mask]
     for name, value in (
@@ -203,7 +212,7 @@ def listed(
         of_ids = pc.match_substring(rows["id"], text, ignore_case=has_case)
         of_keys = pc.match_substring(rows["origin_key"], text.encode())
         masks.append(pc.or_(of_ids, pc.fill_null(of_keys, False)))
-    if ids:
+    if ids is not None:
         masks.append(pc.is_in(rows["id"], pa.array(sorted(ids), pa.string())))
     return ListedLetters(settings, index, _all_of(masks))
 

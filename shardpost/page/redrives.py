@@ -285,7 +285,8 @@ def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
             LetterState.PARKED, chosen.origin, chosen.error, chosen.since, chosen.until
         )
     index = open_index(visit.settings, most_unread=FEW_OFFSETS)
-    return listed(visit.settings, index, filters, visit.now, ids=chosen.ids or ())
+    found = listed(visit.settings, index, filters, visit.now, ids=chosen.ids)
+    return found.before(redrive.shown.ends)
 
 
 def _counted(redrive: "Redrive", found: "ListedLetters") -> dict[str, Any]:

@@ -246,7 +246,7 @@ def test_another_country_from_start_to_drop(settings: Settings, shardpost: Comma
         (["start", "--from", "thin air"], "'thin air'"),
         (["start", "--country", " "], "--country: expected a code, found none"),
         (["swap", "--max-changed", "much"], "'much': expected a percentage such as 5%"),
-        (["swap", "--by", ""], "--by: expected a name, found none"),
+        (["swap", "--by", " "], "--by: expected a name, found none"),
     ],
 )
 def test_bad_usage_is_said_before_anything_is_done(

@@ -145,3 +145,18 @@ def test_lists_of_commands_have_whole_sentences(capsys: pytest.CaptureFixture[st
         listed = capsys.readouterr().out.partition("\nCommands:\n")[2].splitlines()
         assert listed
         assert [line for line in listed if line.endswith("...") or len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("emails", "--week", "2026-W47", "--client", ""),
+        ("email", "--week", "2026-W47", "--shards="),
+        ("lag", "--group", "", "--json"),
+        ("letters", "discard", "--error", "", "--apply", "--why", "x"),
+        ("rebuild", "start", "--tables", ""),
+    ],
+)
+def test_an_option_that_is_given_and_empty_is_bad_usage(arguments: tuple[str, ...]) -> None:
+    said = CommandLineHere({}).refused(*arguments, code=2)
+    assert "expected a value, found an empty one" in said
