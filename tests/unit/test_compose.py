@@ -239,6 +239,19 @@ def test_the_values_for_kubernetes_are_of_this_image_and_name_settings_that_ther
         assert f"--from-literal={one['secretKey']}=" in PAGE
 
 
+def test_the_values_for_kubernetes_can_send_and_lead_executors_to_the_pod_of_the_driver() -> None:
+    values = yaml.safe_load((CHECKOUT / "deploy" / "helm-values.yaml").read_text())
+    given = {one["name"]: one["value"] for one in values["env"]}
+    secrets = {one["envName"]: "1:0123456789abcdef" for one in values["secret"]}
+    settings = load(environ() | given | secrets)
+    assert settings.mail_from
+    assert "{token}" in settings.unsubscribe_url
+    assert settings.unsubscribe_secret
+    [host] = yaml.safe_load(values["extraEnv"])
+    assert host["name"] == "SPARK_LOCAL_HOSTNAME"
+    assert host["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
 def test_a_kept_folder_of_images_is_used_by_one_at_a_time(tmp_path: Path) -> None:
     first, other = Engine(tmp_path, "first"), Engine(tmp_path, "other")
     with first.alone(), pytest.raises(pytest.fail.Exception, match="one in use"), other.alone():

@@ -37,6 +37,12 @@ def test_env_example_explains_every_setting_but_the_names_of_topics() -> None:
             assert is_explained or line.startswith("SHARDPOST_TOPIC_"), line
 
 
+def test_env_example_says_of_the_url_to_unsubscribe_what_is_of_the_url() -> None:
+    text = (CHECKOUT / ".env.example").read_text()
+    above = text[: text.index("\nSHARDPOST_UNSUBSCRIBE_URL=")].splitlines()[-2:]
+    assert above[0].startswith("# https only (RFC 8058). {client}")
+
+
 def test_env_example_is_accepted_as_it_is() -> None:
     given = dotenv_values(CHECKOUT / ".env.example", interpolate=False)
     read = load({name: value or "" for name, value in given.items()})
