@@ -32,8 +32,9 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as
     """Print a line for each consumer group: what is unread, and when that can be lost.
 
     LOSS: data is lost, or can be at any moment; WARN: it can be within SHARDPOST_LOSS_WARNING
-    seconds, or a partition could not be queried. Groups of Shardpost's own are printed only where
-    they are not OK, or with --all. With --group or --topic, their partitions follow; --json has
+    seconds, or a partition could not be queried; ?: a member has not committed yet, so how far it
+    has read is not known. Groups of Shardpost's own are printed only where they are not OK, or with
+    --all. With --group or --topic, their partitions follow; --json has
     all. Exit code 3 if data is lost already, or can be within SHARDPOST_LOSS_WARNING seconds; 1 if
     not everything could be queried.
     """
@@ -51,9 +52,8 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as
         )
     for problem in found.problems:
         click.echo(f"shardpost: not known: {problem}", err=True)
-    if found.left_out:
-        names = ", ".join(found.left_out)
-        click.echo(f"without committed offsets (share groups, Connect workers): {names}", err=True)
+    if found.others:
+        click.echo(f"groups that are no consumer groups: {', '.join(found.others)}", err=True)
     print_document(
         found.rows,
         lambda: lag_text(
@@ -79,13 +79,13 @@ def lag_text(
     text = [text_table(GROUPS, [one.cells() for one in shown])] if shown else []
     if not with_own and (own := [one.name for one in found if one not in shown]):
         text.append(f"{counted(len(own), 'group')} of Shardpost's own: OK (--all lists them)")
-    losing = [row for row in rows if row.seconds_to_loss is not None or row.end is None]
+    losing = [row for row in rows if row.seconds_to_loss is not None or _is_unknown(row)]
     if with_partitions and losing:
         text.append(text_table(HEADING, [_cells(row) for row in losing]))
     return "\n".join(text) or "no reader has committed an offset"
 
 
-STATES = ("LOSS", "WARN", "OK")
+STATES = ("LOSS", "WARN", "?", "OK")
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,13 @@ class GroupLag:
         first, behind = self.rows[0], sum(row.records_behind or 0 for row in self.rows)
         late = max((row.seconds_behind or 0 for row in self.rows), default=0)
         can_lose = first.seconds_to_loss is not None
-        unknown = next((row for row in self.rows if row.end is None), None)
+        unknown = next(filter(_is_unknown, self.rows), None)
         named = first if can_lose else unknown
+        known = (str(behind), _span(late))
+        if unknown:
+            known = (f"≥ {known[0]}", f"≥ {known[1]}") if behind else ("?", "?")
         return (
-            *(self.state, self.name, str(len(self.rows)), str(behind), _span(late)),
+            *(self.state, self.name, str(len(self.rows)), *known),
             _span(first.seconds_to_loss) if can_lose else "?" if unknown else "",
             f"{named.topic}[{named.partition}]: {named.reason}" if named else "",
         )
@@ -121,8 +124,16 @@ def groups_of(rows: "Sequence[LagRow]", warning: float) -> list[GroupLag]:
 def _state(rows: "Sequence[LagRow]", warning: float) -> str:
     if any(row.loses_within(0) for row in rows):
         return "LOSS"
-    is_unsure = any(row.loses_within(warning) or row.end is None for row in rows)
-    return "WARN" if is_unsure else "OK"
+    if any(row.loses_within(warning) or row.end is None for row in rows):
+        return "WARN"
+    return "?" if any(map(_is_unknown, rows)) else "OK"
+
+
+def _is_unknown(row: "LagRow") -> bool:
+    """Tell whether nobody knows how much of a partition, that is not empty, is unread."""
+    from shardpost.lag.measure import is_note
+
+    return row.records_behind is None and row.end != 0 and not is_note(row.group)
 
 
 def _cells(row: "LagRow") -> tuple[str, ...]:

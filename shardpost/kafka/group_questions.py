@@ -97,12 +97,12 @@ class Group:
 class Groups:
     """What was found; `failed` is {group, or `groups`: why it could not be asked for}.
 
-    `without_offsets` are groups that commit none as consumer groups do: share groups, Connect's
-    workers.
+    `others` names groups that are no consumer groups, with their kind: `app (streams)`. Those of
+    them that commit offsets as consumer groups do are among the groups, too.
     """
 
     groups: list[Group]
-    without_offsets: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
 
@@ -114,13 +114,13 @@ def find_groups(client: AdminClient, only: Collection[str], seconds: float) -> G
     if listed.errors:
         failed["groups"] = "; ".join(_text(error) for error in listed.errors)
     try:
-        others = _all_names(client, seconds)
+        kinds = _kinds(client, seconds)
     except KafkaException as error:
-        failed["of other kinds"], others = _text(error), set()
+        failed["of other kinds"], kinds = _text(error), {}
     states = {one.group_id: one.state for one in listed.valid}
     if unready:
         failed["coordinators"] = f"those of {OFFSETS_TOPIC} {sorted(unready)} are not ready"
-    known = sorted({*states, *others})
+    known = sorted({*states, *kinds})
     ready = (name for name in known if partition_of_group(name, partitions) not in unready)
     names = [name for name in ready if not only or name in only]
     members = _members(client, [n for n in names if _has_members(states.get(n))], seconds, failed)
@@ -130,7 +130,9 @@ def find_groups(client: AdminClient, only: Collection[str], seconds: float) -> G
         for name, offsets in committed.items()
         if name in states or offsets
     ]
-    return Groups(found, [n for n, at in committed.items() if n not in states and not at], failed)
+    others = {name: at for name, at in committed.items() if name not in states}
+    newer = {name: "streams" if at else "share or streams" for name, at in others.items()}
+    return Groups(found, [f"{name} ({kinds[name] or newer[name]})" for name in others], failed)
 
 
 def undeleted(client: AdminClient, names: Sequence[str], seconds: float) -> dict[str, str]:
@@ -149,12 +151,12 @@ def _has_members(state: ConsumerGroupState | None) -> bool:
     return state not in {None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
 
 
-def _all_names(client: AdminClient, seconds: float) -> set[str]:
-    """Return the names of all groups, also those of other protocols than consumers'."""
+def _kinds(client: AdminClient, seconds: float) -> dict[str, str]:
+    """Return {group: protocol} of all; none of those (KIP-932, KIP-1071) that the client lacks."""
     with warnings.catch_warnings():
         # The call that replaces it lists consumers' only.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return {str(group.id) for group in client.list_groups(timeout=seconds)}
+        return {str(one.id): one.protocol_type or "" for one in client.list_groups(timeout=seconds)}
 
 
 def _committed(
@@ -210,29 +212,24 @@ def _text(error: KafkaException | KafkaError) -> str:
 def as_json(found: Groups) -> dict[str, Any]:
     """Return what another process makes the same groups of."""
     groups = [
-        {
-            "name": group.name,
-            "committed": [[*at, offset] for at, offset in group.committed.items()],
-            "assigned": [[*at] for at in group.assigned],
-            "has_members": group.has_members,
-        }
-        for group in found.groups
+        (one.name, [*one.committed.items()], [*one.assigned], one.has_members)
+        for one in found.groups
     ]
-    return {"groups": groups, "without_offsets": found.without_offsets, "failed": found.failed}
+    return {"groups": groups, "others": found.others, "failed": found.failed}
 
 
 def groups_of(document: dict[str, Any]) -> Groups:
     """Return the groups of such a document."""
     groups = [
         Group(
-            one["name"],
-            {TopicPartition(topic, number): at for topic, number, at in one["committed"]},
-            frozenset(TopicPartition(*at) for at in one["assigned"]),
-            one["has_members"],
+            name,
+            {TopicPartition(*at): offset for at, offset in committed},
+            frozenset(TopicPartition(*at) for at in assigned),
+            has_members,
         )
-        for one in document["groups"]
+        for name, committed, assigned, has_members in document["groups"]
     ]
-    return Groups(groups, document["without_offsets"], document["failed"])
+    return Groups(groups, document["others"], document["failed"])
 
 
 def _answer(client: AdminClient, asked: dict[str, Any]) -> dict[str, Any]:

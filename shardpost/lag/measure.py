@@ -117,7 +117,7 @@ def measure(
     problems: list[str] = []
     known = cluster_metadata(settings, FIRST_ANSWER_SECONDS).topics
     counts = {topic: len(found.partitions) for topic, found in known.items()}
-    positions, left_out = _positions(settings, counts, wanted, problems)
+    positions, others = _positions(settings, counts, wanted, problems)
     positions = [_with_clear(position, clear or {}) for position in positions]
     failed: dict[TopicPartition, str] = {}
     of_all = {position.partition for position in positions}
@@ -129,7 +129,7 @@ def measure(
     partitions = with_sizes(settings, partitions, readers, look, problems)
     problems += _unanswered(failed)
     rows = [_row(position, partitions, failed, now_ms) for position in positions]
-    return Lag(sorted(rows, key=by_time_to_loss), [*problems, *_unread(rows)], left_out)
+    return Lag(sorted(rows, key=by_time_to_loss), [*problems, *_unread(rows)], others)
 
 
 def _positions(
@@ -143,7 +143,7 @@ def _positions(
     positions = [position for position in own if wanted.has(position.partition.topic)]
     for group in others:
         positions += _of_group(group, expiry.get(group.name, {}))
-    return positions, found.without_offsets
+    return positions, found.others
 
 
 def _selected(group: Group, wanted: Selection) -> Group:

@@ -53,6 +53,7 @@ def offset_expiry(
         why = error.args[0].str() if isinstance(error, KafkaException) else error
         problems.append(f"when groups' offsets expire is not known: {why}")
         return {}
+    empty = [group for group in empty if not commits.has_streams_members(group.name)]
     found = {group.name: _of_group(group, commits, retention_ms) for group in empty}
     missing = [group.name for group in empty if len(found[group.name]) < len(group.committed)]
     if missing:

@@ -1,10 +1,16 @@
 """When unread records are lost: by rules, and against logs that lose them."""
 
+import json
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
 
+import confluent_kafka
 import pytest
+from confluent_kafka import ConsumerGroupState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +18,7 @@ from shardpost.commands.lag import lag_text
 from shardpost.holders.rejected_letters import GROUP, group_of
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.group_questions import as_json, find_groups, groups_of
 from shardpost.lag.measure import is_note, is_own
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.report import LagRow, Position, by_time_to_loss
@@ -390,6 +397,10 @@ ROWS = [
     in_group("shardpost-compaction"),
     in_group("shardpost-rejected-0b6f9d3e-6a55-4f0c-9a55-2f0f6a1b7c11", behind=None),
     in_group("shardpost-consumer"),  # of somebody who named it like that
+    LagRow("begun", "orders", 1, None, 20, None, None, None, "has committed no offset"),
+    LagRow("begun", "orders", 2, 10, 20, 7, 60.0, None, "nothing unread can be lost"),
+    LagRow("never", "orders", 1, None, 20, None, None, None, "has committed no offset"),
+    LagRow("idle", "orders", 1, None, 0, None, None, None, "has committed no offset"),
 ]
 
 
@@ -403,8 +414,11 @@ def test_groups_of_people_come_first_a_line_each_and_what_is_lost_before_all() -
     assert group_lines() == [
         "state group partitions records time behind time to loss why",
         "LOSS billing 1 5 5 min 0 s orders[3]: because",
-        "WARN asked 1 0 0 s ? orders[3]: because",
+        "WARN asked 1 ? ? ? orders[3]: because",
         "WARN weekly 2 1 1 min 1 h orders[3]: because",
+        "? begun 2 ≥ 7 ≥ 1 min ? orders[1]: has committed no offset",
+        "? never 1 ? ? ? orders[1]: has committed no offset",
+        "OK idle 1 0 0 s",
         "OK later 1 2 2 min 1 d 3 h orders[3]: because",
         "OK shardpost-consumer 1 0 0 s",
         "WARN shardpost-intake 1 0 0 s 1 h orders[3]: because",
@@ -419,10 +433,56 @@ def test_all_groups_are_listed_on_demand_and_partitions_of_those_that_are_named(
         "OK shardpost-compaction 1 0 0 s",
         "OK shardpost-rejected-0b6f9d3e-6a55-4f0c-9a55-2f0f6a1b7c11 1 0 0 s",
     ]
-    partitions = group_lines(with_partitions=True)[8:]
+    partitions = group_lines(with_partitions=True)[11:]
     assert partitions[0] == "time to loss group partition records time behind reason"
     assert partitions[1:3] == [
         "0 s billing orders[3] 5 5 min because",
         "1 h shardpost-intake orders[3] 0 0 s because",
     ]
-    assert len(partitions) == 7
+    assert len(partitions) == 9
+    assert partitions[-1] == "? never orders[1] ? ? has committed no offset"
+
+
+def done(value: object) -> "Future[Any]":
+    found: Future[Any] = Future()
+    found.set_result(value)
+    return found
+
+
+class ClientOfManyKinds:
+    """Answers as librdkafka does of a broker that has groups of many protocols."""
+
+    def list_topics(self, timeout: float) -> Any:
+        del timeout
+        home = SimpleNamespace(partitions={0: None}, error=None)
+        return SimpleNamespace(topics={"__consumer_offsets": home})
+
+    def describe_consumer_groups(self, names: list[str], request_timeout: float) -> Any:
+        del request_timeout
+        return {name: done(SimpleNamespace(members=[])) for name in names}
+
+    def list_consumer_groups(self, request_timeout: float) -> Any:
+        del request_timeout
+        mine = SimpleNamespace(group_id="mine", state=ConsumerGroupState.EMPTY)
+        return done(SimpleNamespace(valid=[mine], errors=[]))
+
+    def list_groups(self, timeout: float) -> Any:
+        del timeout
+        kinds = {"mine": "consumer", "app": "", "queue": "", "sink": "connect"}
+        return [SimpleNamespace(id=name, protocol_type=kind) for name, kind in kinds.items()]
+
+    def list_consumer_group_offsets(self, asked: list[Any], request_timeout: float) -> Any:
+        del request_timeout
+        [name] = [one.group_id for one in asked]
+        committed = [confluent_kafka.TopicPartition("in", 0, 8)] if name in {"mine", "app"} else []
+        return {name: done(SimpleNamespace(topic_partitions=committed))}
+
+
+def test_groups_of_other_kinds_are_named_with_their_kind_and_measured_if_they_commit() -> None:
+    found = find_groups(cast("Any", ClientOfManyKinds()), (), 1)
+    assert [(group.name, group.committed) for group in found.groups] == [
+        ("app", {TopicPartition("in", 0): 8}),
+        ("mine", {TopicPartition("in", 0): 8}),
+    ]
+    assert found.others == ["app (streams)", "queue (share or streams)", "sink (connect)"]
+    assert groups_of(json.loads(json.dumps(as_json(found)))) == found

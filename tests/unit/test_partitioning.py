@@ -46,6 +46,15 @@ GROUP_KEY = b"\0\2" + b"\0\1g"
 OFFSET = (41).to_bytes(8)
 
 
+def test_a_group_of_kafka_streams_has_members_as_long_as_one_is_on_record() -> None:
+    group = b"\0\x11" + b"\0\3app", b"\0\0\0\0\0\2"
+    member = b"\0\x13" + b"\0\3app" + b"\0\4m-12"
+    assert not commits(group).has_streams_members("app")
+    assert commits(group, (member, b"\0\0")).has_streams_members("app")
+    assert not commits(group, (member, b"\0\0")).has_streams_members("ap")
+    assert not commits(group, (member, b"\0\0"), (member, None)).has_streams_members("app")
+
+
 def commits(*records: tuple[bytes, bytes | None]) -> OffsetCommits:
     found = OffsetCommits()
     for key, value in records:

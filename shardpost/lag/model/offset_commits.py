@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`: when was committed, and since when groups are empty.
 
 Source: Kafka's group coordinator: OffsetCommitKey, OffsetCommitValue (versions 0 to 4),
-GroupMetadataKey and GroupMetadataValue (versions 0 to 4).
+GroupMetadataKey and GroupMetadataValue (versions 0 to 4), StreamsGroupMemberMetadataKey.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from shardpost.kafka.coordinates import TopicPartition
 
 OFFSET_KEYS = (1, 0)
 GROUP_KEY = 2
+STREAMS_MEMBER_KEY = 19
 FLEXIBLE = 4  # from that version of values on, strings have lengths of variable size
 WITH_EPOCH = 3
 WITH_STATE_TIME = 2
@@ -51,6 +52,11 @@ class OffsetCommits:
         """
         value = self.values.get(GROUP_KEY.to_bytes(2) + _string(group))
         return _state_time(_Reader(value)) if value else None
+
+    def has_streams_members(self, group: str) -> bool:
+        """Tell whether it is a group of Kafka Streams' protocol (KIP-1071) that has a member."""
+        member = STREAMS_MEMBER_KEY.to_bytes(2) + _string(group)
+        return any(key.startswith(member) for key in self.values)
 
 
 @lru_cache(maxsize=4096)  # the same groups and topics again and again

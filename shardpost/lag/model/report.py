@@ -85,12 +85,12 @@ class Selection:
 class Lag:
     """What was found: rows, soonest loss first; and what could not be queried.
 
-    `left_out` are groups that commit no offsets as consumer groups do.
+    `others` are groups that are no consumer groups, each with its kind.
     """
 
     rows: Sequence[LagRow]
     problems: Sequence[str] = field(default_factory=list)
-    left_out: Sequence[str] = field(default_factory=list)
+    others: Sequence[str] = field(default_factory=list)
 
     def clear(self) -> dict[tuple[str, TopicPartition], int]:
         """Return up to which offsets nothing was unread, for a later measurement.
