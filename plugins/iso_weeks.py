@@ -30,7 +30,7 @@ class IsoWeeks(Timetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "IsoWeeks":
-        """Return what was serialized; a release before 0.3.0 wrote nothing."""
+        """Return what was serialized."""
         return cls(**data)
 
     @property
