@@ -95,6 +95,7 @@ class SentOrder(SendOrder):
 def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
     """Show what a run of a week would find now, and the form that starts it."""
     from shardpost.weekly_email import kept_folds
+    from shardpost.weekly_email.bounded_rendering import templates_of
     from shardpost.weekly_email.checks import check
     from shardpost.weekly_email.limits import totals
     from shardpost.weekly_email.week_status import find_week, week_document
@@ -105,7 +106,7 @@ def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
         return visit.answer("emails_reading.html", week=order.week)
     refused = None
     try:
-        check(request, visit.settings)
+        check(request, visit.settings, templates_of)
     except ShardpostError as error:
         refused = str(error)
     document = week_document(found, kept_folds.by_shard)

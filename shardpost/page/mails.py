@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.exceptions import HTTPException
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
@@ -35,16 +34,12 @@ MAIL_POLICY = "; ".join(
     )
 )
 Text = Annotated[str, Query(min_length=1)]
-Subject = Annotated[str, Query(max_length=500)]
+Subject = Annotated[str, Form(min_length=1, max_length=500)]
 
 
 @router.get("")
-def mail(visit: Asked, week: Text, client: Text, subject: Subject = "") -> Response:
-    """Show a client's mail of a week, and the ledger's records of it.
-
-    Whoever may start a run may try another subject, a template, which is kept nowhere.
-    """
-    require_may_try(visit, subject)
+def mail(visit: Asked, week: Text, client: Text) -> Response:
+    """Show a client's mail of a week, and the ledger's records of it."""
     from shardpost.weekly_email.week_status import find_week, rows_of, why_of
 
     found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
@@ -54,7 +49,7 @@ def mail(visit: Asked, week: Text, client: Text, subject: Subject = "") -> Respo
         [_row(visit, row) for row in rows],
         "The ledger has no record of this client in this week.",
     )
-    shown, why_none = _shown(visit, found, client, rows, subject)
+    shown, why_none = _shown(visit, found, client, rows)
     return visit.answer(
         "emails_mail.html",
         rows,
@@ -66,16 +61,34 @@ def mail(visit: Asked, week: Text, client: Text, subject: Subject = "") -> Respo
         shown=shown,
         is_sent=any(row["state"] == "sent" for row in rows),
         why_none=why_none,
-        subject=subject,
-        may_try=visit.may_run(EMAILS),
         templates=visit.settings.mail_templates,
     )
 
 
-def require_may_try(visit: Visit, subject: str) -> None:
-    """Refuse a template of somebody who may not start a run."""
-    if subject and not visit.may_run(EMAILS):
-        raise HTTPException(403, f"a subject is tried by users who may run the DAG {EMAILS}")
+@router.post("/subject", dependencies=acts(EMAILS))
+def try_subject(
+    visit: Asked,
+    week: Annotated[str, Form()],
+    client: Annotated[str, Form()],
+    subject: Subject,
+    as_html: Annotated[bool, Form()] = False,
+) -> Response:
+    """Show the mail as it would be with another subject, a template, which is kept nowhere."""
+    from shardpost.weekly_email.week_status import find_week
+
+    found, name = find_week(visit.settings, IsoWeek.parse(week), visit.now), unpacked(client)
+    shown, why_none = _shown(visit, found, name, (), subject)
+    if as_html:
+        return _framed(shown, why_none)
+    return visit.answer(
+        "emails_subject.html",
+        week=week,
+        client=name,
+        shown=shown,
+        why_none=why_none,
+        subject=subject,
+        templates=visit.settings.mail_templates,
+    )
 
 
 def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
@@ -85,13 +98,15 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
 
 
 @router.get("/html")
-def html(visit: Asked, week: Text, client: Text, subject: Subject = "") -> Response:
+def html(visit: Asked, week: Text, client: Text) -> Response:
     """Return the HTML of the mail alone, for a frame that runs and loads nothing."""
-    require_may_try(visit, subject)
     from shardpost.weekly_email.week_status import find_week, rows_of
 
     found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
-    shown, why_none = _shown(visit, found, client, rows_of(found, client), subject)
+    return _framed(*_shown(visit, found, client, rows_of(found, client)))
+
+
+def _framed(shown: "MailPreview | None", why_none: str | None) -> Response:
     headers = {**HEADERS, "Content-Security-Policy": MAIL_POLICY}
     if shown is None:
         return PlainTextResponse(why_none, headers=headers)
@@ -103,18 +118,18 @@ def _shown(
     found: "FoundWeek",
     client: str,
     rows: Sequence[Mapping[str, Any]],
-    subject: str,
+    subject: str | None = None,
 ) -> tuple["MailPreview | None", str | None]:
     """Return the mail, as of when it was sent if it was; or None, and why there is none.
 
     With a subject that is tried it is as a run of now would write it.
     """
+    from shardpost.weekly_email.bounded_rendering import rendered
     from shardpost.weekly_email.mail_preview import preview, when_sent
 
-    sent_at = None if subject else when_sent(rows)
-    of = (visit.settings, client, found.week)
+    of, sent_at = (visit.settings, client, found.week), when_sent(rows)
     try:
-        return preview(*of, now=visit.now, sent_at=sent_at, subject=subject or None), None
+        return preview(*of, now=visit.now, sent_at=sent_at, subject=subject, render=rendered), None
     except ShardpostError as error:
         return None, str(error)
 
@@ -128,10 +143,11 @@ def test(
     why: Annotated[str, Form(min_length=1, max_length=500, pattern=r"\S")],
 ) -> Response:
     """Send the mail to another address, marked as a test, outside the ledger."""
+    from shardpost.weekly_email.bounded_rendering import rendered
     from shardpost.weekly_email.mail_preview import send_test
 
-    name = unpacked(client)
-    sent = send_test(visit.settings, name, IsoWeek.parse(week), to, now=visit.now)
+    name, of_week = unpacked(client), IsoWeek.parse(week)
+    sent = send_test(visit.settings, name, of_week, to, now=visit.now, render=rendered)
     _record_test(visit, f"{week}/{name}".encode(), f"sent as a test to {sent.to}: {why}")
     return visit.back_to(
         "emails/mail", f"sent to {sent.to} as a test: {sent.subject}", week=week, client=name

@@ -3,6 +3,7 @@
 Settings, shards, the week, its snapshot and its ledger are looked at in that order.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from shardpost import ownership
@@ -17,12 +18,17 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model import email_request
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
+from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.own_templates import templates_of
 from shardpost.weekly_email.smtp_server import sender_of
 
 
-def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, StoreTopic]:
+def check(
+    request: EmailRequest,
+    settings: Settings,
+    templates_of: Callable[[Settings], MailTemplates] = templates_of,
+) -> tuple[PreparedWeek, StoreTopic]:
     """Return the week that a request is about, with its audience if that is frozen; its ledger.
 
     UsageError for settings and templates that no mail can be written with, for shards that do not

@@ -5,10 +5,11 @@ templates of now. Of another week it is what a run of now would send, as of the 
 JVM, and nothing is written: a test goes to the mail server and leaves nothing in the ledger.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +24,13 @@ from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
+from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.member import Member, Recipient, recipient_of
-from shardpost.weekly_email.model.message import Draft, draft
+from shardpost.weekly_email.model.message import Draft, Rendering, draft
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.own_templates import templates_of, with_subject
+from shardpost.weekly_email.own_templates import read, with_subject
 from shardpost.weekly_email.smtp import SmtpSession
 from shardpost.weekly_email.smtp_server import sender_of, shown_sender_of
 
@@ -96,11 +98,12 @@ def preview(
     now: datetime | None = None,
     sent_at: datetime | None = None,
     subject: str | None = None,
+    render: Callable[..., Rendered] = rendered,
 ) -> MailPreview:
     """Return a client's mail of a week, frozen or as of now; `now` is by default the clock's time.
 
     With `sent_at` of a frozen week it is the one that was sent then. `subject` is a template that
-    is tried in the place of the subject's.
+    is tried in the place of the subject's; `render` is what renders it, perhaps within bounds.
     ShardpostError for a client that gets none: it is not in the audience, or holds nothing. One
     that is not subscribed, or has no usable address, has its mail with a remark. UsageError for a
     template that is wrong.
@@ -117,10 +120,11 @@ def preview(
         look = mail_looks.find(settings, week, shard_of(client, found.shards), sent_at)
     if look is not None:
         sender = replace(sender, name=look.sender_name, address=look.sender_address)
-    templates = templates_of(settings) if look is None else look.templates
+    templates = read(settings) if look is None else look.templates
     if subject is not None:
         templates = with_subject(templates, subject)
-    made = found.draft(sender, templates, to, now)
+    is_tried = look is None or subject is not None
+    made = found.draft(sender, templates, to, now, render=partial(render, is_tried=is_tried))
     headers = {name: _text(value) for name, value in made.headers.items()}
     if to.address == NOWHERE:
         del headers["To"]
@@ -136,7 +140,13 @@ def preview(
 
 
 def send_test(
-    settings: Settings, client: str, week: IsoWeek, to: str, *, now: datetime | None = None
+    settings: Settings,
+    client: str,
+    week: IsoWeek,
+    to: str,
+    *,
+    now: datetime | None = None,
+    render: Callable[..., Rendered] = rendered,
 ) -> SentTest:
     """Send a client's mail of a week to another address, marked as a test, outside the ledger.
 
@@ -148,8 +158,9 @@ def send_test(
         raise UsageError(f"address: {address.reason}")
     now = now or datetime.now(UTC)
     found = _find(settings, client, week, now)
-    sender, templates = sender_of(settings), templates_of(settings)
-    made = found.draft(sender, templates, found.recipient(address), now, is_test=True)
+    sender, tried = sender_of(settings), partial(render, is_tried=True)
+    recipient = found.recipient(address)
+    made = found.draft(sender, read(settings), recipient, now, is_test=True, render=tried)
     _send(settings, made)
     subject = _text(made.headers["Subject"])
     return SentTest(client, str(week), address.text, subject, made.message_id)
@@ -180,11 +191,12 @@ class _Found:
         now: datetime,
         *,
         is_test: bool = False,
+        render: Rendering,
     ) -> Draft:
         """Write the mail."""
         context = EmailContext(self.week, self.as_of, self.country, sender, templates)
         holdings = self._holdings(templates.language_for(to.language), templates.most_rows)
-        return draft(context, to, holdings, now, is_test=is_test)
+        return draft(context, to, holdings, now, is_test=is_test, render=render)
 
     def _holdings(self, language: str | None, most_rows: int) -> Holdings:
         names = ("position", "ticker", "amount", "exchange")

@@ -34,20 +34,23 @@ def templates_of(settings: Settings) -> MailTemplates:
     UsageError for a folder that is none, and for a template that no mail can be written with: its
     file, and the line.
     """
-    language = settings.mail_language and _known(settings.mail_language)
-    folder = settings.mail_templates
-    files = tuple(_read(folder)) if folder else ()
-    templates = MailTemplates(files, str(folder or ""), language, settings.mail_html_rows)
+    templates = read(settings)
     mail_rendering.check(templates)
     return templates
 
 
+def read(settings: Settings) -> MailTemplates:
+    """Return the same without trying them."""
+    language = settings.mail_language and _known(settings.mail_language)
+    folder = settings.mail_templates
+    files = tuple(_read(folder)) if folder else ()
+    return MailTemplates(files, str(folder or ""), language, settings.mail_html_rows)
+
+
 def with_subject(templates: MailTemplates, subject: str) -> MailTemplates:
-    """Return the templates with another subject, for all languages; UsageError if it is wrong."""
+    """Return the templates with another subject, for all languages, which nobody has tried."""
     others = [(name, text) for name, text in templates.files if not _is_subject(name)]
-    tried = replace(templates, files=(*others, (SUBJECT, subject)), folder="tried")
-    mail_rendering.check(tried)
-    return tried
+    return replace(templates, files=(*others, (SUBJECT, subject)), folder="tried")
 
 
 def _is_subject(name: str) -> bool:

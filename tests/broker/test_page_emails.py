@@ -4,6 +4,7 @@ One home for all, in which each test has a week of its own.
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -283,22 +284,31 @@ def test_another_subject_is_tried_and_kept_nowhere(
     ready: Settings, week: IsoWeek, page: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of: dict[str, Any] = {"week": week, "client": "c0"}
-    shown = page.get("emails/mail", **of, subject="{{ count }} in {{ week }}")
+    on, action = f"emails/mail?week={week}&client=c0", "emails/mail/subject"
+    shown = page.send(on, action, subject="{{ count }} in {{ week }}")
     assert f"Subject: 1 in {week}\n" in shown
     assert "The mail as it would be with that subject" in shown
-    assert f"<title>1 in {week}" in page.get(
-        "emails/mail/html", **of, subject="{{ count }} in {{ week }}"
-    )
-    wrong = page.get("emails/mail", **of, subject="{{ no_such }}")
+    [form] = re.findall(r'<form [^>]*target="tried">(.*?)</form>', shown, re.DOTALL)
+    framed = page.post(action, dict(re.findall(r'name="(\w+)" value="(.*?)">', form)))
+    assert f"<title>1 in {week}" in framed.text
+    assert framed.headers["Content-Security-Policy"].endswith("sandbox")
+    wrong = page.send(on, action, subject="{{ no_such }}")
     assert "cannot be shown" in wrong
     assert 'value="{{ no_such }}"' in wrong  # to be corrected
     assert "Send it as a test" not in shown + wrong
-    assert "Subject: 1 in" not in page.get("emails/mail", **of)
     assert "SHARDPOST_MAIL_TEMPLATES names it" in page.get("emails")
     with page_client(ready, monkeypatch, "eve", "viewer") as viewer:
         assert "Try another subject" not in viewer.get("emails/mail", **of)
-        for path in ("emails/mail", "emails/mail/html"):
-            viewer.get(path, 403, **of, subject="x")
+
+
+def test_no_link_and_no_form_of_another_site_has_a_template_rendered(
+    week: IsoWeek, page: PageClient
+) -> None:
+    for path in ("emails/mail", "emails/mail/html"):
+        assert "1 in W" not in page.get(path, week=week, client="c0", subject="{{ count }} in W")
+    page.get("emails/mail/subject", 405, week=week, client="c0", subject="{{ count }} in W")
+    given = {"week": str(week), "client": '"c0"', "subject": "{{ count }} in W"}
+    assert page.post("emails/mail/subject", given).status_code == 403
 
 
 def test_a_mail_is_sent_as_a_test_to_another_address_and_that_is_recorded(

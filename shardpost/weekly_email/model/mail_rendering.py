@@ -202,6 +202,15 @@ def face_of(templates: MailTemplates, language: str | None) -> Face:
     return Face(templates, language)
 
 
+def rendered(
+    templates: MailTemplates, language: str | None, values: Values, *, is_tried: bool = False
+) -> Rendered:
+    """Return the parts of one mail; with `is_tried` by templates that no run has tried yet."""
+    if is_tried:
+        check(templates)
+    return face_of(templates, language).render(values)
+
+
 def check(templates: MailTemplates) -> None:
     """Try all templates, of each language; TemplateError says the first that is wrong."""
     face_of(templates, templates.language).check_sources()
@@ -214,6 +223,8 @@ def _said(error: Exception) -> str:
         return f"no template {error.name}"
     if isinstance(error, RecursionError):
         return "expected an end, found a template that includes, imports or calls itself"
+    if isinstance(error, MemoryError):
+        return "expected less text, found more than there is memory for"
     return single_line(first_line(error), LONGEST_LINE)
 
 

@@ -6,6 +6,7 @@ injected.
 """
 
 from binascii import b2a_qp
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import format_datetime
@@ -22,10 +23,12 @@ from shardpost.weekly_email.model.mail_headers import (
     encoded,
     mailboxes,
 )
-from shardpost.weekly_email.model.mail_rendering import face_of
+from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.mail_rows import Values
+from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.member import Recipient
 
+Rendering = Callable[[MailTemplates, str | None, Values], Rendered]
 # RFC 5322, 2.1.1: no line may be longer, without its CRLF.
 LONGEST_LINE = 998
 
@@ -83,6 +86,7 @@ def draft(
     date: datetime,
     *,
     is_test: bool = False,
+    render: Rendering = rendered,
 ) -> Draft:
     """Return one e-mail before it is encoded, by the templates of its language.
 
@@ -95,7 +99,7 @@ def draft(
     values = _values(context, to, holdings, language)
     if is_test:
         values["unsubscribe"] = context.unsubscribe_site
-    found = face_of(context.templates, language).render(values)
+    found = render(context.templates, language, values)
     sender, identity = context.sender, message_id(context, to.client)
     answers = mailboxes(found.reply_to)
     headers: Headers = {

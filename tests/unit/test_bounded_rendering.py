@@ -1,0 +1,42 @@
+"""A template cannot take more time, memory or output than the page may spend on it."""
+
+from dataclasses import replace
+
+import pytest
+
+from shardpost.settings import Settings
+from shardpost.weekly_email import bounded_rendering
+from shardpost.weekly_email.model.mail_rendering import TemplateError, rendered
+from shardpost.weekly_email.model.mail_rows import SAMPLES
+from shardpost.weekly_email.model.mail_templates import MailTemplates
+from shardpost.weekly_email.own_templates import with_subject
+
+SHIPPED = MailTemplates()
+
+
+def test_a_mail_within_bounds_is_the_same_as_without_them() -> None:
+    found = bounded_rendering.rendered(SHIPPED, None, SAMPLES[1], is_tried=True)
+    assert found == rendered(SHIPPED, None, SAMPLES[1])
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ 'a' * 900000000 }}", "tried/subject.txt, line 1: expected less text"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "5 s"),
+        ("{% for a in range(99999) %}{{ 'a' * 99 }}{% endfor %}", "at most 4,194,304 characters"),
+        ("\n{{ nmae }}", "tried/subject.txt, line 2: "),
+    ],
+)
+def test_a_template_beyond_bounds_or_wrong_is_refused(template: str, said: str) -> None:
+    tried = with_subject(replace(SHIPPED, files=(("weekly_email.txt", template),)), template)
+    with pytest.raises(TemplateError, match=said):
+        bounded_rendering.rendered(tried, None, SAMPLES[0], is_tried=True)
+
+
+def test_templates_of_the_settings_are_tried_within_bounds(at: Settings) -> None:
+    assert bounded_rendering.templates_of(at) == SHIPPED
+    (at.home / "look").mkdir(parents=True)
+    (at.home / "look" / "subject.txt").write_text("{{ nmae }}")
+    with pytest.raises(TemplateError, match="found nmae"):
+        bounded_rendering.templates_of(at.model_copy(update={"mail_templates": at.home / "look"}))
