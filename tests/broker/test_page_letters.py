@@ -5,7 +5,7 @@ import html
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 import pytest
 
@@ -295,11 +295,13 @@ def test_a_long_one_goes_on_by_itself_and_is_stopped(
     [left] = re.findall(r'href="/shardpost/([^"]*)">What is left of it', page.get("letters/run"))
     put(ready, [failed(ready, original(n, b"k%d" % n)) for n in (20, 21)])
     assert total(sweep(ready, START)) == {"parked": 2}
+    query = dict(parse_qsl(left.partition("?")[2]))
     for most in (redrives.READ_AT_ONCE, 0):  # read whole, or of a long one by the list
         monkeypatch.setattr(redrives, "READ_AT_ONCE", most)
-        assert page.json(f"{left}&format=json")["letters"] == 4 - done
+        assert page.json("letters/plan", **query)["letters"] == 4 - done
     monkeypatch.setattr(redrives, "ANSWER_SECONDS", 120.0)
-    said = page.send(left, "letters/apply", why="the rest")
+    plan = f"letters/plan?{urlencode({**query, 'rate': '50'})}"
+    said = page.send(plan, "letters/apply", why="the rest")
     assert f"{4 - done} letters redriven" in said
     assert len(retries(ready)) == 4
 
