@@ -11,7 +11,7 @@ from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition
 from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
-from shardpost.page.access import KAFKA, acts, sees
+from shardpost.page.access import CLIENTS_HIDDEN, KAFKA, acts, sees
 from shardpost.page.rendering import Asked, Link, Listing, Reason, Visit, page_of
 
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
@@ -21,12 +21,16 @@ NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
 
 
 def firing(visit: Visit) -> list[Firing]:
-    """Return what is known to fire: what is over or silenced last, the others worst first."""
+    """Return what is known to fire: what is over or silenced last, the others worst first.
+
+    Who may see no clients gets what is public of a text; of why it is silenced, nothing.
+    """
     from shardpost.alerts.history import list_firing
     from shardpost.delta.query import table_errors
 
     with table_errors():
-        return sorted(list_firing(visit.settings), key=lambda one: _urgency(one, visit))
+        known = sorted(list_firing(visit.settings), key=lambda one: _urgency(one, visit))
+    return known if visit.sees_clients else [one.without_clients() for one in known]
 
 
 def needs_a_person(one: Firing, visit: Visit) -> bool:
@@ -56,6 +60,8 @@ def _told_lately(visit: Visit) -> Listing:
     """Return what was told last, also of what is over: the end of alerts.log."""
     from shardpost.alerts.channels import last_lines
 
+    if not visit.sees_clients:
+        return Listing(("when", "told"), (), CLIENTS_HIDDEN)
     lines = (line.partition(" ") for line in last_lines(visit.settings, visit.now, LINES))
     rows = [(_instant(at), text) for at, _, text in lines]
     return Listing(("when", "told"), rows, "alerts.log has nothing yet.")

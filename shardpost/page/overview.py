@@ -20,6 +20,7 @@ from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
 from shardpost.page.topics import time_to_loss
 from shardpost.schedules import longest_pause
 from shardpost.topics.model.finding import Severity
+from shardpost.watch.model.conditions import COMPACTION_REFUSED
 from shardpost.wording import counted, duration_text, in_bytes
 
 if TYPE_CHECKING:
@@ -150,8 +151,10 @@ def _needs(visit: Visit, known: Known) -> Iterator[Need]:
             see, name = place_of(condition, visit), condition.name
             yield Need(condition.severity, name, condition.text, one.since, see, alert=name)
     rules = {one.condition.rule for one in known.firing}
-    if known.refusal and "compaction-refused" not in rules:
-        yield Need(Severity.RISK, "compaction refused", known.refusal, None, tables)
+    if known.refusal and COMPACTION_REFUSED.name not in rules:
+        found = COMPACTION_REFUSED.broken("", known.refusal)
+        text = (found if visit.sees_clients else found.without_clients()).text
+        yield Need(Severity.RISK, "compaction refused", text, None, tables)
     yield from _of_kafka(visit)
     yield from _of_watch(visit, known)
     runs = known.looks.get("runs")

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from shardpost.kafka.records import Record
 
 INPUTS: tuple[TopicName, ...] = ("positions", "clients", "exchanges")
-# Who sees a topic's records: who may see the DAG that works on them.
-DAG_OF: Mapping[TopicName, str] = {
-    "positions": access.POSITIONS,
-    "clients": access.EMAILS,
-    "exchanges": access.POSITIONS,
-    "share-holders": access.POSITIONS,
-    "weekly-emails": access.EMAILS,
-    "dead-letters": access.LETTERS,
-    "retries": access.LETTERS,
-    "parking-lot": access.LETTERS,
-    "run-requests": access.RUNS,
-    "run-commands": access.RUNS,
-    "decisions": access.KAFKA,
+# Who sees a topic's records: who may see each DAG that works on them.
+DAGS_OF: Mapping[TopicName, tuple[str, ...]] = {
+    "positions": (access.POSITIONS,),
+    "clients": (access.EMAILS,),
+    "exchanges": (access.POSITIONS,),
+    "share-holders": (access.POSITIONS,),
+    "weekly-emails": (access.EMAILS,),
+    "dead-letters": (access.LETTERS,),
+    "retries": (access.LETTERS,),
+    "parking-lot": (access.LETTERS,),
+    "run-requests": (access.RUNS,),
+    "run-commands": (access.RUNS,),
+    "decisions": (access.KAFKA, access.RUNS, *access.CLIENTS),
 }
 
 
@@ -46,13 +46,13 @@ class OwnTopic:
     kind: TopicName
 
     @property
-    def dag(self) -> str:
-        """The DAG whose users may see its records."""
-        return DAG_OF[self.kind]
+    def dags(self) -> tuple[str, ...]:
+        """The DAGs of all of which a user has to see its records."""
+        return DAGS_OF[self.kind]
 
     def is_seen(self, visit: Visit) -> bool:
         """Tell whether the user may see its records."""
-        return access.is_allowed(visit.user, self.dag, "GET")
+        return all(access.is_allowed(visit.user, dag, "GET") for dag in self.dags)
 
 
 def own_topics(settings: Settings) -> dict[str, OwnTopic]:
@@ -71,7 +71,8 @@ def own_topic(visit: Visit, name: str) -> OwnTopic:
     if name not in topics:
         raise UsageError(f"topic {name}: expected one of {', '.join(topics)}")
     if not topics[name].is_seen(visit):
-        raise HTTPException(403, f"for users who may see the DAG {topics[name].dag}")
+        dags = " and the DAG ".join(topics[name].dags)
+        raise HTTPException(403, f"for users who may see the DAG {dags}")
     return topics[name]
 
 

@@ -203,6 +203,11 @@ class Visit(Place):
         """Tell whether forms of that DAG's actions are to be shown."""
         return access.may_run(self.user, dag)
 
+    @property
+    def sees_clients(self) -> bool:
+        """Whether texts may be shown that name clients, or may do so."""
+        return access.sees_clients(self.user)
+
     def token(self, path: str) -> str:
         """Return what the form of the action at that path carries."""
         return access.form_token(self.name, self.url(path))
@@ -280,7 +285,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals |= {"Link": Link, "longest": LONGEST_CELL}
+    found.globals |= {"Link": Link, "longest": LONGEST_CELL, "hidden": access.CLIENTS_HIDDEN}
     found.filters |= {
         "duration": duration_text,
         "counted": counted,

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -175,6 +176,8 @@ def diff(visit: Asked) -> Response:
         found = compared(visit.settings)
         is_behind = needs_top_up(visit.settings)
         current = list_described(visit.settings)[-1]
+    if not visit.sees_clients:
+        found = replace(found, samples=[])
     rows = [
         (TITLES[name], *vars(one).values(), f"{one.share:.2%}")
         for name, one in found.counts.items()

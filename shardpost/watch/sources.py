@@ -42,7 +42,7 @@ from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.limits import too_many, totals, why_too_late
+from shardpost.weekly_email.limits import too_many, totals, why_late_exceeds, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 from shardpost.wording import counted, duration_text
@@ -67,7 +67,7 @@ def _condition_of_finding(finding: Finding) -> Condition:
         f"{finding.setting} is {finding.found} ({finding.source}), expected {finding.expected};"
         f" {finding.fix}"
     )
-    return Condition(finding.rule, subject, finding.severity, text, finding.why)
+    return Condition(finding.rule, subject, finding.severity, text, finding.why, public=text)
 
 
 LAG = "lag"
@@ -93,7 +93,8 @@ def look_at_lag(settings: Settings, now: datetime) -> Found:
         _loss_condition(found, f"{group} {topic}", rows, settings.loss_warning)
     if lag.problems:
         found.unmeasured.add(LAG)
-        found.conditions.append(conditions.NOT_MEASURED.broken(LAG, "; ".join(lag.problems)))
+        text = "; ".join(lag.problems)
+        found.conditions.append(conditions.NOT_MEASURED.broken(LAG, text, text))
     return found
 
 
@@ -226,12 +227,9 @@ def look_at_share_holders(settings: Settings, _now: datetime) -> Found:
     if lists:
         named = _named([f"{one.client} ({counted(one.positions, 'position')})" for one in lists])
         which = counted(len(lists), "client has a list", "clients have lists")
-        text = (
-            f"{which} too large for a record of {lists[0].largest} bytes (max.message.bytes):"
-            f" {named}"
-        )
+        text = f"{which} too large for a record of {lists[0].largest} bytes (max.message.bytes)"
         topic = settings.topic("share-holders")
-        found.conditions.append(conditions.LISTS_TOO_LARGE.broken(topic, text))
+        found.conditions.append(conditions.LISTS_TOO_LARGE.broken(topic, f"{text}: {named}", text))
     return found
 
 
@@ -303,11 +301,13 @@ def _look_at_week(
         return found
     if unknown := document["unknown"]:
         which = counted(len(unknown), "client")
-        text = f"it is not known whether {which} got the e-mail: {_named(unknown)}"
-        found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), text))
+        text = f"it is not known whether {which} got the e-mail"
+        named = f"{text}: {_named(unknown)}"
+        found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), named, text))
     _look_at_late(found, settings, frozen)
-    for reason in too_many(settings, week, [document]):
-        found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason))
+    counted_only = too_many(settings, week, [{"shards": document["shards"]}])
+    for reason, text in zip(too_many(settings, week, [document]), counted_only, strict=True):
+        found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason, text))
     hours = settings.watch_email_hours
     if counts["open"] and now - frozen.frozen_at > timedelta(hours=hours):
         since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"
@@ -327,7 +327,8 @@ def _look_at_late(found: Found, settings: Settings, frozen: FrozenWeek) -> None:
         return
     found.measure("emails_late", late.count, week=frozen.week)
     if reason := why_too_late(settings, frozen, late):
-        found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason))
+        text = why_late_exceeds(settings, frozen, late.as_json() | {"clients": ()}) or ""
+        found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason, text))
 
 
 def look_at_runs(settings: Settings, now: datetime) -> Found:

@@ -252,6 +252,9 @@ def test_only_our_topics_and_only_for_who_may_see_them(
     )
     text = page.get("records", 403, topic=story.topic("dead-letters"))
     assert "for users who may see the DAG sweep_dead_letters" in text
+    text = page.get("records", 403, topic=story.topic("decisions"))
+    assert "watch_kafka and the DAG dispatch_run_requests and the DAG compact_positions" in text
+    monkeypatch.setattr(access, "is_allowed", lambda *_: True)
     page.get("records", topic=story.topic("decisions"))
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from shardpost.decisions import Kind
-from shardpost.page import dag_runs
+from shardpost.page import access, dag_runs
+from shardpost.page.access import CLIENTS_HIDDEN, KAFKA, TABLES
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import NAMES
 from shardpost.settings import Settings
@@ -62,8 +63,13 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
         assert "shardpost rebuild swap" in page.get("tables/rebuilds")
         assert page.json("tables/diff") == command.json("rebuild", "diff", code=3)
         assert "only in the new" in page.get("tables/diff")
+        with page_client(shared, monkeypatch, sees=[TABLES, KAFKA]) as other:
+            assert other.json("tables/diff")["samples"] == []
+            assert CLIENTS_HIDDEN in other.get("tables/diff")
+            assert "client1" not in other.get("tables/diff")
+        monkeypatch.setattr(access, "is_allowed", lambda *_: True)
         assert [line.split(",")[0] for line in page.csv("tables/diff")][:3] == [
-            *("of", "open positions", "holders")
+            *('"of"', '"open positions"', '"holders"')
         ]
         form: dict[str, Any] = {"number": "2", "max_changed": "60%", "why": "looked at"}
         said = page.send("tables/diff", "tables/rebuilds/swap", **form)

@@ -5,7 +5,7 @@ Airflow's login and rights are its own code's; tests/e2e has them for real, in a
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from html import unescape
 from http import HTTPStatus
@@ -85,9 +85,17 @@ class PageClient:
 
 @contextmanager
 def page_client(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, user: str = "admin", role: str = "admin"
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    user: str = "admin",
+    role: str = "admin",
+    *,
+    sees: Collection[str] | None = None,
 ) -> Iterator[PageClient]:
-    """Give a client of a user with a role of Airflow's: viewer, user, op or admin."""
+    """Give a client of a user with a role of Airflow's: viewer, user, op or admin.
+
+    `sees`: the only DAGs that the user has rights on.
+    """
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import FastAPI
@@ -99,7 +107,11 @@ def page_client(
     inner.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=user, role=role)
     outer.mount("/shardpost", inner)
     may = {"GET"} if role == "viewer" else {"GET", "POST"}
-    monkeypatch.setattr(access, "is_allowed", lambda _user, _dag, method, *_: method in may)
+    monkeypatch.setattr(
+        access,
+        "is_allowed",
+        lambda _user, dag, method, *_: method in may and (sees is None or dag in sees),
+    )
     monkeypatch.setattr(rendering, "task_settings", lambda: settings)
     browser = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
     base = "http://airflow.test/shardpost/"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -38,7 +38,8 @@ class Condition:
     """Something that needs a person, as it is at one moment.
 
     `rule` is the name of its page in the runbook, `subject` what it is about, such as a topic;
-    `meaning` what it means for a client or a record. `source` is what found it.
+    `meaning` what it means for a client or a record. `source` is what found it. `text` may name
+    clients; `public` is what of it those may read from whom clients are hidden, "" if nothing.
     """
 
     rule: str
@@ -47,6 +48,7 @@ class Condition:
     text: str
     meaning: str
     source: str = ""
+    public: str = ""
 
     @property
     def key(self) -> Key:
@@ -62,6 +64,10 @@ class Condition:
     def cause(self) -> str:
         """Its text without what differs from run to run: numbers, times, ids in hexadecimal."""
         return _NUMBERS.sub("#", self.text)
+
+    def without_clients(self) -> "Condition":
+        """Return it as those may see it from whom clients are hidden."""
+        return replace(self, text=self.public or self.meaning)
 
     def line(self) -> str:
         """Return title and text on one line."""

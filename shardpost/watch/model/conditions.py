@@ -45,21 +45,29 @@ class Rule:
     meaning: str
     severity: Severity = Severity.RISK
 
-    def broken(self, subject: str, text: str) -> Condition:
-        """Return that it does not hold, of what, and what was found."""
-        return Condition(self.name, subject, self.severity, text, self.meaning)
+    def broken(self, subject: str, text: str, public: str = "") -> Condition:
+        """Return that it does not hold, of what, and what was found; and that without clients."""
+        return Condition(self.name, subject, self.severity, text, self.meaning, public=public)
 
 
-DATA_LOST = Rule(
+class PublicRule(Rule):
+    """One that never names clients: its texts are shown also to those who may see none."""
+
+    def broken(self, subject: str, text: str, public: str = "") -> Condition:
+        """Return the same, all of it public."""
+        return super().broken(subject, text, public or text)
+
+
+DATA_LOST = PublicRule(
     "data-lost",
     "records were deleted before this reader read them, or may be at any moment: what it makes of"
     " them is wrong from then on",
     Severity.LOSS,
 )
-TIME_TO_LOSS = Rule(
+TIME_TO_LOSS = PublicRule(
     "time-to-loss", "records will be deleted before this reader has read them, unless it reads on"
 )
-SNAPSHOT_AGE = Rule(
+SNAPSHOT_AGE = PublicRule(
     "snapshot-age",
     "the holders are as of that time, and the weekly e-mail is not sent before a week's last"
     " records are compacted",
@@ -68,13 +76,13 @@ COMPACTION_REFUSED = Rule(
     "compaction-refused",
     "nothing is published, and the holders stay as they were, until that is corrected or confirmed",
 )
-LETTERS_OVERDUE = Rule(
+LETTERS_OVERDUE = PublicRule(
     "letters-overdue", "records that failed are not retried: their consumers go without them"
 )
-LETTERS_HELD = Rule(
+LETTERS_HELD = PublicRule(
     "letters-held", "dead letters of one error are not retried until a person has looked at them"
 )
-LETTERS_PARKED = Rule(
+LETTERS_PARKED = PublicRule(
     "letters-parked",
     "records failed for good: nobody retries them before a person redrives or discards them",
 )
@@ -91,22 +99,22 @@ EMAILS_LATE = Rule(
     "records of before a week's end were read after its audience was frozen: clients got no e-mail"
     " of that week, or one with other positions, and are not mailed for that any more",
 )
-EMAILS_OPEN = Rule(
+EMAILS_OPEN = PublicRule(
     "emails-open", "clients wait for their e-mail of a week, and nothing is sending it to them"
 )
-EMAILS_MISSING = Rule(
+EMAILS_MISSING = PublicRule(
     "emails-missing", "nobody gets the e-mail of that week before somebody starts it"
 )
 LISTS_TOO_LARGE = Rule(
     "lists-too-large",
     "who reads share-holders sees how many positions these clients hold, and not which",
 )
-RUN_AGE = Rule(
+RUN_AGE = PublicRule(
     "run-age",
     "no new run starts for that key: equal requests are answered `already running`, others are"
     " recorded as `conflict`",
 )
-DISK_FULL = Rule("disk-full", "nothing can be compacted any more once the disk is full")
+DISK_FULL = PublicRule("disk-full", "nothing can be compacted any more once the disk is full")
 NOT_MEASURED = Rule("not-measured", "problems there raise no alert, and earlier ones may persist")
 
 

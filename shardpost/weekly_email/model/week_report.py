@@ -233,12 +233,12 @@ class LateClients:
 def late_line(late: Mapping[str, Any]) -> str:
     """Return what `LateClients.as_json` says, in one line."""
     missed, changed, named = late["missed"], late["changed"], late["clients"]
-    more = ", …" if missed + changed > len(named) else ""
+    named = [*named, "…"] if missed + changed > len(named) else named
     which = counted(missed, "more client")
     return one_line(
         f"came late: by records that were read after the freeze, {which} held stock"
         f" at the week's end, and {changed} held other positions than their e-mail lists; they are"
-        f" not mailed for that ({', '.join(named)}{more})"
+        f" not mailed for that ({', '.join(named)})"
     )
 
 
