@@ -105,13 +105,13 @@ def measure(
     selection: Selection | None = None,
     *,
     clear: Clear | None = None,
-    rates: Mapping[TopicPartition, float] | None = None,
+    asks_sizes: bool = True,
 ) -> Lag:
     """Return how far readers are behind.
 
-    `now` is compared with the timestamps of records, so with other machines' clocks. `clear` and
-    `rates` (offsets a second, by which a partition grows at least) are what earlier measurements
-    found. KafkaUnreachableError if Kafka does not answer.
+    `now` is compared with the timestamps of records, so with other machines' clocks. `clear` is
+    what earlier measurements found. Sizes of partitions take a JVM: who does not ask for them is
+    not told what `retention.bytes` deletes. KafkaUnreachableError if Kafka does not answer.
     """
     wanted, now_ms = selection or Selection(), int(now.timestamp() * 1000)
     problems: list[str] = []
@@ -125,7 +125,7 @@ def measure(
     partitions, measured = partitions_now(settings, there, failed), time.monotonic()
     readers = [position for position in positions if not position.is_note]
     partitions = with_unread(settings, partitions, _offsets(readers, partitions))
-    look = SizeLook(now_ms, measured, rates or {})
+    look = SizeLook(now_ms, measured) if asks_sizes else None
     partitions = with_sizes(settings, partitions, readers, look, problems)
     problems += _unanswered(failed)
     rows = [_row(position, partitions, failed, now_ms) for position in positions]

@@ -124,34 +124,37 @@ Partitions = Mapping[TopicPartition, Partition]
 
 @dataclass(frozen=True)
 class SizeLook:
-    """The present (ms), when ends were asked for (monotonic clock), and rates known from before.
-
-    Rates are offsets a second, by which a partition grows at least.
-    """
+    """The present (ms), and when ends were asked for (monotonic clock)."""
 
     now_ms: int
     measured: float
-    rates: Mapping[TopicPartition, float]
+
+
+NOT_ASKED = "the sizes of partitions are not asked for here, but by the DAG watch_kafka"
+LEFT_OUT = "; what retention.bytes deletes is left out"
 
 
 def with_sizes(
     settings: Settings,
     partitions: Partitions,
     positions: Collection[Position],
-    look: SizeLook,
+    look: SizeLook | None,
     problems: list[str],
 ) -> dict[TopicPartition, Partition]:
     """Return the partitions, those with a limit and an unread record with their sizes and growth.
 
-    Sizes that nobody tells become problems.
+    Sizes that nobody tells, or that are not asked for, become problems.
     """
     limited = _limited(partitions, positions)
     if not limited:
         return dict(partitions)
+    if look is None:
+        problems.append(NOT_ASKED + LEFT_OUT)
+        return dict(partitions)
     try:
         sizes = partition_sizes(settings, limited)
     except ShardpostError as error:
-        problems.append(f"{error}; what retention.bytes deletes is left out")
+        problems.append(f"{error}{LEFT_OUT}")
         return dict(partitions)
     if missing := limited.keys() - sizes.keys():
         named = ", ".join(map(str, sorted(missing)))
@@ -184,7 +187,7 @@ def _growth(
     That is by Kafka's index of times, which knows timestamps, and by the ends since a moment ago,
     which are right whatever the timestamps are.
     """
-    found = {at: look.rates.get(at, 0.0) for at in partitions}
+    found = dict.fromkeys(partitions, 0.0)
     for span in SPANS:
         for at, since in first_offsets_since(
             settings, partitions, look.now_ms - 1000 * span

@@ -141,7 +141,8 @@ def _measured(visit: Visit, group: str, topic: str) -> tuple[list[Any], list[str
     from shardpost.lag.model.report import Selection
 
     try:
-        found = measure(visit.settings, visit.now, Selection([group], [topic]))
+        chosen = Selection([group], [topic])
+        found = measure(visit.settings, visit.now, chosen, asks_sizes=False)
     except ShardpostError as error:
         return [], [str(error)]
     return [*found.rows], [*found.problems]
@@ -180,7 +181,7 @@ def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:
         Link(str(one.partition), records) if is_own else one.partition,
         *(one.committed, one.end, one.records_behind),
         None if late is None else duration_text(late),
-        time_to_loss(one.seconds_to_loss),
+        "not known" if one.reason.startswith("not known") else time_to_loss(one.seconds_to_loss),
         one.reason,
     )
 

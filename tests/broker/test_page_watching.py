@@ -9,11 +9,12 @@ from shardpost.alerts.model.alert import REPORTED, Condition
 from shardpost.alerts.model.metrics import Measure
 from shardpost.decisions import Kind
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.lag import partition_sizes
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Severity
 from tests.support import decisions, written_weeks
-from tests.support.broker_process import commit
+from tests.support.broker_process import commit, put
 from tests.support.command_line import CommandLineHere
 from tests.support.kafka_configs import configure_topic
 from tests.support.page_client import page_client
@@ -65,7 +66,7 @@ def test_alerts_are_shown_silenced_and_told_again_on_record(
         assert "1 alert silenced" in page.get("")
         said = page.send(on, "alerts/unsilence", key=key, why="we do not")
         assert "not silenced any more" in said
-        assert page.csv("alerts")[0].startswith("alert,severity,since")
+        assert page.csv("alerts")[0].startswith('"alert","severity","since"')
         assert "no alert gone is firing" in page.get("alerts/one", 404, key="gone")
     found = [(one.about, one.kind, one.who, one.why) for one, _ in decisions.list_all(ready)]
     about = f"alert/{key}".encode()
@@ -166,3 +167,20 @@ def test_topics_have_their_findings_with_the_fix_and_each_reader_its_partitions(
         assert "The group has committed no offset there." in nobody
         [expected] = command.json("lag", "--group", group, "--topic", topic)
         assert {**row, **dict.fromkeys(TIMES)} == {**expected, **dict.fromkeys(TIMES)}
+
+
+def test_no_page_starts_a_jvm_for_the_sizes_of_partitions(
+    ready: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = ready.topic("positions")
+    limited = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "400000"}
+    configure_topic(ready, topic, limited)
+    group, first = f"sizes-{topic}", TopicPartition(topic, 0)
+    put(ready, (topic, "1", "{}"))
+    commit(ready, (group, first, 0))
+    monkeypatch.setattr(partition_sizes, "_gateway", lambda: pytest.fail("a JVM is started"))
+    with page_client(ready, monkeypatch) as page:
+        shown = page.get("topics/lag", group=group, topic=topic, now=1)
+        assert "are not asked for here, but by the DAG watch_kafka" in shown
+        [row] = page.json("topics/lag", group=group, topic=topic)
+    assert row["records_behind"] == 1
