@@ -217,7 +217,8 @@ def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Fi
 
     UsageError if none of that name fires.
     """
-    with table_errors(), exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT):
+    wait = min(LOCK_WAIT, settings.lock_wait)
+    with table_errors(), exclusive(settings, LOCK, "telling people", wait=wait):
         known = history.list_firing(settings)
         found = [one for one in known if one.condition.name == name]
         if not found:

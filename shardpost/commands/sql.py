@@ -87,7 +87,7 @@ def _print_json(found: "pa.RecordBatchReader") -> None:
 
 
 def _print_csv(found: "pa.RecordBatchReader") -> None:
-    """Print rows as RFC 4180 has them; null is an empty field, an empty text a quoted one."""
+    """Print rows as RFC 4180 has them; null is an empty field, and text is in quotes."""
     click.echo(_csv_line(found.schema.names), nl=False)
     for rows in _batches(found):
         click.echo("".join(map(_csv_line, rows)), nl=False)
@@ -99,6 +99,6 @@ def _csv_line(values: Iterable[Any]) -> str:
 
 def _csv_field(value: Any) -> str:
     text = _cell(value)
-    if value is not None and (not text or set(',"\r\n') & set(text)):
+    if isinstance(value, str | list | dict):
         return '"' + text.replace('"', '""') + '"'
     return text

@@ -38,8 +38,8 @@ from shardpost.settings import Settings
 from shardpost.wording import counted, duration_text, in_bytes
 
 FOLDER = Path(__file__).parent
-# Who waits for a page waits no longer for Kafka.
-KAFKA_SECONDS = 5.0
+# Who waits for a page waits no longer for Kafka, nor for what others are doing.
+MOST_SECONDS = 5.0
 # Nothing but our own files, no inline script or style; in frames of Airflow's own pages only.
 POLICY = "; ".join(
     (
@@ -63,6 +63,8 @@ HEADERS = {
 LONGEST_CELL = 400
 ROWS_OF_A_PAGE = 100
 _CODE = re.compile("`([^`]+)`")
+# Where a spreadsheet may begin a cell, also one that separates them by other than commas.
+_FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=[=+\-@\t\r])")
 
 
 @dataclass(frozen=True)
@@ -121,20 +123,21 @@ class Listing:
         return self.empty
 
     def as_csv(self) -> str:
-        """Return it as RFC 4180 has it; what a spreadsheet would take for a formula is quoted."""
+        """Return it as RFC 4180 has it, all text in quotes; what would be a formula is marked."""
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\r\n")
+        writer = csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(self.columns)
         writer.writerows([_plain(cell) for cell in row] for row in self.rows)
         return out.getvalue()
 
 
-def _plain(cell: Any) -> str:
+def _plain(cell: Any) -> str | float:
     if isinstance(cell, datetime):
         return cell.astimezone(UTC).isoformat()
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        return cell
     text = cell.text if isinstance(cell, Link) else "" if cell is None else str(cell)
-    is_formula = isinstance(cell, str | Link) and text[:1] in {"=", "+", "-", "@", "\t", "\r"}
-    return f"'{text}" if is_formula else text
+    return _FORMULA.sub("'", text)
 
 
 def page_of(
@@ -168,7 +171,7 @@ class Place:
         first = self.path.partition("/")[0]
         return next((one for one in SECTIONS if one.path == first), SECTIONS[0])
 
-    def url(self, path: str, **query: object) -> str:
+    def url(self, path: str, /, **query: object) -> str:
         """Return the address of a page of ours; parameters that are None or empty are left out."""
         given = {name: value for name, value in query.items() if value not in (None, "", False)}
         return f"{self.root}/{path}" + (f"?{urlencode(given)}" if given else "")
@@ -177,7 +180,7 @@ class Place:
         """Return the address of a page of Airflow's own, such as that of a run."""
         return "/".join([self.root.rpartition("/")[0], *(quote(one, safe="") for one in path)])
 
-    def again(self, **query: object) -> str:
+    def again(self, /, **query: object) -> str:
         """Return the address of this page with some other parameters, and no message."""
         return self.url(self.path, **{**self.request.query_params, "said": "", **query})
 
@@ -253,8 +256,9 @@ def _json(document: object) -> str:
 
 def _visit(request: Request, user: GetUserDep) -> Visit:
     settings = task_settings()
-    waits = min(settings.kafka_timeout, KAFKA_SECONDS)
-    return Visit(request, user, settings.model_copy(update={"kafka_timeout": waits}))
+    waits = ("kafka_timeout", "lock_wait")
+    bounded = {name: min(getattr(settings, name), MOST_SECONDS) for name in waits}
+    return Visit(request, user, settings.model_copy(update=bounded))
 
 
 Asked = Annotated[Visit, Depends(_visit)]

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Query
+from fastapi import APIRouter, Form, HTTPException, Query
 from fastapi.responses import Response
 
 from shardpost.decisions import Kind
@@ -36,7 +36,7 @@ def runs(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
         page_of([_row(row, visit) for row in at_work], COLUMNS, page, NO_KEY),
         decided=Listing(DECIDED, rows, NO_DECISION),
         days=visit.settings.request_days,
-        dags=sorted(visit.settings.requestable_dags),
+        dags=sorted(filter(visit.may_run, visit.settings.requestable_dags)),
     )
 
 
@@ -90,6 +90,8 @@ def request(
     """Ask for a run; what becomes of it is on the page of the request."""
     from shardpost.run_requests.request_client import conf_of, send_request
 
+    if not visit.may_run(dag):
+        raise HTTPException(403, f"for users who may run the DAG {dag}")
     params = conf_of("params", conf.strip() or "{}")
     value = {"Dag": dag, "Conf": params, "RequestedBy": visit.name}
     sent = send_request(visit.settings, key, value)

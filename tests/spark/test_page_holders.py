@@ -161,10 +161,10 @@ def test_of_a_client_with_very_many_positions_each_has_its_last_change(
     monkeypatch.setattr("shardpost.page.holders.MOST_REPLAYED", 2)
     lines = page.csv("holders/client", client="client1")
     assert [line.split(",")[1:3] for line in lines[1:]] == [
-        ["took", "1"],
-        ["not counted", "2"],
-        ["put", "3"],
-        ["put", "10"],
+        ['"took"', '"1"'],
+        ['"not counted"', '"2"'],
+        ['"put"', '"3"'],
+        ['"put"', '"10"'],
     ]
     assert "It had 4 positions" in page.get("holders/client", client="client1")
 

@@ -78,12 +78,12 @@ def test_rows_are_printed_as_text_as_json_and_as_csv(shardpost: CommandLine) -> 
     )
     printed = shardpost("sql", HELD, *at, "--csv")
     assert printed == (
-        'client,positions\r\nclient1,"[""1""]"\r\n"of ""two"", or more","[""3""]"\r\n'
+        '"client","positions"\r\n"client1","[""1""]"\r\n"of ""two"", or more","[""3""]"\r\n'
     )
     assert [*csv.reader(io.StringIO(printed, newline=""))][2] == ['of "two", or more', '["3"]']
     nothing = HELD.replace("> 0", "> 99")
     assert shardpost("sql", nothing) == "client  positions\n"
-    assert shardpost("sql", nothing, "--csv") == "client,positions\r\n"
+    assert shardpost("sql", nothing, "--csv") == '"client","positions"\r\n'
     assert shardpost.json("sql", nothing) == []
 
 
@@ -98,7 +98,7 @@ def test_values_of_every_kind_have_one_form(shardpost: CommandLine) -> None:
     others = {"none": "", "missing": None, "yes": True, "nan": None}
     assert row == first | others | {"money": "1.50", "day": "2026-11-16"}
     printed = shardpost("sql", select, "--csv").splitlines()[1]
-    assert printed == '/3s=,[],7,2026-11-16T00:00:00+00:00,"",,true,,1.50,2026-11-16'
+    assert printed == ('"/3s=","[]",7,"2026-11-16T00:00:00+00:00","",,true,,"1.50","2026-11-16"')
 
 
 NOT_A_QUERY = "expected one query that begins with SELECT, WITH or VALUES: tables are only read"
