@@ -31,6 +31,7 @@ POSITIONS, EMAILS, LETTERS, RUNS, TABLES, KAFKA, REBUILDS = (
     "watch_kafka",
     "rebuild_tables",
 )
+# Who may see all of these may see clients.
 CLIENTS = (POSITIONS, EMAILS, LETTERS)
 CLIENTS_HIDDEN = f"Clients are named here to users who may see the DAGs {', '.join(CLIENTS)}."
 
@@ -68,11 +69,6 @@ def is_allowed(
     return get_auth_manager().is_authorized_dag(
         method=method, access_entity=entity, details=details, user=user
     )
-
-
-def sees_clients(user: BaseUser) -> bool:
-    """Tell whether a user may see who the clients are: of all DAGs whose pages name some."""
-    return all(is_allowed(user, dag, "GET") for dag in CLIENTS)
 
 
 def login_url(request: Request) -> str:

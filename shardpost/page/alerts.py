@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import Response
 
-from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition
+from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition, urgency
 from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
@@ -38,9 +38,10 @@ def needs_a_person(one: Firing, visit: Visit) -> bool:
     return one.ended_at is None and not one.is_silenced(visit.now)
 
 
-def _urgency(one: Firing, visit: Visit) -> tuple[bool, bool, int, Any]:
-    is_event = one.condition.source == EVENT
-    return not needs_a_person(one, visit), is_event, one.condition.severity.rank, one.since
+def _urgency(one: Firing, visit: Visit) -> tuple[Any, ...]:
+    found = one.condition
+    needs_nobody, is_event = not needs_a_person(one, visit), found.source == EVENT
+    return needs_nobody, is_event, urgency(found.severity, found.loses_at), one.since
 
 
 @router.get("")

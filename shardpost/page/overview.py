@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from shardpost.alerts.model.alert import urgency
 from shardpost.alerts.model.firing import Firing
 from shardpost.errors import ShardpostError, single_line
 from shardpost.page.access import KAFKA, sees
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Need:
-    """Something that needs a person, and where to see more of it; `alert` is its alert, if any."""
+    """Something that needs a person, where to see more, its alert, and when data will be lost."""
 
     severity: Severity
     what: str
@@ -44,6 +45,7 @@ class Need:
     since: datetime | None
     see: Link
     alert: str | None = None
+    loses_at: datetime | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -96,7 +98,7 @@ class Known:
 def overview(visit: Asked) -> Response:
     """Show what needs a person, then the numbers."""
     known = _known(visit)
-    found = sorted(_needs(visit, known), key=lambda one: (one.severity.rank, str(one.since)))
+    found = sorted(_needs(visit, known), key=_order)
     cards = list(_cards(visit, known))
     silenced = sum(one.is_silenced(visit.now) for one in known.firing)
     document = {"needs": found, "cards": cards, "silenced": silenced}
@@ -111,6 +113,10 @@ def overview(visit: Asked) -> Response:
         is_new=known.snapshot is None and not known.problems,
         looked_at=known.looked_at,
     )
+
+
+def _order(one: Need) -> tuple[Any, ...]:
+    return urgency(one.severity, one.loses_at), str(one.since)
 
 
 def _known(visit: Visit) -> Known:
@@ -149,7 +155,8 @@ def _needs(visit: Visit, known: Known) -> Iterator[Need]:
         if needs_a_person(one, visit):
             condition = one.condition
             see, name = place_of(condition, visit), condition.name
-            yield Need(condition.severity, name, condition.text, one.since, see, alert=name)
+            said, loses_at = condition.text, condition.loses_at
+            yield Need(condition.severity, name, said, one.since, see, name, loses_at)
     rules = {one.condition.rule for one in known.firing}
     if known.refusal and COMPACTION_REFUSED.name not in rules:
         found = COMPACTION_REFUSED.broken("", known.refusal)

@@ -1,13 +1,13 @@
 """The topics: what the audit finds, how far readers are behind, and when they lose data."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import Response
 
 from shardpost.errors import ShardpostError
-from shardpost.page.access import KAFKA, sees
+from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.charts import PERIODS, chart_of, numbers_of, since
 from shardpost.page.record_outcomes import own_topics, topic_link
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
@@ -133,6 +133,15 @@ def lag(
         days=days,
         periods=PERIODS,
     )
+
+
+@router.post("/look", dependencies=acts(KAFKA))
+def look(visit: Asked, back: Annotated[Literal["", "topics"], Form()] = "") -> Response:
+    """Have the DAG watch_kafka look now, unless it is looking."""
+    from shardpost.page import dag_runs
+
+    run = dag_runs.unfinished_run(KAFKA) or dag_runs.start_run(visit.name, KAFKA, {}, "look now")
+    return visit.back_to(back, f"{run} of {KAFKA} looks: once it has ended, it is here")
 
 
 def _measured(visit: Visit, group: str, topic: str) -> tuple[list[Any], list[str]]:

@@ -7,6 +7,7 @@ be published; dead letters; the weekly e-mail; run commands; tables and their di
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -90,7 +91,8 @@ def look_at_lag(settings: Settings, now: datetime) -> Found:
         by_topic[row.group, row.topic].append(row)
     for (group, topic), rows in by_topic.items():
         _measure_topic(found, group, topic, rows)
-        _loss_condition(found, f"{group} {topic}", rows, settings.loss_warning)
+        losing = [row for row in rows if row.loses_within(settings.loss_warning)]
+        _loss_condition(found, f"{group} {topic}", losing, now)
     if lag.problems:
         found.unmeasured.add(LAG)
         text = "; ".join(lag.problems)
@@ -119,9 +121,8 @@ def _measure_topic(found: Found, group: str, topic: str, rows: Iterable[LagRow])
         found.measure("least_time_to_loss_seconds", min(left), **of)
 
 
-def _loss_condition(found: Found, subject: str, rows: Iterable[LagRow], warning: float) -> None:
-    """Add what the worst partition of a group and topic has, if it loses data before long."""
-    losing = [row for row in rows if row.loses_within(warning)]
+def _loss_condition(found: Found, subject: str, losing: list[LagRow], now: datetime) -> None:
+    """Add what the worst partition of a group and topic has, if any loses data before long."""
     if not losing:
         return
     worst = min(losing, key=lambda row: (row.seconds_to_loss, row.partition))
@@ -129,7 +130,8 @@ def _loss_condition(found: Found, subject: str, rows: Iterable[LagRow], warning:
     more = f" (and {others})" if len(losing) > 1 else ""
     text = f"partition {worst.partition}{more}: {worst.reason}"
     rule = conditions.TIME_TO_LOSS if worst.seconds_to_loss else conditions.DATA_LOST
-    found.conditions.append(rule.broken(subject, text))
+    at = now + timedelta(seconds=worst.seconds_to_loss or 0)
+    found.conditions.append(replace(rule.broken(subject, text), loses_at=at))
 
 
 def look_at_snapshot(settings: Settings, now: datetime) -> Found:

@@ -1,20 +1,24 @@
 """What all pages do with what readers send, and with what others hold; Kafka in memory."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from shardpost.alerts import telling
+from shardpost.alerts import history, telling
 from shardpost.alerts.model.alert import REPORTED, Condition
+from shardpost.alerts.model.firing import Firing
+from shardpost.alerts.model.metrics import Measure
 from shardpost.lag import measure
 from shardpost.lag.model.report import Lag, LagRow
 from shardpost.locks import exclusive
-from shardpost.page import rendering
+from shardpost.page import access, dag_runs, rendering
 from shardpost.page.rendering import Link, Listing
 from shardpost.run_requests.dispatch import dispatch_lock
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
+from shardpost.watch import sources
 from tests.support.page_client import page_client
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -55,7 +59,7 @@ def test_csv_has_text_in_quotes_and_no_formula(cell: object, written: str) -> No
 def test_a_run_is_requested_by_who_may_run_that_dag(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    form = {"key": "weekly_email/2026-W47", "conf": "{}"}
+    form: dict[str, Any] = {"key": "weekly_email/2026-W47", "conf": "{}"}
     may = ["dispatch_run_requests", "compact_positions"]
     with page_client(at, monkeypatch, sees=may) as page:
         shown = page.get("runs")
@@ -75,10 +79,10 @@ def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
     telling.report(at, found, NOW)
     key = quote("task-failed:d t")
     with page_client(at, monkeypatch) as page:
-        token = rendering.access.form_token("admin", "/shardpost/runs/release")
+        token = access.form_token("admin", "/shardpost/runs/release")
         with dispatch_lock(at), exclusive(at, telling.LOCK, "telling people"):
             sent = page.post("runs/release", {"token": token, "key": "k", "why": "w"})
-            fields = {"key": "task-failed:d t", "duration": "2h", "why": "w"}
+            fields: dict[str, Any] = {"key": "task-failed:d t", "duration": "2h", "why": "w"}
             busy = page.send(f"alerts/one?key={key}", "alerts/silence", 503, **fields)
     assert sent.status_code == 503
     assert "the dispatch of run requests" in sent.text
@@ -95,3 +99,65 @@ def test_what_is_not_known_of_a_partition_is_not_called_safe(
         shown = page.get("topics/lag", group="g", topic="t", now=1)
     assert "<td><bdi>not known</bdi></td>" in shown
     assert "nothing can be lost" not in shown
+
+
+def firing(name: str, severity: Severity, since: datetime, lost_in: float | None = None) -> Firing:
+    loses_at = None if lost_in is None else since + timedelta(seconds=lost_in)
+    condition = Condition(name, "", severity, "x", "m", loses_at=loses_at)
+    return Firing(condition, since)
+
+
+def test_what_is_lost_comes_first_then_what_is_lost_soonest(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    known = [
+        firing("earlier-risk", Severity.RISK, now - timedelta(days=3)),
+        firing("lost-in-3-h", Severity.RISK, now, 3 * 3600),
+        firing("lost-in-48-min", Severity.RISK, now, 48 * 60 + 59),
+        firing("later-loss", Severity.LOSS, now),
+        firing("later-risk", Severity.RISK, now),
+    ]
+    history.store_firing(at, [], known, now)
+    history.add_measures(at, [Measure("source_up", 1, {"source": "lag"})], now)
+    ordered = ["later-loss", "lost-in-48-min", "lost-in-3-h", "earlier-risk", "later-risk"]
+    with page_client(at, monkeypatch) as page:
+        assert [one["what"] for one in page.json("")["needs"]] == ordered
+        assert [one["key"] for one in page.json("alerts")] == ordered
+        assert "lost in 48 min" in page.get("")
+
+
+def test_a_reader_that_loses_data_is_found_with_when_it_does(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = LagRow("g", "t", 0, 0, 5, 5, 1.0, 2880.0, "loses data in 48 min")
+    monkeypatch.setattr(sources, "measure", lambda *_, **__: Lag([row]))
+    [found] = sources.look_at_lag(at, NOW).conditions
+    assert (found.rule, found.loses_at) == ("time-to-loss", NOW + timedelta(minutes=48))
+
+
+def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, str]] = []
+
+    def start(user: str, dag: str, _conf: object, _why: str) -> str:
+        started.append((user, dag))
+        return "run1"
+
+    monkeypatch.setattr(dag_runs, "start_run", start)
+    monkeypatch.setattr(dag_runs, "unfinished_run", lambda _dag: "run1" if started else None)
+    looked_at = datetime.now(UTC) - timedelta(minutes=14, seconds=5)
+    up = [Measure("source_up", 1, {"source": name}) for name in ("lag", "letters")]
+    history.add_measures(at, [*up, Measure("letters", 3, {"state": "parked"})], looked_at)
+    with page_client(at, monkeypatch, user="anna") as page:
+        for path in ("", "topics"):
+            assert "Measured 14 min" in page.get(path)
+        assert "measured 14 min" in page.get("")
+        for path in ("topics", ""):
+            assert "run1 of watch_kafka looks: once it has ended" in page.send(path, "topics/look")
+    assert started == [("anna", "watch_kafka")]
+    with page_client(at, monkeypatch, role="viewer") as page:
+        for path in ("", "topics"):
+            assert "Look now" not in page.get(path)
+        assert page.post("topics/look", {}).status_code == 403

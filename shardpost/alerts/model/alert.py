@@ -1,5 +1,6 @@
 """Conditions that need a person, the alerts about them, and the message that has these."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,12 @@ _NUMBERS = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 Key = tuple[str, str]
 
 
+def urgency(severity: Severity, loses_at: datetime | None) -> tuple[bool, float, int]:
+    """Return the sort key of what needs a person: losses, then what is lost soonest, then risks."""
+    lost_at = loses_at.timestamp() if loses_at else math.inf
+    return severity is not Severity.LOSS, lost_at, severity.rank
+
+
 @dataclass(frozen=True)
 class Condition:
     """Something that needs a person, as it is at one moment.
@@ -40,6 +47,7 @@ class Condition:
     `rule` is the name of its page in the runbook, `subject` what it is about, such as a topic;
     `meaning` what it means for a client or a record. `source` is what found it. `text` may name
     clients; `public` is what of it those may read from whom clients are hidden, "" if nothing.
+    `loses_at`: when data will be lost, where that is known.
     """
 
     rule: str
@@ -49,6 +57,7 @@ class Condition:
     meaning: str
     source: str = ""
     public: str = ""
+    loses_at: datetime | None = None
 
     @property
     def key(self) -> Key:
@@ -137,6 +146,6 @@ def message_of(alerts: Sequence[Alert], runbook: str, most: int = MOST_IN_FULL) 
     return Message(f"Shardpost: {title}", body, is_good)
 
 
-def _urgency(alert: Alert) -> tuple[int, int, Key]:
-    condition = alert.condition
-    return list(AlertState).index(alert.state), condition.severity.rank, condition.key
+def _urgency(alert: Alert) -> tuple[int, tuple[bool, float, int], Key]:
+    condition, state = alert.condition, list(AlertState).index(alert.state)
+    return state, urgency(condition.severity, condition.loses_at), condition.key
