@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import blake2b
 from logging.handlers import BufferingHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -52,7 +53,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Channel:
-    """One URL, as a service of Apprise, and a name for it that has none of its secrets.
+    """One URL, as a service of Apprise, and a name that is its own and has none of its secrets.
 
     `service` is None if Apprise refuses the URL: then nothing can be sent.
     """
@@ -97,22 +98,25 @@ def _text(record: logging.LogRecord) -> str:
 def channels(settings: Settings) -> list[Channel]:
     """Return the channels, in the order of the setting; of a URL, only service and host are shown.
 
-    One that Apprise refuses is among them, under its scheme.
+    One that Apprise refuses is among them, under its scheme. Of a salted hash of the URL, a name
+    ends with 16 bits: they tell a URL from the one before it, and not what its secrets are.
     """
-    return [_channel(number, url) for number, url in enumerate(settings.alert_urls, 1)]
+    salt = str(settings.tables_root)
+    return [_channel(number, url, salt) for number, url in enumerate(settings.alert_urls, 1)]
 
 
-def _channel(number: int, url: str) -> Channel:
+def _channel(number: int, url: str, salt: str) -> Channel:
     from apprise import Apprise, AppriseAsset, OverflowMode
 
+    end = f" #{blake2b(f'{salt} {url}'.encode(), digest_size=2).hexdigest()}"
     with _heard():
         # Without a time limit of its own: it would send in threads that outlive ours.
         asset = AppriseAsset(service_timeout=0)
         service = Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if service is None:
-        return Channel(f"{number}: {url.partition('://')[0]}", url, None)
+        return Channel(f"{number}: {url.partition('://')[0]}{end}", url, None)
     service.overflow_mode = OverflowMode.SPLIT
-    return Channel(f"{number}: {service.service_name}{_host(url)}", url, service)
+    return Channel(f"{number}: {service.service_name}{_host(url)}{end}", url, service)
 
 
 def append(settings: Settings, text: str) -> None:

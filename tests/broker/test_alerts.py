@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -105,6 +106,8 @@ def command_line(home: Path, *urls: str) -> CommandLine:
 
 TITLE = "Shardpost: firing (risk) r of x"
 DOWN = "Shardpost: firing (risk) alert-channel-down of 1: JSON at 127.0.0.1"
+MARK = re.compile(" #[0-9a-f]{4}$")
+DOWN_TEXT = re.compile("alert channel 1: JSON at 127.0.0.1 #[0-9a-f]{4}: failed")
 
 
 def to_mailbox(port: int) -> str:
@@ -154,13 +157,14 @@ def test_a_url_that_apprise_refuses_silences_no_other_and_is_told_by_it(tmp_path
         settings = settings_of(tmp_path, f"nonsense://{NEVER_SHOWN}", web.url)
         told(settings, "x")
         done = command_line(tmp_path, f"nonsense://{NEVER_SHOWN}", web.url).run("alerts", "test")
-    assert [one["title"] for one in web.received] == [
+    assert [MARK.sub("", one["title"]) for one in web.received] == [
         TITLE,
         "Shardpost: firing (risk) alert-channel-down of 1: nonsense",
         "Shardpost: test alert",
     ]
     assert done.returncode == 1
-    assert done.stdout.splitlines()[0].startswith("1: nonsense: failed: Apprise refuses this URL")
+    refused = re.compile("1: nonsense #[0-9a-f]{4}: failed: Apprise refuses this URL")
+    assert refused.match(done.stdout)
     said = (tmp_path / "alerts.log").read_text() + done.stdout + done.stderr + str(web.received)
     assert NEVER_SHOWN not in said.replace(web.url, "")
 
@@ -169,12 +173,12 @@ def test_a_channel_that_is_down_is_told_by_another(tmp_path: Path, silent_port: 
     down = f"json://user:{NEVER_SHOWN}@127.0.0.1:{silent_port}/{NEVER_SHOWN}"
     with hooks() as web:
         told(settings_of(tmp_path, down, web.url), "x")
-    assert [one["title"] for one in web.received] == [TITLE, DOWN]
-    assert "alert channel 1: JSON at 127.0.0.1: failed" in web.received[1]["message"]
+    assert [MARK.sub("", one["title"]) for one in web.received] == [TITLE, DOWN]
+    assert DOWN_TEXT.search(web.received[1]["message"])
     assert NEVER_SHOWN not in str(web.received)
     said = (tmp_path / "alerts.log").read_text()
     assert "Z found" in said
-    assert "alert channel 1: JSON at 127.0.0.1: failed" in said
+    assert DOWN_TEXT.search(said)
     assert NEVER_SHOWN not in said
 
 
@@ -187,7 +191,7 @@ def test_a_channel_that_is_down_is_told_once_and_gets_what_it_missed_once_it_is_
         told(settings, "y")
         flaky.status, flaky.received = 200, []
         told(settings, "z")
-    assert [one["title"] for one in web.received] == [
+    assert [MARK.sub("", one["title"]) for one in web.received] == [
         TITLE,
         DOWN,
         "Shardpost: firing (risk) r of y",
@@ -227,6 +231,21 @@ def test_without_channels_the_file_has_it(tmp_path: Path) -> None:
     assert [line.partition("Z ")[2] for line in lines] == ["found"]
 
 
+def test_a_channel_in_the_place_of_another_on_the_same_host_gets_what_is_firing(
+    tmp_path: Path,
+) -> None:
+    with hooks() as web:
+        old, new = (settings_of(tmp_path, f"{web.url}/{path}") for path in ("old", "new"))
+        told(old, "x")
+        for _ in range(2):
+            tell(new, NOW, list)
+        assert [one["title"] for one in web.received] == [TITLE, TITLE]
+        [name] = [one.name for one in channels(new)]
+    assert re.fullmatch("1: JSON at 127.0.0.1 #[0-9a-f]{4}", name)
+    elsewhere = settings_of(tmp_path / "another home", f"{web.url}/new")
+    assert [one.name for one in channels(elsewhere)] != [name]  # salted
+
+
 def test_no_log_has_a_secret(
     tmp_path: Path, silent_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -251,12 +270,13 @@ def test_the_command_tries_all_channels(tmp_path: Path, silent_port: int) -> Non
         done = command_line(tmp_path, down, web.url).run("alerts", "test", "--json")
         assert done.returncode == 1
         failed, delivered = json.loads(done.stdout)
-        assert (failed["channel"], delivered["problem"]) == ("1: JSON at 127.0.0.1", None)
+        assert failed["channel"].startswith("1: JSON at 127.0.0.1 #")
+        assert delivered["problem"] is None
         assert NEVER_SHOWN not in done.stdout + done.stderr
         [received] = web.received
         assert received["title"] == "Shardpost: test alert"
         alone = command_line(tmp_path, web.url)("alerts", "test")
-        assert alone == "1: JSON at 127.0.0.1: delivered\n"
+        assert re.fullmatch("1: JSON at 127.0.0.1 #[0-9a-f]{4}: delivered\n", alone)
 
 
 def test_the_command_says_where_alerts_go_without_channels(tmp_path: Path) -> None:
