@@ -5,7 +5,7 @@ between sends it once more, and nothing is lost. One process of a machine does s
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -18,7 +18,6 @@ from shardpost.alerts.model.alert import (
     Alert,
     AlertState,
     Condition,
-    Key,
     Message,
     message_of,
 )
@@ -199,17 +198,16 @@ def _reported(known: Iterable[Firing], condition: Condition, now: datetime) -> l
     return [*(firing | {condition.key: new.taken(LOG, now)}).values()]
 
 
-def resolve(settings: Settings, key: Key, now: datetime) -> None:
-    """Tell people that a reported condition is over, if it was firing."""
+def resolve(settings: Settings, is_over: Callable[[Condition], bool], now: datetime) -> None:
+    """Tell people that reported conditions are over, if any of these was firing."""
+
+    def ended(known: list[Firing]) -> list[Firing]:
+        return [one.ended(now) if is_over(one.condition) else one for one in known]
+
     with table_errors():
         known = history.list_firing(settings)
-    if any(one.condition.key == key for one in known):
-        tell(settings, now, lambda known: [*_ended(known, key, now)])
-
-
-def _ended(known: Iterable[Firing], key: Key, now: datetime) -> Iterator[Firing]:
-    for one in known:
-        yield one.ended(now) if one.condition.key == key else one
+    if ended(known) != known:
+        tell(settings, now, ended)
 
 
 def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Firing:
@@ -217,8 +215,7 @@ def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Fi
 
     UsageError if none of that name fires.
     """
-    wait = min(LOCK_WAIT, settings.lock_wait)
-    with table_errors(), exclusive(settings, LOCK, "telling people", wait=wait):
+    with table_errors(), exclusive(settings, LOCK, "telling people", wait=settings.lock_wait):
         known = history.list_firing(settings)
         found = [one for one in known if one.condition.name == name]
         if not found:

@@ -102,11 +102,22 @@ def alert(context: Context) -> None:
 
 
 def end_alert(context: Context) -> None:
-    """Tell people that a task has succeeded that failed before; never fails it."""
+    """Tell people that a task has succeeded that failed before; never fails it.
+
+    After mapped ones also of these in its run: an index that is gone never succeeds.
+    """
     from shardpost.alerts.telling import resolve
 
+    own, run, task = _task_subject(context), context["ti"], context["task"]
+    before = task.upstream_task_ids if task.trigger_rule == "all_success" else ()
+    mapped = tuple(f"{run.dag_id} {run.run_id} {one} (" for one in before)
+
+    def is_over(one: Condition) -> bool:
+        is_task = (one.rule, one.source) == (TASK_FAILED, REPORTED)
+        return is_task and (one.subject == own or one.text.startswith(mapped))
+
     try:
-        resolve(_settings_of_callback(), (TASK_FAILED, _task_subject(context)), datetime.now(UTC))
+        resolve(_settings_of_callback(), is_over, datetime.now(UTC))
     except ShardpostError as error:
         log.warning("whether an alert about this task is over could not be told: %s", error)
 

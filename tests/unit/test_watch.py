@@ -189,7 +189,7 @@ def test_what_others_report_is_told_once_and_when_it_is_over(
     telling.report(settings, replace(FAILED, text="d r9 t: the disk is full"), T0 + 13 * QUARTER)
     assert (settings.home / "alerts.log").read_text().count("attempt 3: no") == 12
     for _ in range(2):
-        telling.resolve(settings, FAILED.key, T0 + 14 * QUARTER)
+        telling.resolve(settings, lambda one: one.key == FAILED.key, T0 + 14 * QUARTER)
     firing = "firing (risk) task-failed of d t"
     expected = [firing, firing, "resolved (risk) task-failed of d t"]  # of two causes
     assert channels.taken == {"1: A": expected, "2: B": expected}
