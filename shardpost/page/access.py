@@ -31,8 +31,7 @@ POSITIONS, EMAILS, LETTERS, RUNS, TABLES, KAFKA, REBUILDS = (
     "watch_kafka",
     "rebuild_tables",
 )
-# Who may see all of these may see clients.
-CLIENTS = (POSITIONS, EMAILS, LETTERS)
+CLIENTS = (POSITIONS, EMAILS, LETTERS)  # who may see all of these may see clients
 CLIENTS_HIDDEN = f"Clients are named here to users who may see the DAGs {', '.join(CLIENTS)}."
 
 
@@ -116,15 +115,15 @@ def _require_same_origin(request: Request) -> None:
         raise HTTPException(403, f"expected a form of this site, found one of {origin or site}")
 
 
-def sealed(text: str) -> str:
-    """Return a text in a form that only this Airflow can have made."""
-    return _serializer(".said").dumps(text)
+def sealed(user: str, text: str) -> str:
+    """Return a text for a user in a form that only this Airflow can have made."""
+    return _serializer(f".said.{user}").dumps(text)
 
 
-def unsealed(text: str) -> str:
-    """Return what was sealed; "" if it was not, or more than an hour ago."""
+def unsealed(user: str, text: str) -> str:
+    """Return what was sealed for that user; "" if it was not, or more than an hour ago."""
     try:
-        return str(_serializer(".said").loads(text, max_age=FORM_SECONDS))
+        return str(_serializer(f".said.{user}").loads(text, max_age=FORM_SECONDS))
     except BadData:
         return ""
 

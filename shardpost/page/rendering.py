@@ -123,21 +123,19 @@ class Listing:
         return self.empty
 
     def as_csv(self) -> str:
-        """Return it as RFC 4180 has it, all text in quotes; what would be a formula is marked."""
+        """Return it as RFC 4180 has it, all in quotes; what would be a formula is marked."""
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
+        writer = csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_ALL)
         writer.writerow(self.columns)
         writer.writerows([_plain(cell) for cell in row] for row in self.rows)
         return out.getvalue()
 
 
-def _plain(cell: Any) -> str | float:
+def _plain(cell: Any) -> str:
     if isinstance(cell, datetime):
         return cell.astimezone(UTC).isoformat()
-    if isinstance(cell, int | float) and not isinstance(cell, bool):
-        return cell
     text = cell.text if isinstance(cell, Link) else "" if cell is None else str(cell)
-    return _FORMULA.sub("'", text)
+    return _FORMULA.sub("'", text) if isinstance(cell, str | Link) else text
 
 
 def page_of(
@@ -241,13 +239,13 @@ class Visit(Place):
 
     def back_to(self, path: str, said: str, **query: object) -> Response:
         """Return to a page after an action, which says there what was done."""
-        url = self.url(path, **query, said=access.sealed(said))
+        url = self.url(path, **query, said=access.sealed(self.name, said))
         return RedirectResponse(url, 303, HEADERS)
 
     @property
     def said(self) -> str:
         """What the action said from which one comes here; nobody else can have it say anything."""
-        return access.unsealed(self.request.query_params.get("said", ""))
+        return access.unsealed(self.name, self.request.query_params.get("said", ""))
 
 
 def _json(document: object) -> str:

@@ -71,9 +71,11 @@ def test_a_browser_that_says_no_site_is_held_to_its_origin() -> None:
 
 
 def test_nobody_else_can_have_a_page_say_that_something_was_done() -> None:
-    assert access.unsealed(access.sealed("1 letter redriven")) == "1 letter redriven"
-    assert access.unsealed("1 letter redriven") == ""
-    assert access.unsealed(access.form_token("anna", "/shardpost/alerts")) == ""
+    done = access.sealed("anna", "1 letter redriven")
+    assert access.unsealed("anna", done) == "1 letter redriven"
+    assert access.unsealed("bert", done) == ""
+    assert access.unsealed("anna", "1 letter redriven") == ""
+    assert access.unsealed("anna", access.form_token("anna", "/shardpost/alerts")) == ""
 
 
 def test_pages_are_kept_by_nobody_and_load_nothing_from_elsewhere(
