@@ -101,22 +101,21 @@ def channels(settings: Settings) -> list[Channel]:
     One that Apprise refuses is among them, under its scheme. Of a salted hash of the URL, a name
     ends with 16 bits: they tell a URL from the one before it, and not what its secrets are.
     """
-    salt = str(settings.tables_root)
-    return [_channel(number, url, salt) for number, url in enumerate(settings.alert_urls, 1)]
+    return [_channel(settings, *one) for one in enumerate(settings.alert_urls, 1)]
 
 
-def _channel(number: int, url: str, salt: str) -> Channel:
+def _channel(settings: Settings, number: int, url: str) -> Channel:
     from apprise import Apprise, AppriseAsset, OverflowMode
 
-    end = f" #{blake2b(f'{salt} {url}'.encode(), digest_size=2).hexdigest()}"
+    mark = blake2b(f"{settings.tables_root} {url}".encode(), digest_size=2).hexdigest()
     with _heard():
         # Without a time limit of its own: it would send in threads that outlive ours.
         asset = AppriseAsset(service_timeout=0)
         service = Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if service is None:
-        return Channel(f"{number}: {url.partition('://')[0]}{end}", url, None)
+        return Channel(f"{number}: {url.partition('://')[0]} #{mark}", url, None)
     service.overflow_mode = OverflowMode.SPLIT
-    return Channel(f"{number}: {service.service_name}{_host(url)}{end}", url, service)
+    return Channel(f"{number}: {service.service_name}{_host(url)} #{mark}", url, service)
 
 
 def append(settings: Settings, text: str) -> None:

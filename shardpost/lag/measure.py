@@ -125,8 +125,9 @@ def measure(
     partitions, measured = partitions_now(settings, there, failed), time.monotonic()
     readers = [position for position in positions if not position.is_note]
     partitions = with_unread(settings, partitions, _offsets(readers, partitions))
-    look = SizeLook(now_ms, measured) if asks_sizes else None
-    partitions = with_sizes(settings, partitions, readers, look, problems)
+    if asks_sizes:
+        look = SizeLook(now_ms, measured)
+        partitions = with_sizes(settings, partitions, readers, look, problems)
     problems += _unanswered(failed)
     rows = [_row(position, partitions, failed, now_ms) for position in positions]
     return Lag(sorted(rows, key=by_time_to_loss), [*problems, *_unread(rows)], others)

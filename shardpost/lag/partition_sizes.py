@@ -130,31 +130,24 @@ class SizeLook:
     measured: float
 
 
-NOT_ASKED = "the sizes of partitions are not asked for here, but by the DAG watch_kafka"
-LEFT_OUT = "; what retention.bytes deletes is left out"
-
-
 def with_sizes(
     settings: Settings,
     partitions: Partitions,
     positions: Collection[Position],
-    look: SizeLook | None,
+    look: SizeLook,
     problems: list[str],
 ) -> dict[TopicPartition, Partition]:
     """Return the partitions, those with a limit and an unread record with their sizes and growth.
 
-    Sizes that nobody tells, or that are not asked for, become problems.
+    Sizes that nobody tells become problems.
     """
     limited = _limited(partitions, positions)
     if not limited:
         return dict(partitions)
-    if look is None:
-        problems.append(NOT_ASKED + LEFT_OUT)
-        return dict(partitions)
     try:
         sizes = partition_sizes(settings, limited)
     except ShardpostError as error:
-        problems.append(f"{error}{LEFT_OUT}")
+        problems.append(f"{error}; what retention.bytes deletes is left out")
         return dict(partitions)
     if missing := limited.keys() - sizes.keys():
         named = ", ".join(map(str, sorted(missing)))

@@ -1,6 +1,7 @@
 """What is firing: since when, who was told of it, its page of the runbook, and its silence."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -21,16 +22,15 @@ NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
 
 
 def firing(visit: Visit) -> list[Firing]:
-    """Return what is known to fire: what is over or silenced last, the others worst first.
-
-    Who may see no clients gets what is public of a text; of why it is silenced, nothing.
-    """
+    """Return what fires, as the user may see it: over or silenced last, the others worst first."""
     from shardpost.alerts.history import list_firing
     from shardpost.delta.query import table_errors
 
     with table_errors():
         known = sorted(list_firing(visit.settings), key=lambda one: _urgency(one, visit))
-    return known if visit.sees_clients else [one.without_clients() for one in known]
+    if visit.sees_clients:
+        return known
+    return [replace(o, condition=o.condition.without_clients(), silenced_why=None) for o in known]
 
 
 def needs_a_person(one: Firing, visit: Visit) -> bool:
@@ -39,9 +39,8 @@ def needs_a_person(one: Firing, visit: Visit) -> bool:
 
 
 def _urgency(one: Firing, visit: Visit) -> tuple[Any, ...]:
-    found = one.condition
-    needs_nobody, is_event = not needs_a_person(one, visit), found.source == EVENT
-    return needs_nobody, is_event, urgency(found.severity, found.loses_at), one.since
+    is_event = one.condition.source == EVENT
+    return not needs_a_person(one, visit), is_event, urgency(one.condition), one.since
 
 
 @router.get("")

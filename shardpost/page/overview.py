@@ -98,7 +98,7 @@ class Known:
 def overview(visit: Asked) -> Response:
     """Show what needs a person, then the numbers."""
     known = _known(visit)
-    found = sorted(_needs(visit, known), key=_order)
+    found = sorted(_needs(visit, known), key=lambda one: (urgency(one), str(one.since)))
     cards = list(_cards(visit, known))
     silenced = sum(one.is_silenced(visit.now) for one in known.firing)
     document = {"needs": found, "cards": cards, "silenced": silenced}
@@ -113,10 +113,6 @@ def overview(visit: Asked) -> Response:
         is_new=known.snapshot is None and not known.problems,
         looked_at=known.looked_at,
     )
-
-
-def _order(one: Need) -> tuple[Any, ...]:
-    return urgency(one.severity, one.loses_at), str(one.since)
 
 
 def _known(visit: Visit) -> Known:
@@ -159,8 +155,7 @@ def _needs(visit: Visit, known: Known) -> Iterator[Need]:
             yield Need(condition.severity, name, said, one.since, see, name, loses_at)
     rules = {one.condition.rule for one in known.firing}
     if known.refusal and COMPACTION_REFUSED.name not in rules:
-        found = COMPACTION_REFUSED.broken("", known.refusal)
-        text = (found if visit.sees_clients else found.without_clients()).text
+        text = known.refusal if visit.sees_clients else COMPACTION_REFUSED.meaning
         yield Need(Severity.RISK, "compaction refused", text, None, tables)
     yield from _of_kafka(visit)
     yield from _of_watch(visit, known)

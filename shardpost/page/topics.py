@@ -150,8 +150,7 @@ def _measured(visit: Visit, group: str, topic: str) -> tuple[list[Any], list[str
     from shardpost.lag.model.report import Selection
 
     try:
-        chosen = Selection([group], [topic])
-        found = measure(visit.settings, visit.now, chosen, asks_sizes=False)
+        found = measure(visit.settings, visit.now, Selection([group], [topic]), asks_sizes=False)
     except ShardpostError as error:
         return [], [str(error)]
     return [*found.rows], [*found.problems]

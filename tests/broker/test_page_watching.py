@@ -181,6 +181,6 @@ def test_no_page_starts_a_jvm_for_the_sizes_of_partitions(
     monkeypatch.setattr(partition_sizes, "_gateway", lambda: pytest.fail("a JVM is started"))
     with page_client(ready, monkeypatch) as page:
         shown = page.get("topics/lag", group=group, topic=topic, now=1)
-        assert "are not asked for here, but by the DAG watch_kafka" in shown
+        assert "retention.bytes</code> deletes is only in the figures of the last look" in shown
         [row] = page.json("topics/lag", group=group, topic=topic)
     assert row["records_behind"] == 1

@@ -46,13 +46,13 @@ def test_a_parameter_may_have_any_name(
         ("x\t-1\r\n+2", "\"x\t'-1\r\n'+2\""),
         ("a; -5 of 7-8", '"a; -5 of 7-8"'),
         (None, '""'),
-        (-7, "-7"),
-        (0.5, "0.5"),
+        (-7, '"-7"'),
+        (0.5, '"0.5"'),
         (True, '"True"'),
         (NOW, '"2026-11-23T08:00:00+00:00"'),
     ],
 )
-def test_csv_has_text_in_quotes_and_no_formula(cell: object, written: str) -> None:
+def test_csv_has_all_in_quotes_and_no_formula(cell: object, written: str) -> None:
     assert Listing(("a",), [(cell,)]).as_csv() == f'"a"\r\n{written}\r\n'
 
 

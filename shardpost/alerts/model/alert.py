@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from shardpost.errors import one_line
 from shardpost.topics.model.finding import Severity
@@ -34,10 +35,10 @@ _NUMBERS = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 Key = tuple[str, str]
 
 
-def urgency(severity: Severity, loses_at: datetime | None) -> tuple[bool, float, int]:
-    """Return the sort key of what needs a person: losses, then what is lost soonest, then risks."""
-    lost_at = loses_at.timestamp() if loses_at else math.inf
-    return severity is not Severity.LOSS, lost_at, severity.rank
+def urgency(one: Any) -> tuple[float, ...]:
+    """Return the sort key of a condition: losses, then what is lost soonest, then risks."""
+    lost_at = one.loses_at.timestamp() if one.loses_at else math.inf
+    return one.severity is not Severity.LOSS, lost_at, one.severity.rank
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,6 @@ def message_of(alerts: Sequence[Alert], runbook: str, most: int = MOST_IN_FULL) 
     return Message(f"Shardpost: {title}", body, is_good)
 
 
-def _urgency(alert: Alert) -> tuple[int, tuple[bool, float, int], Key]:
-    condition, state = alert.condition, list(AlertState).index(alert.state)
-    return state, urgency(condition.severity, condition.loses_at), condition.key
+def _urgency(alert: Alert) -> tuple[int, tuple[float, ...], Key]:
+    condition = alert.condition
+    return list(AlertState).index(alert.state), urgency(condition), condition.key

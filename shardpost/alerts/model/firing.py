@@ -81,10 +81,6 @@ class Firing:
             "silenced_by": self.silenced_by,
         }
 
-    def without_clients(self) -> "Firing":
-        """Return it as those may see it from whom clients are hidden."""
-        return replace(self, condition=self.condition.without_clients(), silenced_why=None)
-
     def silenced(self, silence: Silence) -> "Firing":
         """Return it with a silence, in the place of the one before."""
         return replace(
