@@ -102,10 +102,7 @@ def alert(context: Context) -> None:
 
 
 def end_alert(context: Context) -> None:
-    """Tell people that a task has succeeded that failed before; never fails it.
-
-    After mapped ones also of these in its run: an index that is gone never succeeds.
-    """
+    """End the alert about a task, and those about mapped ones before it in its run; never fails."""
     from shardpost.alerts.telling import resolve
 
     own, run, task = _task_subject(context), context["ti"], context["task"]
