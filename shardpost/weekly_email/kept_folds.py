@@ -19,6 +19,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import first_offsets_since, watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import NO_TIMESTAMP
+from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.weekly_email.delivery_status import (
     EarlyAudience,
     ListedClient,
@@ -165,11 +166,12 @@ def _status(shard: int, fold: ShardFold, members: ShardMembers | None) -> ShardS
 def folds_of(status: WeekStatus) -> dict[int, ShardFold]:
     """Return the fold of each shard, up to the last stable offset as it is now."""
     settings, topic = status.settings, status.settings.topic("weekly-emails")
-    key = (settings.bootstrap, topic, str(status.week), status.partitions)
+    topic_id = topic_ids(settings, [topic]).get(topic)
+    key = (settings.bootstrap, topic, topic_id, str(status.week), status.partitions)
     known = _FOLDS.get(key) or {}
     ends = watermarks(settings, {topic: status.partitions}, committed=True)[topic]
     if any(fold.up_to > ends[shard][1] for shard, fold in known.items()):
-        known = {}  # the topic is another one
+        known = {}  # Kafka has lost records
     starts = {} if known else first_offsets(settings, status.week, status.partitions)
 
     def fold(shard: int) -> ShardFold:
@@ -198,7 +200,7 @@ def _members_of(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMemb
     match status.audience:
         case FrozenWeek(audience_erased_at=None) as frozen:
             frozen.require_shards(status.partitions)
-            of: tuple[Hashable, ...] = (frozen.week, frozen.audience_version)
+            of: tuple[Hashable, ...] = (frozen.week, frozen.audience_version, frozen.frozen_at)
         case EarlyAudience() as early:
             of = (str(status.week), early.snapshot, early.as_of)
         case _:

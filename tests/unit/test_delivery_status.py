@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +13,15 @@ import pytest
 
 from shardpost.commands.email_status import print_client, print_state, print_week
 from shardpost.settings import Settings
+from shardpost.weekly_email import kept_folds
+from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
 from shardpost.weekly_email.week_status import FoundWeek, find_week
 from tests.support.command_line import CommandLine
+from tests.support.recreated_topic import recreate_topic
 from tests.support.written_weeks import begin, freeze, hold, record
 
 ENDED, GOES_ON = IsoWeek(2026, 46), IsoWeek(2026, 47)
@@ -244,3 +248,19 @@ def test_a_shard_with_nothing_to_do_is_logged_at_the_end_and_a_long_one_meanwhil
     for now in (PROGRESS_SECONDS, PROGRESS_SECONDS + 1, 2 * PROGRESS_SECONDS):
         progress.log_every_few_seconds(1, now)
     assert len(caplog.messages) == 3
+
+
+def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settings) -> None:
+    def kept() -> dict[str, int]:
+        return totals(
+            [asdict(one.counts) for one in kept_folds.by_shard(found(ended, ENDED).status)]
+        )
+
+    assert kept()["failed"] == 4
+    ledger = ended.topic("weekly-emails")
+    recreate_topic(ended, ledger, ended.partitions, cleanup_policy="compact")
+    record(ended, ENDED, "c5", DeliveryState.SENT)
+    for _ in range(9):  # past the offsets that were read before
+        for client in [f"c{n}" for n in range(9)]:
+            record(ended, GOES_ON, client, DeliveryState.SENT)
+    assert (kept()["sent"], kept()["failed"]) == (1, 0)
