@@ -10,14 +10,27 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from shardpost.alerts.model.firing import ALERTS
+from shardpost.alerts.model.metrics import MEASUREMENTS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots as _snapshots
 from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.errors import UsageError
 from shardpost.holders.model.explain import Transition
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.holders.queries import HoldersQuery, ask, explanation, query_holders
+from shardpost.rebuilds.model.rebuild import REBUILDS
 from shardpost.settings import Settings, load
+from shardpost.weekly_email.model.week_tables import (
+    AUDIENCES,
+    CLOSED_WEEKS,
+    FROZEN_WEEKS,
+    LEDGER_MARKS,
+    MAIL_LOOKS,
+    PAUSED_WEEKS,
+)
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.model.letter_history import Step
@@ -33,6 +46,12 @@ __all__ = [
     "snapshots",
     "sql",
 ]
+
+# Tables with commit points of their own: of no snapshot.
+OTHERS = (
+    *(SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, CLOSED_WEEKS, LEDGER_MARKS, DEAD_LETTERS),
+    *(PAUSED_WEEKS, MAIL_LOOKS, REBUILDS, MEASUREMENTS, ALERTS),
+)
 
 
 def snapshots(settings: Settings | None = None, *, at: datetime | None = None) -> list[Snapshot]:
@@ -117,12 +136,13 @@ def sql(
 ) -> pa.RecordBatchReader:
     """Return what one query in SQL finds in the tables (docs/tables.md), each as it is at once.
 
-    The dialect is DataFusion's. The reader has the rows batch by batch, or all by `read_all()`.
-    Nothing is written, and nothing but the tables of the snapshot is read. UsageError for what is
+    Those of OTHERS are as they are now, but `snapshots`, which ends with the one that is asked. The
+    dialect is DataFusion's. The reader has the rows batch by batch, or all by `read_all()`.
+    Nothing is written, and nothing but the tables is read. UsageError for what is
     no query, or names what is not there; ShardpostError, while it is read, for one that fails.
     """
     settings = settings or load()
-    return ask(settings, _chosen(snapshot, settings), statement)
+    return ask(settings, _chosen(snapshot, settings), statement, OTHERS)
 
 
 def _chosen(number: int | None, settings: Settings) -> Snapshot:

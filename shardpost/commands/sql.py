@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV (RFC 4180), with a header.")
 @AS_JSON
 def sql_command(statement: str, number: int | None, as_csv: bool, as_json: bool) -> int:
-    """Query all tables, each as it is at one snapshot, in SQL (DataFusion's).
+    """Query all tables of docs/tables.md in SQL (DataFusion's).
 
-    Such as "SELECT client, positions FROM share_holders". The tables are position_events,
-    client_events, exchange_events, positions, clients, exchanges, share_holders, rejected_records
-    and snapshots (docs/tables.md). Nothing is written, and no other file is read. Names are as they
-    are written; of binary columns base64 is printed. JSON and CSV are printed as the rows come.
+    Such as "SELECT client, positions FROM share_holders". Tables up to rejected_records are as they
+    are at one snapshot, all others (dead_letters, audiences, …) as they are now. Nothing is
+    written, and no other file is read. Names are as they are written; of binary columns base64 is
+    printed. JSON and CSV are printed as the rows come.
     """
     from shardpost import tables
 

@@ -137,9 +137,7 @@ class OpenedTables:
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Run one SQL query and return its rows as the function `rows` does."""
-        found = self.query(sql)
-        columns = zip(*map(python_values, found.columns), strict=True)
-        return [dict(zip(found.column_names, row, strict=True)) for row in columns]
+        return python_rows(self.query(sql))
 
     def query(self, sql: str) -> pa.Table:
         """Run one SQL query and return its rows."""
@@ -190,6 +188,12 @@ def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
         return list(column.to_pylist())
     naive = column.cast(pa.timestamp(type_.unit)).to_pylist()
     return [at and at.replace(tzinfo=UTC) for at in naive]
+
+
+def python_rows(found: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as dicts of such values."""
+    columns = zip(*map(python_values, found.columns), strict=True)
+    return [dict(zip(found.schema.names, row, strict=True)) for row in columns]
 
 
 # The form of all tables that this release writes, as a property of each table. A release that

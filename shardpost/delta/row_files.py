@@ -6,7 +6,8 @@ the table, and is made again where another writer was first.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +55,12 @@ class RowTable:
     def note(self, transactions: Mapping[str, int]) -> None:
         """Store the versions of Delta's application transactions."""
         table_log.commit(self._settings, self._table, self._version, (), (), transactions)
+
+    def put_in_place(self, path: str, made: AddAction | None) -> None:
+        """Put a file that is written, or none, in the place of one, if that is still there."""
+        if path in {file.path for file in self.files}:
+            added = [made] if made else []
+            table_log.commit(self._settings, self._table, self._version, added, [path])
 
     def split(self, rows: pa.Table, numbers: Iterable[int]) -> tuple[pa.Table, pa.Table]:
         """Return the rows that have one of these numbers, and the others."""
@@ -108,3 +115,34 @@ def change(settings: Settings, table: Table, key: str, make: Callable[[RowTable]
         make(RowTable(settings, table, key))
 
     table_log.retrying(table, write)
+
+
+def remove(settings: Settings, table: Table, key: str, numbers: Collection[int]) -> None:
+    """Remove the rows of these numbers, but the highest, while others commit.
+
+    What takes long, writing a file anew, is done once for each; its commit takes a moment, and is
+    tried again where another writer was first (VersionExistsError if they always are). A file that
+    others have merged meanwhile is looked at in that one.
+    """
+    known = sorted({*numbers} - {RowTable(settings, table, key).newest()})
+    gone, seen = pa.array(known, pa.int64()), set[str]()
+
+    def left() -> set[str]:
+        files = RowTable(settings, table, key).files
+        return {file.path for file in files if known and file.lowest <= known[-1]} - seen
+
+    def is_gone(part: pa.Table) -> pa.ChunkedArray:
+        return pc.is_in(part[key], gone)
+
+    def kept(part: pa.Table) -> pa.Table:
+        return part.filter(pc.invert(is_gone(part)))
+
+    while paths := left():
+        seen |= paths
+        for path in paths:
+            parts = parquet_files.parts(settings, table, path, [key])
+            if any(pc.any(is_gone(part)).as_py() for part in parts):
+                target = f"thinned-{uuid.uuid4()}.parquet"
+                made = parquet_files.rewrite(settings, table, path, target, kept)
+                put = partial(RowTable.put_in_place, path=path, made=made)
+                change(settings, table, key, put)

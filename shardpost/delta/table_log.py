@@ -168,10 +168,9 @@ def files_before(
 
 
 def misread_files(settings: Settings, table: Table, version: int) -> list[str]:
-    """Return the files whose bounds of texts, as they are read, are not those of their rows.
+    """Return the files whose bounds of texts are read as others than they are.
 
-    deltalake 1.6.6 misreads characters beyond U+1FFFF that are written as escapes, as they were
-    before 0.2.0; this may go once no table is older than that.
+    As escapes, which they were before 0.2.0 (file_statistics.py); until no table is older.
     """
     actions = _files(settings, table, version)
     names = [

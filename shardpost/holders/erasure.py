@@ -85,7 +85,7 @@ def _readable(settings: Settings) -> list[tuple[Snapshot, list[Table]]]:
 
     Of each folder the newest; without those before the last client was erased, which nobody reads.
     """
-    every = snapshots.list_all(settings)
+    every = snapshots.newest_of_folders(settings)
     if not every:
         return []
     last = every[-1]

@@ -5,7 +5,7 @@ a time follows from history. `explain` replays the records of one client's posit
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -18,6 +18,7 @@ from pyarrow.lib import ArrowException
 from shardpost.delta.query import OpenedTables, at_snapshot, has_rows, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.storage import exists
 from shardpost.delta.table import Table, Version, text_literal
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model import as_of
@@ -247,32 +248,43 @@ _QUERY = re.compile(r"[\s(]*(SELECT|WITH|VALUES)\b", re.IGNORECASE | re.ASCII)
 _ONE_QUERY = "expected one query that begins with SELECT, WITH or VALUES: tables are only read"
 _SEVERAL_OR_WRITING = re.compile(r"only supports a single SQL statement|\(?Query INSERT")
 _NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.*)' not found")
-ASKED = (*VIEW, SNAPSHOTS)
+_NO_FUNCTION = re.compile(r"No function matches .*")  # before it, it asks for a bug report
+_IS_TEXT = (
+    "; amounts are text, as they were written: CAST(amount AS DOUBLE), or AS DECIMAL(38, 9)"
+    " where each digit counts"
+)
 _EVERY = replace(SNAPSHOTS, name="every_snapshot", folder=SNAPSHOTS.path)
 
 
-def ask(settings: Settings, snapshot: Snapshot, statement: str) -> pa.RecordBatchReader:
-    """Return what a query in SQL finds in the tables ASKED as a snapshot has them, as it comes.
+def ask(
+    settings: Settings, snapshot: Snapshot, statement: str, others: Collection[Table]
+) -> pa.RecordBatchReader:
+    """Return what a query in SQL finds in the tables as a snapshot has them, as it comes.
 
-    Of `snapshots` that are the rows up to that one. UsageError for what is no query, and for one
-    that DataFusion cannot plan; while it is read, ShardpostError for one that fails.
+    And in `others`, as they are now, but for the rows of `snapshots` after that one. UsageError for
+    what is no query, and for one that DataFusion cannot plan; while it is read, ShardpostError for
+    one that fails.
     """
     if not _QUERY.match(statement):
         raise UsageError(f"sql: {_ONE_QUERY}")
-    opened = _opened(settings, snapshot, statement)
+    opened = _opened(settings, snapshot, statement, others)
     try:
         found = opened.reader(statement)
     except DeltaError as error:
-        raise UsageError(f"sql: {_why_not(error)}") from None
+        raise UsageError(f"sql: {_why_not(error, others)}") from None
     if not found.schema.names:
         raise UsageError("sql: expected a query that returns columns, found one without any")
     return pa.RecordBatchReader.from_batches(found.schema, _reported(found))
 
 
-def _opened(settings: Settings, snapshot: Snapshot, statement: str) -> OpenedTables:
-    """Return the tables of which a statement has the names; the others need not be readable."""
-    named = [table for table in ASKED if re.search(rf"\b{table.name}\b", statement)]
-    versions: dict[Table, Version] = at_snapshot(snapshot, *(t for t in named if t != SNAPSHOTS))
+def _opened(
+    settings: Settings, snapshot: Snapshot, statement: str, others: Collection[Table]
+) -> OpenedTables:
+    """Return the tables of which a statement has the names; no other needs to be readable."""
+    named = [t for t in (*VIEW, *others) if re.search(rf"\b{t.name}\b", statement)]
+    versions: dict[Table, Version] = at_snapshot(snapshot, *(t for t in named if t in VIEW))
+    now = (t for t in named if t not in (*VIEW, SNAPSHOTS))
+    versions |= {table: None for table in now if exists(settings, table)}
     if SNAPSHOTS not in named:
         return OpenedTables(settings, versions)
     opened = OpenedTables(settings, versions | {_EVERY: None})
@@ -281,14 +293,17 @@ def _opened(settings: Settings, snapshot: Snapshot, statement: str) -> OpenedTab
     return opened
 
 
-def _why_not(error: DeltaError) -> str:
+def _why_not(error: DeltaError, others: Collection[Table]) -> str:
     text = " ".join(str(error).split())
     if _SEVERAL_OR_WRITING.search(text):
         return _ONE_QUERY
     if not (missing := _NO_TABLE.search(text)):
-        return text
-    names = ", ".join(table.name for table in ASKED)
-    return f"no table {missing[1]}: expected one of {names}"
+        text = found[0] if (found := _NO_FUNCTION.search(text)) else text
+        return text + _IS_TEXT * ("Utf8View" in text)
+    names = [table.name for table in (*VIEW, *others)]
+    if missing[1] in names:
+        return f"no table {missing[1]} yet: nothing was written to it"
+    return f"no table {missing[1]}: expected one of {', '.join(names)}"
 
 
 def _reported(found: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -12,20 +12,16 @@ letters have ages of their own.
 """
 
 import logging
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.removal import OldLetters
 from shardpost.delta import snapshots, stored_files, table_log
 from shardpost.delta.query import table_errors
-from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
 from shardpost.errors import ShardpostError
@@ -113,7 +109,7 @@ def _certain(settings: Settings, now: datetime) -> datetime:
 
     Those before, which a frozen week keeps, are weeks apart, of which a day counts each.
     """
-    committed = {view.number: view.committed_at for view in snapshots.list_all(settings)}
+    committed = snapshots.committed_times(settings)
     young = kept_snapshots(committed.items(), now, settings.snapshot_days)
     return latest_certain_time(((number, committed[number]) for number in young), now)
 
@@ -135,11 +131,9 @@ def heal_bounds(settings: Settings, now: datetime) -> None:
     with table_errors():
         newest = snapshots.newest(settings)
         if newest and _misread(settings, newest):
-            step("heal bounds")
             with after_running(settings, COMPACT_POSITIONS.name):
                 last = snapshots.current(settings)
                 commit_rewritten(settings, last, _misread(settings, last), now)
-        table_log.retrying(DEAD_LETTERS, partial(_heal_letters, settings))
 
 
 def _misread(settings: Settings, view: Snapshot) -> Rewrites:
@@ -149,13 +143,6 @@ def _misread(settings: Settings, view: Snapshot) -> Rewrites:
         if table.name in view.tables
     }
     return {table: dict.fromkeys(paths) for table, paths in found.items() if paths}
-
-
-def _heal_letters(settings: Settings) -> None:
-    version = table_log.newest_version(settings, DEAD_LETTERS)
-    if version is not None and (paths := table_log.misread_files(settings, DEAD_LETTERS, version)):
-        run = str(uuid.uuid4())
-        commit_files(settings, DEAD_LETTERS, version, dict.fromkeys(paths), run)
 
 
 LOCK = "maintain_tables"

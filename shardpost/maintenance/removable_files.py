@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from shardpost.delta import snapshot, storage, stored_files, table_log
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta import snapshot, snapshots, storage, stored_files, table_log
 from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line
@@ -32,9 +31,11 @@ from shardpost.maintenance.model import needed_files
 from shardpost.maintenance.model.needed_files import LOG, NeededFiles, log_entries, unneeded_entries
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.stored_tables import Folder
+from shardpost.rebuilds import store
 from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.settings import Settings
+from shardpost.tables import OTHERS
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.wording import counted
@@ -144,29 +145,26 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
 
     ShardpostError if snapshots cannot be read.
     """
-    views = stored_tables.read(settings)
-    stored_views = views.snapshots
-    pinned, unknown = _pinned(settings, views, now)
-    numbers = {view.number for view in stored_views}
+    times = snapshots.committed_times(settings)  # first: what comes after it is kept
+    pinned, unknown = _pinned(settings, now) if times else ({}, None)
+    dropped: set[int] = set()
     if unknown is None:
-        committed = ((view.number, view.committed_at) for view in stored_views)
-        by_age = kept_snapshots(committed, now, settings.snapshot_days, GRACE)
-        pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
-        numbers = by_age | set(pinned) if thin else numbers
-    kept = [view for view in stored_views if view.number in numbers]
+        by_age = kept_snapshots(times.items(), now, settings.snapshot_days, GRACE)
+        pinned = {number: pinned[number] for number in pinned.keys() & times.keys() - by_age}
+        dropped = times.keys() - by_age - pinned.keys() if thin else dropped
+    views = stored_tables.read(settings, dropped)
     return Plan(
-        kept=sorted(numbers),
-        dropped=[view.number for view in stored_views if view.number not in numbers],
+        kept=[view.number for view in views.snapshots],
+        dropped=sorted(dropped),
         pinned=pinned,
         unknown=unknown,
-        tables=_of_tables(settings, views, kept, now),
+        tables=_of_tables(settings, views, now),
     )
 
 
-def _of_tables(
-    settings: Settings, views: stored_tables.Views, kept: list[Snapshot], now: datetime
-) -> list[TablePlan]:
+def _of_tables(settings: Settings, views: stored_tables.Views, now: datetime) -> list[TablePlan]:
     """Return what is to be removed of each table that there is; each has files of its own."""
+    kept = views.snapshots
     frozen = {week.audience_version for week in FrozenWeeks(settings).with_audience()}
     whole = unnamed(settings, kept, views.rebuilds)
     gone = {table.path for table in whole}
@@ -177,22 +175,18 @@ def _of_tables(
         folders = stored_tables.folders_of(table, views, readable)
         there = (folder for folder in folders if folder.table.path not in gone)
         planned += [partial(_of_view, settings, folder, now) for folder in there]
-    planned += [partial(_of_other, settings, table, frozen, now) for table in stored_tables.OTHERS]
+    planned += [partial(_of_other, settings, table, frozen, now) for table in OTHERS]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
         made = [*pool.map(lambda plan_table: plan_table(), planned)]
     return [*filter(None, made), *(_whole(settings, table) for table in whole)]
 
 
-def _pinned(
-    settings: Settings, views: stored_tables.Views, now: datetime
-) -> tuple[dict[int, str], str | None]:
+def _pinned(settings: Settings, now: datetime) -> tuple[dict[int, str], str | None]:
     """Return {number: why} of snapshots that are needed, or why that is not known."""
     pinned = _of_weeks(settings, now)
-    rebuild = views.rebuild
+    rebuild = store.current(settings)
     if rebuild and rebuild.state is State.BUILDING:
         pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built of it"
-    if not views.snapshots:
-        return pinned, None
     try:
         noted = noted_snapshots(settings)
     except ShardpostError as error:

@@ -11,35 +11,19 @@ from datetime import datetime
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from shardpost.alerts.model.firing import ALERTS
-from shardpost.alerts.model.metrics import MEASUREMENTS
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots
 from shardpost.delta.query import open_table
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE
-from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.rebuilds import store
-from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
+from shardpost.rebuilds.model.rebuild import Rebuild, Standing
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.week_tables import (
-    AUDIENCES,
-    CLOSED_WEEKS,
-    FROZEN_WEEKS,
-    LEDGER_MARKS,
-    MAIL_LOOKS,
-    PAUSED_WEEKS,
-)
+from shardpost.tables import OTHERS
 from shardpost.wording import counted
 
-# Tables with commit points of their own.
-OTHERS = (
-    *(SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, CLOSED_WEEKS, LEDGER_MARKS, DEAD_LETTERS),
-    *(PAUSED_WEEKS, MAIL_LOOKS, REBUILDS, MEASUREMENTS, ALERTS),
-)
 TABLES = (*VIEW, *OTHERS)
 
 
@@ -110,8 +94,8 @@ class Folder:
     kept_for: str
 
 
-def read(settings: Settings) -> Views:
-    """Return all that names tables now.
+def read(settings: Settings, without: Collection[int] = ()) -> Views:
+    """Return all that names tables now, but snapshots of some numbers.
 
     The rows of rebuilds are the same before and after those of the snapshots are read. So nothing
     is given up in between, and what is swapped after that is made of what these rows name, by files
@@ -119,7 +103,7 @@ def read(settings: Settings) -> Views:
     """
     rebuilds = store.list_rebuilds(settings)
     for _ in range(MOST_READS):
-        views = snapshots.list_all(settings)
+        views = snapshots.list_all(settings, without)
         again = store.list_rebuilds(settings)
         if again == rebuilds:
             return Views(views, rebuilds)

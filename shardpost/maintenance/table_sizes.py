@@ -13,6 +13,7 @@ from shardpost.maintenance import stored_tables
 from shardpost.maintenance.model.needed_files import LOG
 from shardpost.rebuilds.drop import unnamed
 from shardpost.settings import Settings
+from shardpost.tables import OTHERS
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
@@ -57,7 +58,7 @@ def table_sizes(settings: Settings) -> list[TableSize]:
                 _size(settings, folder.table, folder.versions, folder.kept_for)
                 for folder in folders
             ),
-            *(_of_other(settings, table, weeks) for table in stored_tables.OTHERS),
+            *(_of_other(settings, table, weeks) for table in OTHERS),
             *(
                 _size(settings, table, (), "nothing: the next maintenance removes it")
                 for table in unnamed(settings, views.snapshots, views.rebuilds)

@@ -132,7 +132,8 @@ def remove_unnamed(settings: Settings) -> list[str]:
 
     The caller holds the lock of rebuilds, since a rebuild could be swapped meanwhile.
     """
-    tables = unnamed(settings, snapshots.list_all(settings), store.list_rebuilds(settings))
+    views = snapshots.newest_of_folders(settings)
+    tables = unnamed(settings, views, store.list_rebuilds(settings))
     for table in tables:
         stored_files.remove_all(settings, table)
     return [table.path for table in tables]

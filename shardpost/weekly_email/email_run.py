@@ -66,7 +66,7 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
         return frozen.why_no_audience if skips_gone else None
     if not request.is_scheduled:
         return None
-    commits = (snapshot.committed_at for snapshot in snapshots.list_all(settings))
+    commits = snapshots.committed_times(settings).values()
     first = min(commits, default=None)
     later = WeeklyTime.parse(settings.weekly_send).later(request.week.end)
     return request.week.why_skip(request.now, first, settings.weekly_lateness_days, later)

@@ -307,14 +307,14 @@ def test_a_disk_that_has_room_once_files_are_gone_is_thinned_at_once(
     aged: AgedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aged.age_and_die_thinning()
-    before, written = len(data_files(aged.settings)), parquet_files.write
+    before, written = len(data_files(aged.settings)), parquet_files.rewrite
 
     def write(*given: Any) -> Any:
         if len(data_files(aged.settings)) == before:
             raise OSError(errno.ENOSPC, "No space left on device")
         return written(*given)
 
-    monkeypatch.setattr(parquet_files, "write", write)
+    monkeypatch.setattr(parquet_files, "rewrite", write)
     found = maintain(aged.settings, aged.now)
     assert found.errors == []
     assert found.dropped

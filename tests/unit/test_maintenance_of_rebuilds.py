@@ -1,6 +1,6 @@
 """Maintenance beside rebuilds: what is beside is kept while it may be swapped, and then it goes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from random import Random
 
@@ -204,8 +204,8 @@ def test_rows_are_read_again_until_they_stand_still(
     pending = [beside.swap, beside.drop]
     list_all = snapshots.list_all
 
-    def swapped_meanwhile(settings: Settings) -> object:
-        found = list_all(settings)
+    def swapped_meanwhile(settings: Settings, without: Collection[int]) -> object:
+        found = list_all(settings, without)
         while pending:
             pending.pop(0)()
         return found

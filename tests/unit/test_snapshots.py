@@ -1,16 +1,19 @@
 """The rows of the table `snapshots`, without a JVM, and which are kept, whatever the clock does."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.delta import snapshots, storage, table_log
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.snapshot import (
     MOST_AHEAD,
@@ -188,6 +191,25 @@ def test_notes_and_looks_beside_each_other_are_all_stored(settings: Settings) ->
     table = storage.opened(settings, snapshots.SNAPSHOTS)
     assert [table.transaction_version(f"letters {hour}") for hour in range(1, 9)] == [*range(1, 9)]
     assert len(snapshots.list_all(settings)) == len(files(settings)) == 1
+
+
+def test_rows_are_removed_beside_a_writer_that_is_faster_than_that(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 31):
+        snapshots.commit(settings, snapshot(number))
+    numbers, parts = iter(range(31, 1_000)), parquet_files.parts
+
+    def beside(*given: Any) -> Iterator[pa.Table]:
+        yield from parts(*given)
+        with monkeypatch.context() as patch:
+            patch.setattr(parquet_files, "parts", parts)
+            snapshots.commit(settings, snapshot(next(numbers)))
+
+    monkeypatch.setattr(parquet_files, "parts", beside)
+    snapshots.drop(settings, range(1, 30))
+    monkeypatch.setattr(parquet_files, "parts", parts)
+    assert snapshots.list_all(settings) == [*map(snapshot, range(30, next(numbers)))]
 
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

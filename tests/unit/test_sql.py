@@ -2,17 +2,21 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from shardpost import tables
 from shardpost.delta import snapshots, table_log
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
-from shardpost.holders.queries import ASKED
 from shardpost.settings import Settings
+from shardpost.weekly_email.model.week_tables import LEDGER_MARKS, LedgerMark
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.histories import (
     Batch,
@@ -26,6 +30,8 @@ from tests.support.histories import (
 )
 from tests.support.object_store import folder_of
 
+DOCUMENTED = Path("docs/tables.md").read_text()
+MARK = LedgerMark("2026-W47", "weekly-emails", "id", (5,), datetime(2026, 11, 23, tzinfo=UTC))
 ALL = frozenset(table.name for table in VIEW if table.layer)
 STORY = [
     Batch(
@@ -101,6 +107,15 @@ def test_values_of_every_kind_have_one_form(shardpost: CommandLine) -> None:
     assert printed == ('"/3s=","[]",7,"2026-11-16T00:00:00+00:00","",,true,,"1.50","2026-11-16"')
 
 
+SUM = (
+    "the given name and argument types 'sum(Utf8View)'. You might need to add explicit type casts."
+    " Candidate functions: sum(Decimal) sum(UInt64) sum(Int64) sum(Float64) sum(Duration)"
+    " sum(Interval)"
+)
+AMOUNTS_ARE_TEXT = (
+    "; amounts are text, as they were written: CAST(amount AS DOUBLE), or AS DECIMAL(38, 9)"
+    " where each digit counts"
+)
 NOT_A_QUERY = "expected one query that begins with SELECT, WITH or VALUES: tables are only read"
 
 
@@ -124,19 +139,45 @@ NOT_A_QUERY = "expected one query that begins with SELECT, WITH or VALUES: table
         ("WITH x AS (SELECT 1) INSERT INTO positions SELECT * FROM positions", NOT_A_QUERY),
         ("SELECT * FROM '{home}/tables/snapshots'", "no table {home}/tables/snapshots: expected"),
         ("SELECT * FROM read_parquet('{file}')", "table function 'read_parquet' not found"),
+        ("SELECT sum(amount) FROM positions", f"sql: No function matches {SUM}{AMOUNTS_ARE_TEXT}"),
+        ("SELECT amount * 2 FROM positions", f"Utf8View * Int64 to valid types{AMOUNTS_ARE_TEXT}"),
+        ("SELECT * FROM alerts", "no table alerts yet: nothing was written to it"),
         ("SELECT " + "(" * 9_000 + "1" + ")" * 9_000, "RecursionLimitExceeded"),
     ],
 )
 def test_what_is_no_query_is_refused_and_does_nothing(
     statement: str, said: str, story: Settings, shardpost: CommandLine, tmp_path: Path
 ) -> None:
-    before = [table_log.newest_version(story, table) for table in ASKED]
+    before = [table_log.newest_version(story, table) for table in (*VIEW, SNAPSHOTS)]
     file = tmp_path / "written.csv"
     places = {"file": str(file), "home": str(story.home)}
     found = shardpost.refused("sql", statement.format(**places), code=2)
     assert said.format(**places) in found
     assert not file.exists()
-    assert before == [table_log.newest_version(story, table) for table in ASKED]
+    assert before == [table_log.newest_version(story, table) for table in (*VIEW, SNAPSHOTS)]
+
+
+def test_the_cast_that_it_names_gives_the_sum(shardpost: CommandLine) -> None:
+    for type_ in ("DOUBLE", "DECIMAL(38, 9)"):
+        sql = f"SELECT sum(CAST(amount AS {type_})) AS amount FROM positions WHERE is_open"  # noqa: S608
+        [row] = shardpost.json("sql", sql)
+        assert float(row["amount"]) == 300
+
+
+def test_every_documented_table_is_asked_and_those_of_no_snapshot_are_as_they_are_now(
+    settings: Settings,
+) -> None:
+    write(settings, STORY[:2])
+    at = settings.model_copy(update={"snapshot_days": 36_500})
+    assert len(VIEW) + len(tables.OTHERS) == len(re.findall(r"^## [a-z_]+$", DOCUMENTED, re.M))
+    assert all(f"\n## {table.name}\n" in DOCUMENTED for table in (*VIEW, *tables.OTHERS))
+    for table in tables.OTHERS:
+        table_log.opened(settings, table)
+        found = tables.sql(f"SELECT * FROM {table.name}", 1, at).read_all()  # noqa: S608
+        assert found.column_names == table.names
+    table_log.append(settings, LEDGER_MARKS, lambda: MARK)
+    row = f"SELECT week FROM ledger_marks WHERE week = {text_literal(MARK.week)}"  # noqa: S608
+    assert tables.sql(row, 1, at).read_all().num_rows == 1
 
 
 def test_what_fails_as_it_runs_is_one_line(shardpost: CommandLine) -> None:
