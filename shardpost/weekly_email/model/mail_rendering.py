@@ -147,14 +147,15 @@ class Face:
         return single_line(self._render(name, values), LONGEST_LINE)
 
     def _render(self, name: str, values: Values) -> str:
-        with self._located(name):
-            template = self._parts[name]
-            # As Template.render, without its copies of the values, which take half the time.
-            context = template.new_context(values, shared=True)
-            try:
-                return "".join(template.root_render_func(context))
-            except Exception:
+        template = self._parts[name]
+        # As Template.render, without its copies of the values, which take half the time.
+        context = template.new_context(values, shared=True)
+        try:
+            return "".join(template.root_render_func(context))
+        except Exception:
+            with self._located(name):
                 template.environment.handle_exception()
+            raise
 
     def _styled(self, html: str) -> str:
         """Return HTML with the styles of `<style>` on its elements.

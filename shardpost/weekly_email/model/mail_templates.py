@@ -5,7 +5,6 @@ language has not, is that without a language, and what an installation has not, 
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -80,10 +79,6 @@ class MailTemplates:
     def all_files(self) -> dict[str, str]:
         """Return all templates by name: the installation's own, and shipped ones in their place."""
         return {**{name: shipped(name).text for name in SHIPPED}, **dict(self.files)}
-
-    def sources(self) -> Iterator[tuple[str, str]]:
-        """Yield the installation's own files: name and text."""
-        yield from self.files
 
 
 @lru_cache
