@@ -16,14 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from shardpost import __version__, logs, progress
-from shardpost.errors import (
-    BAD_USAGE,
-    COULD_NOT,
-    NoSnapshotError,
-    ShardpostError,
-    UsageError,
-    harmless,
-)
+from shardpost.errors import BAD_USAGE, COULD_NOT, NoSnapshotError, ShardpostError, harmless
 
 # {what keeps a file from being written: what to do}
 _FIXES = {
@@ -135,8 +128,9 @@ def main() -> None:
 
 def run(argv: list[str]) -> int:
     """Run one command; return its exit code."""
+    if option := _empty_option(argv):
+        return _fail(f"{option}: expected a value, found an empty one", BAD_USAGE)
     try:
-        _require_values(argv)
         code = root.main(argv, prog_name="shardpost", standalone_mode=False)
     except ShardpostError as error:
         return _fail(f"{error}{_hint(error)}", error.exit_code)
@@ -155,11 +149,11 @@ def run(argv: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _require_values(argv: list[str]) -> None:
-    """Refuse an option that is given and empty: a filter, for one, would choose all."""
-    for name, value in pairwise([*argv, "."] if {*argv[:1]}.isdisjoint(WITHOUT_PROGRESS) else []):
-        if name.startswith("--") and (name.endswith("=") or value == ""):
-            raise UsageError(f"{name.rstrip('=')}: expected a value, found an empty one")
+def _empty_option(argv: list[str]) -> str | None:
+    """Return an option that is given and empty: a filter, for one, would choose all."""
+    options = pairwise([*argv, "."] if argv[:1] != ["airflow"] else [])
+    empty = (one for one, value in options if one[:2] == "--" and (one[-1] == "=" or not value))
+    return next(empty, None)
 
 
 def _fail(text: str, code: int) -> int:

@@ -2,14 +2,15 @@
 
 import base64
 import binascii
-import math
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
+from annotated_types import Ge, MinLen
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import RedirectResponse, Response
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel, BeforeValidator, FiniteFloat
 
 from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import LetterState
@@ -43,6 +44,11 @@ DECISIONS = {
 }
 
 
+# A filter that is given and empty is refused: it is not "all".
+Filled = Annotated[str, MinLen(1)]
+At = Annotated[datetime, BeforeValidator(parse_instant)]
+
+
 class Chosen(BaseModel):
     """Which parked letters, and what is to become of them, as an address says it.
 
@@ -50,47 +56,24 @@ class Chosen(BaseModel):
     """
 
     do: Literal["redrive", "discard"] = "redrive"
-    ids: str | None = None
-    origin: str | None = None
-    error: str | None = None
-    since: str | None = None
-    until: str | None = None
-    canary: str | None = None
-    rate: str | None = None
+    ids: Filled | None = None
+    origin: Filled | None = None
+    error: Filled | None = None
+    since: At | None = None
+    until: At | None = None
+    canary: Annotated[int, Ge(1)] | None = None
+    rate: Annotated[FiniteFloat, Ge(SLOWEST)] | None = None
     again: bool = False
-    up_to: str | None = None
+    up_to: Filled | None = None
 
     def selection(self) -> Selection:
-        """Return which letters; UsageError for a filter that is empty, and a time that is none."""
+        """Return which letters."""
         ids = None if self.ids is None else frozenset(re.split("[\r\n]+", self.ids)) - {""}
-        times = [one if one is None else parse_instant(one) for one in (self.since, self.until)]
-        return Selection(ids, self.origin, self.error, *times)
+        return Selection(ids, self.origin, self.error, self.since, self.until)
 
-    def most(self) -> int | None:
-        """Return how many letters at most; None: all."""
-        if self.canary is None:
-            return None
-        if not (self.canary.isascii() and self.canary.isdigit() and int(self.canary[:18])):
-            raise UsageError(f"at most: expected a number from 1 on, found {self.canary[:50]!r}")
-        return int(self.canary[:18])
-
-    def per_second(self) -> float | None:
-        """Return how many letters a second at most; None: no bound."""
-        if self.rate is None:
-            return None
-        try:
-            rate = float(self.rate)
-        except ValueError:
-            rate = math.nan
-        if not (math.isfinite(rate) and rate >= SLOWEST):
-            raise UsageError(
-                f"letters a second: expected a number from {SLOWEST} on, found {self.rate[:50]!r}"
-            )
-        return rate
-
-    def query(self) -> dict[str, str]:
+    def query(self) -> dict[str, Any]:
         """Return it as the parameters of an address."""
-        return {name: str(value) for name, value in self.model_dump().items() if value}
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 def _sent(plan: str) -> dict[str, str]:
@@ -107,9 +90,10 @@ class Applied(BaseModel):
 
 
 @router.get("/choose")
-def choose(visit: Asked, chosen: Annotated[Chosen, Query()]) -> Response:
+def choose(visit: Asked) -> Response:
     """Lead to the plan of what a form says: a field of it that was left blank is no filter."""
-    return RedirectResponse(visit.url("letters/plan", **chosen.query()), 303)
+    given = [one for one in visit.request.query_params.multi_items() if one[1]]
+    return RedirectResponse(f"{visit.url('letters/plan')}?{urlencode(given)}", 303)
 
 
 @router.get("/plan")
@@ -177,7 +161,8 @@ def _said(run: "RedriveRun") -> str:
         return "It goes on by itself: this page says how far it is."
     done = f"{counted(run.done, 'letter')} {DECISIONS[run.decision]}"
     done += f", {run.refused} refused" * bool(run.refused)
-    return f"{done}{f', {run.not_shown} that the plan did not show left' * bool(run.not_shown)}."
+    done += f", {run.not_shown} that the plan did not show left" * bool(run.not_shown)
+    return f"{done}."
 
 
 def _again(visit: Visit, run: "RedriveRun | None") -> str | None:
@@ -206,7 +191,7 @@ def _redrive(
         selection, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
     )
     settings = patient_settings() if is_patient else visit.settings
-    return prepared(settings, request, chosen.most(), chosen.per_second(), chosen.up_to)
+    return prepared(settings, request, chosen.canary, chosen.rate, chosen.up_to)
 
 
 def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:

@@ -97,7 +97,6 @@ def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: da
 
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
-    ownership.require(settings)
     closed_weeks.require_open(settings, week, now)
     ledger = compacted_ledger(settings)
     with LedgerGuard(settings, week).locked(range(ledger.partitions)):

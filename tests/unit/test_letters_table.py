@@ -361,7 +361,7 @@ def test_a_plan_is_of_one_parking_lot(kafka: MemoryKafka, shardpost: CommandLine
     park(kafka, "other", 1)
     said = shardpost.refused("letters", "discard", "--up-to", shown, code=2)
     assert "make a new plan" in said
-    for text in ("x:0", "x:0=a", "x:0=1,", " :0=1"):
+    for text in ("x:0", "x:0=a", "x:0=1,", "x:0=1=2"):
         said = shardpost.refused("letters", "discard", "--up-to", text, code=2)
         assert "expected what a plan has printed" in said
 

@@ -1,29 +1,18 @@
 """Which letters are listed: by `letters list`, and on the page."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.errors import UsageError
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 # Others are listed that were resolved in that time: so long `retries` has what became of them.
 RECENT = timedelta(days=7)
 
 
-class Filters:
-    """Filters of letters; None is no filter. UsageError for an empty one, which is not "all"."""
-
-    def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):  # type: ignore[arg-type]
-            given = getattr(self, name)
-            if given in ("", frozenset()) or (isinstance(given, frozenset) and "" in given):
-                raise UsageError(f"{name}: expected a value, found an empty one; without it: all")
-
-
 @dataclass(frozen=True)
-class ListFilters(Filters):
+class ListFilters:
     """Which letters are listed; None lists all, of those that were resolved the recent ones."""
 
     state: str | None = None

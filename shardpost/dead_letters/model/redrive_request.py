@@ -1,11 +1,9 @@
 """A redrive request: which parked letters a person wants redriven or discarded, and why."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from shardpost.dead_letters.model.letter_filters import Filters
 from shardpost.dead_letters.model.letter_format import (
     HEADERS_BYTES,
     ORIGIN_TOPIC,
@@ -38,8 +36,8 @@ def require_fitting(value: bytes, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Selection(Filters):
-    """Which parked letters are selected; a filter that is None selects all."""
+class Selection:
+    """Which parked letters are selected; a filter that is None, and only that, selects all."""
 
     ids: frozenset[str] | None = None
     origin: str | None = None
@@ -76,11 +74,13 @@ class Shown:
     @classmethod
     def parse(cls, text: str) -> "Shown":
         """Return what a text says; UsageError if it is of no plan."""
-        if not re.fullmatch(r"[\w+/-]*(:[0-9]{1,10}=[0-9]{1,19})*", text, re.ASCII):
-            raise UsageError(f"up to: expected what a plan has printed, found {text[:50]!r}")
         topic_id, *ends = text.split(":")
-        pairs = (end.split("=") for end in ends)
-        return cls(topic_id, {int(partition): int(end) for partition, end in pairs})
+        try:
+            pairs = [end.split("=") for end in ends]
+            return cls(topic_id, {int(partition): int(end) for partition, end in pairs})
+        except ValueError:
+            found = f"expected what a plan has printed, found {text[:50]!r}"
+            raise UsageError(f"up to: {found}") from None
 
     def __str__(self) -> str:
         ends = (f":{number}={end}" for number, end in self.ends.items() if end)
