@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -73,7 +72,7 @@ class AirflowApi:
         form = {"dag_run_id": run_id, "logical_date": None, "conf": conf, "note": note}
         response = self._retried("POST", path, form)
         if response.status_code in (BAD_REQUEST, NOT_FOUND, UNPROCESSABLE):
-            return f"Airflow rejects the run: {_detail(response)}"
+            return f"Airflow rejects the run: {_shown(response)}"
         if response.status_code != CONFLICT:
             _json_of("POST", path, response)
         return None
@@ -140,25 +139,13 @@ class AirflowApi:
             ) from None
         except httpx.HTTPError as error:
             raise _unreachable(str(self._client.base_url), error) from None
-        if response.is_client_error and not _is_airflows(response):
+        if response.is_client_error and _detail(response) is None:
             raise ShardpostError(
                 f"{method} {response.url}: expected an answer of Airflow's REST API, found"
-                f" {response.status_code} {_detail(response)!r}: something else answers there; see"
+                f" {response.status_code} {_shown(response)!r}: something else answers there; see"
                 " SHARDPOST_AIRFLOW_URL"
             )
         return response
-
-
-def _is_airflows(response: httpx.Response) -> bool:
-    """Tell whether an error is Airflow's: JSON with a `detail`, which names what is not there.
-
-    A proxy answers in HTML, another server that has no such path with FastAPI's own "Not Found".
-    """
-    try:
-        detail = response.json()["detail"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return False
-    return response.status_code != NOT_FOUND or detail != HTTPStatus.NOT_FOUND.phrase
 
 
 @contextmanager
@@ -175,7 +162,7 @@ def log_in(
         if response.is_error:
             raise ShardpostError(
                 f"Airflow at {address} rejects the login of user {user!r}, or something else"
-                f" answers there: {response.status_code} {_detail(response)!r}"
+                f" answers there: {response.status_code} {_shown(response)!r}"
             )
         with _understood("POST", "/auth/token"):
             client.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
@@ -192,7 +179,7 @@ def _run_path(dag: str, run_id: str) -> str:
 
 def _json_of(method: str, path: str, response: httpx.Response) -> Any:
     if response.is_error:
-        raise ShardpostError(f"{method} {response.url}: {response.status_code} {_detail(response)}")
+        raise ShardpostError(f"{method} {response.url}: {response.status_code} {_shown(response)}")
     with _understood(method, path):
         return response.json()
 
@@ -209,13 +196,22 @@ def _understood(method: str, path: str) -> Iterator[None]:
         ) from None
 
 
-def _detail(response: httpx.Response) -> str:
-    """Return the reason in an error response, on one line."""
+def _detail(response: httpx.Response) -> Any:
+    """Return what Airflow says in an error; None where it is not Airflow that says it.
+
+    A proxy answers in HTML, another server that has no such path with FastAPI's own "Not Found".
+    """
     try:
         detail = response.json()["detail"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        detail = response.text
-    text = " ".join(str(detail).split())
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    is_of_any = (response.status_code, detail) == (NOT_FOUND, "Not Found")
+    return None if is_of_any else detail
+
+
+def _shown(response: httpx.Response) -> str:
+    """Return the reason in an error response, on one line."""
+    text = " ".join(str(_detail(response) or response.text).split())
     return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[:MAX_REASON_CHARACTERS]}…"
 
 

@@ -29,7 +29,7 @@ from shardpost.dead_letters.model.letters import (
 )
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import NO_TIMESTAMP, Headers, Outgoing, Record
+from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
 from shardpost.retry_settings import RetryRules
 
 
@@ -49,6 +49,10 @@ class Dialect(NamedTuple):
     is_binary: bool = False
     has_record: bool = True
 
+    def lacks(self, record: Record) -> bool:
+        """Tell whether a dead letter may not have what failed."""
+        return not self.has_record and record.key is None and record.value is None
+
 
 _OF_SPRING = Dialect(
     "kafka_dlt-",
@@ -66,10 +70,7 @@ DIALECTS = (
     # KIP-1191: when the record was written nobody says, and what it was only if the group is to.
     Dialect("__dlq.errors.", ("group",), ("message",), timestamp="timestamp", has_record=False),
 )
-NOT_COPIED = (
-    "expected its record, found neither key nor value: {place} has it while Kafka keeps that; the"
-    " share group copies it with errors.deadletterqueue.copy.record.enable=true; {error}"
-)
+COPY = "a share group copies it with errors.deadletterqueue.copy.record.enable=true"
 _INT_BYTES, _LONG_BYTES = 4, 8
 
 
@@ -88,13 +89,11 @@ class _Failure(NamedTuple):
     """The record that one set of such headers describes, and the error of the last failure.
 
     `timestamp` is that record's; None where the record that was made of it has the same.
-    `has_record` is false where key and value may be left out.
     """
 
     coordinates: Coordinates
     error: str
     timestamp: int | None
-    has_record: bool
 
 
 def from_foreign(
@@ -105,10 +104,9 @@ def from_foreign(
     None says when it failed, so it counts as failed `now`. A record that is of no dialect, or does
     not have what failed, is passed on as it is, to be found malformed, with why as its error.
     """
-    failures = _failures(record.headers)
+    failures = _failures(record)
     failure = _reported_failure(failures, known)
-    is_there = failure and (failure.has_record or (record.key, record.value) != (None, None))
-    if failure is not None and is_there:
+    if failure is not None:
         letter = _retry_letter(record, failure, now, known)
         if letter is None:
             # Wherever else a retry went on, its attempts are counted on: it comes to an end.
@@ -116,10 +114,7 @@ def from_foreign(
             letter = _first_letter(record, failure, now, attempt)
         return as_record(letter, record, store, partitions)
     key = letter_id(record.coordinates, record.timestamp).encode()
-    fault = _fault(record.headers)
-    if failure is not None:
-        fault = NOT_COPIED.format(place=failure.coordinates, error=failure.error)
-    headers = [*own_headers(record.headers), (ERROR, fault)]
+    headers = [*own_headers(record.headers), (ERROR, _fault(record))]
     if record.key is not None:
         headers.append((ORIGIN_KEY, record.key))
     return Outgoing(store, key, record.value or b"", headers, partition_of(key, partitions))
@@ -150,17 +145,17 @@ def _was_retried(failures: list[_Failure | None], known: KnownTopics) -> bool:
     return any(failure and failure.coordinates.topic in retry_topics for failure in failures)
 
 
-def _failures(headers: Headers) -> list[_Failure | None]:
+def _failures(record: Record) -> list[_Failure | None]:
     """Return the failures that headers describe, in order; None for one without coordinates.
 
     A header that comes a second time begins another failure. All have the error of the last of
     their kind: Spring writes an error before its coordinates, Connect after them, and only the last
     error counts.
     """
-    last_of_name: HeaderMap = dict(headers)
+    last_of_name: HeaderMap = dict(record.headers)
     sets: list[tuple[Dialect, dict[str, str | bytes | None]]] = []
     current: dict[str, dict[str, str | bytes | None]] = {}  # by prefix
-    for name, value in headers:
+    for name, value in record.headers:
         for dialect in DIALECTS:
             rest = name.removeprefix(dialect.prefix)
             if rest != name and rest in (*dialect.place, dialect.timestamp):
@@ -169,7 +164,10 @@ def _failures(headers: Headers) -> list[_Failure | None]:
                     coordinates = current[dialect.prefix] = {}
                     sets.append((dialect, coordinates))
                 coordinates[rest] = value
-    return [_parsed(dialect, coordinates, last_of_name) for dialect, coordinates in sets]
+    return [
+        None if dialect.lacks(record) else _parsed(dialect, coordinates, last_of_name)
+        for dialect, coordinates in sets
+    ]
 
 
 def _reported_failure(failures: list[_Failure | None], known: KnownTopics) -> _Failure | None:
@@ -206,16 +204,19 @@ def _parsed(dialect: Dialect, coordinates: HeaderMap, headers: HeaderMap) -> _Fa
         for names in (dialect.kinds, dialect.messages)
     )
     place = Coordinates(topic, partition, offset)
-    return _Failure(place, f"{kind}: {message}", timestamp, dialect.has_record)
+    return _Failure(place, f"{kind}: {message}", timestamp)
 
 
-def _fault(headers: Headers) -> str:
+def _fault(record: Record) -> str:
     """Return why a record is no dead letter of any dialect."""
-    by_name = dict(headers)
-    for prefix, names in ((one.prefix, one.place) for one in DIALECTS):
-        if any(prefix + name in by_name for name in names):
-            values = ", ".join(f"{name} {_quoted(by_name.get(prefix + name))}" for name in names)
-            return f"expected {prefix}… to say where the record was, found {values}"
+    by_name = dict(record.headers)
+    for dialect in DIALECTS:
+        found = {name: by_name.get(dialect.prefix + name) for name in dialect.place}
+        if any(value is not None for value in found.values()):
+            values = ", ".join(f"{name} {_quoted(value)}" for name, value in found.items())
+            if dialect.lacks(record):
+                return f"expected the record, found neither key nor value ({COPY}): {values}"
+            return f"expected {dialect.prefix}… to say where the record was, found {values}"
     prefixes = " or ".join(f"{one.prefix}{one.place[0]}" for one in DIALECTS)
     return f"expected a header {prefixes}, found none"
 
