@@ -77,7 +77,10 @@ def key(visit: Asked, key: str) -> Response:
     listing = Listing(DECIDED, decided_rows, NO_DECISION)
     facts = dict(zip(COLUMNS[1:], _row(active, visit)[1:], strict=True)) if active else None
     days = visit.settings.request_days
-    return visit.answer("run_key.html", rows, listing, key=key, facts=facts, days=days)
+    run_id = active and active["run_id"]
+    return visit.answer(
+        "run_key.html", rows, listing, key=key, facts=facts, days=days, run_id=run_id
+    )
 
 
 @router.post("/request", dependencies=acts(RUNS))
@@ -137,10 +140,12 @@ def outcome(
 
 
 @router.post("/release", dependencies=acts(RUNS))
-def release(visit: Asked, key: Annotated[str, Form()], why: Reason) -> Response:
-    """Free a key whose run never ends."""
+def release(
+    visit: Asked, key: Annotated[str, Form()], run: Annotated[str, Form()], why: Reason
+) -> Response:
+    """Free a key whose run never ends; none that another run has taken since it was shown."""
     from shardpost.run_requests.dispatch import release
 
-    command = release(visit.settings, key, visit.name, why, visit.now)
+    command = release(visit.settings, key, visit.name, why, visit.now, run_id=run)
     said = f"released: {key}; run {command.run_id} of {command.dag} is left running"
     return visit.back_to("runs", said)

@@ -91,8 +91,13 @@ def _dispatch_partition(
     return PartitionDispatch(settings, partition, runs, rules).run()
 
 
-def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> Command:
-    """Free a key and return the command that held it; ShardpostError if none does."""
+def release(
+    settings: Settings, key: str, who: str, why: str, now: datetime, *, run_id: str | None = None
+) -> Command:
+    """Free a key and return the command that held it; ShardpostError if none does.
+
+    `run_id`: or if its run is not the one that was shown to who decides.
+    """
     partition = partition_of(key, request_topics.partitions(settings))
     with dispatch_lock(settings):
         require_stores(settings, "run-commands")
@@ -103,6 +108,9 @@ def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> 
                 raise ShardpostError(
                     f"no requested run is active under key {key}: see `shardpost runs list`"
                 )
+            if run_id not in (None, entry.command.run_id):
+                found = f"expected run {run_id}, found {entry.command.run_id}, which came since"
+                raise ShardpostError(f"key {key}: {found}: nothing was released")
             decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
             tombstone = request_topics.release_record(settings, partition, key, f"by {who}: {why}")
             writer.commit([tombstone, decisions_topic.written(settings, decision, {})])

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from shardpost.decisions import Decision, Kind
 from shardpost.decisions import decode as decode_decision
-from shardpost.errors import UsageError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.transactions import produce
+from shardpost.run_requests.dispatch import release
 from shardpost.run_requests.model.commands import (
     LONG_AGO,
     AirflowRun,
@@ -44,7 +46,8 @@ from shardpost.run_requests.model.requests import (
     status_of,
 )
 from shardpost.run_requests.model.run_id import LONGEST_KEY, run_id
-from shardpost.run_requests.request_client import conf_of
+from shardpost.run_requests.request_client import commands_in_force, conf_of
+from tests.support.memory_kafka import MemoryKafka
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RULES = RequestRules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)
@@ -337,3 +340,15 @@ def test_a_decision_reads_back_and_is_the_contracts() -> None:
     assert decode_decision(b"k", REFUSED.value()) == REFUSED
     for value in (None, b"", b"{}", b"[]", b"\xff", b'{"Kind":"x"}', b"[" * 9999):
         assert decode_decision(b"k", value) is None
+
+
+def test_a_key_is_released_of_the_run_that_was_shown(kafka: MemoryKafka) -> None:
+    held_by = command({}, CommandState.STARTED)
+    topic, partition = kafka.settings.topic("run-commands"), partition_of("k", 2)
+    produce(kafka.settings, Outgoing(topic, b"k", held_by.value(), [], partition))
+    why = ("anna", "it hangs", NOW)
+    with pytest.raises(ShardpostError, match="expected run another, found request__"):
+        release(kafka.settings, "k", *why, run_id="another")
+    assert [entry.key for entry in commands_in_force(kafka.settings)] == ["k"]
+    assert release(kafka.settings, "k", *why, run_id=held_by.run_id) == held_by
+    assert commands_in_force(kafka.settings) == []
