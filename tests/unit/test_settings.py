@@ -64,7 +64,7 @@ WRONG = {
     "SNAPSHOT_DAYS": ["9999999999"],
     "DRIVER_MEMORY": ["much", "100m"],
     "SPARK_MASTER": ["local[0]", "spark:host", "mesos://host:5050"],
-    "WEEKLY_FIRST": ["2026-W60"],
+    "WEEKLY_FIRST": ["2026-W60", "\uff12026-W47"],
     "COUNTRY": ["US "],
     "ON_UNKNOWN": ["guess"],
     "MAIL_LIST_ID": ["two words", "dot.at.end."],
