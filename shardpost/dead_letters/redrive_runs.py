@@ -96,12 +96,14 @@ def ask_to_stop(settings: Settings, run_id: str) -> None:
     SharedFile(settings, STOP).change(lambda _: run_id)
 
 
-def start(redrive: Redrive, wait: float) -> RedriveRun:
+def start(redrive: Redrive, selection: dict[str, Any], wait: float) -> RedriveRun:
     """Begin a run and wait so many seconds for its end; return it as it is then.
 
-    LockedError while another one goes on.
+    `selection` is what was asked for, as text. LockedError while another one goes on.
     """
-    runner = _Runner(redrive, _new(redrive))
+    request, name = redrive.request, uuid.uuid4().hex
+    asked = (str(request.kind), request.who, request.why, request.now.isoformat(), selection)
+    runner = _Runner(redrive, RedriveRun(name, *asked))
     thread = threading.Thread(target=runner.work, name=f"redrive {runner.run.id}", daemon=True)
     thread.start()
     runner.is_begun.wait()
@@ -109,27 +111,6 @@ def start(redrive: Redrive, wait: float) -> RedriveRun:
     if runner.refusal is not None:
         raise runner.refusal
     return runner.run
-
-
-def _new(redrive: Redrive) -> RedriveRun:
-    request = redrive.request
-    times = (request.selection.since, request.selection.until)
-    since, until = (at and at.isoformat() for at in times)
-    selection = {
-        "ids": None if request.selection.ids is None else sorted(request.selection.ids),
-        "origin": request.selection.origin,
-        "error": request.selection.error,
-        "since": since,
-        "until": until,
-        "canary": redrive.canary,
-        "rate": redrive.rate,
-        "again": request.allow_repeated,
-        "up_to": str(redrive.shown),
-    }
-    began = request.now.isoformat()
-    return RedriveRun(
-        uuid.uuid4().hex, str(request.kind), request.who, request.why, began, selection
-    )
 
 
 @dataclass

@@ -126,7 +126,7 @@ def apply(visit: Asked, applied: Annotated[Applied, Form()]) -> Response:
         raise UsageError("expected what the plan has shown, found none: open the plan again")
     value = None if applied.value is None else _bytes_of(applied.value)
     redrive = _redrive(visit, applied.plan, value, applied.why, is_patient=True)
-    run = start(redrive, ANSWER_SECONDS)
+    run = start(redrive, applied.plan.query(), ANSWER_SECONDS)
     return visit.back_to("letters/run", _said(run))
 
 
@@ -172,9 +172,7 @@ def _again(visit: Visit, run: "RedriveRun | None") -> str | None:
     """
     if run is None or run.decision == "edited":
         return None
-    do = "discard" if run.decision == LetterState.DISCARDED else "redrive"
-    ids = run.selection["ids"] and "\n".join(run.selection["ids"])
-    return visit.url("letters/plan", **{**run.selection, "do": do, "ids": ids})
+    return visit.url("letters/plan", **run.selection)
 
 
 def _redrive(

@@ -18,9 +18,7 @@ from shardpost.settings import Settings
 from shardpost.shared_files import SharedFile
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
-RUN = RedriveRun(
-    "r1", "redriven", "anna", "mended", NOW.isoformat(), {"ids": []}, seen=NOW.isoformat()
-)
+RUN = RedriveRun("r1", "redriven", "anna", "mended", NOW.isoformat(), {}, seen=NOW.isoformat())
 ROUTES = Routes("dead-letters", "parking-lot", {"parking-lot": 1})
 
 
@@ -66,10 +64,10 @@ def test_what_fails_is_said_and_who_is_second_is_refused(
         raise ShardpostError("Kafka is away")
 
     monkeypatch.setattr(redrive_runs, "plan_redrive", failing)
-    run = start(redrive(settings), 60)
+    run = start(redrive(settings), {}, 60)
     assert (run.state, run.error, run.done) == ("failed", "Kafka is away", 0)
     assert last_run(settings, datetime.now(UTC)) == run
     with exclusive(settings, "redrive_run", "another"), pytest.raises(LockedError) as refused:
-        start(redrive(settings), 60)
+        start(redrive(settings), {}, 60)
     assert "is already running" in str(refused.value)
     assert last_run(settings, datetime.now(UTC)) == run
