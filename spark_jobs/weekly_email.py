@@ -10,4 +10,4 @@ from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.model.email_request import EmailRequest
 
 if __name__ == "__main__":
-    driver.run_job(EmailRequest, run)
+    driver.run_job(EmailRequest, run, is_real=lambda asked: asked.is_real)

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,8 +122,9 @@ def email_command(
         return DONE
     if week is None:
         raise click.UsageError("Missing option '--week'.")
-    from shardpost import ownership
+    from shardpost import ownership, refused_runs
     from shardpost.weekly_email.checks import check
+    from shardpost.weekly_email.email_job import WEEKLY_EMAIL
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
     mode = Mode.DRY_RUN if dry_run else Mode.SEND
@@ -133,7 +135,8 @@ def email_command(
     if take_over and not dry_run:
         ownership.take(settings, take_over=True)
     log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
-    check(request, settings)  # before Java starts, which takes long
+    with refused_runs.noting(settings, WEEKLY_EMAIL.name) if request.is_real else nullcontext():
+        check(request, settings)  # before Java starts, which takes long
     return (_dry_run if dry_run else _send)(request, as_json=as_json)
 
 

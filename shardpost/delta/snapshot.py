@@ -86,12 +86,14 @@ class Scattered:
 class Cleaning:
     """How Kafka cleaned a topic when it was looked at.
 
-    `cleanup.policy`, and in milliseconds `min.compaction.lag.ms` and `delete.retention.ms`.
+    `cleanup.policy`, and in milliseconds `min.compaction.lag.ms`, `delete.retention.ms`, and the
+    lower of `segment.ms` and `max.compaction.lag.ms`.
     """
 
     policy: tuple[str, ...]
     lag_ms: int
     retention_ms: int
+    segment_ms: int
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from shardpost import locks, ownership, plausibility
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import countries, last_refusal, publishing, rejected_letters
+from shardpost.holders import countries, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
@@ -210,7 +210,6 @@ def result_if_nothing_new(
                 return None
             report_look(look, unread)
             latest = keep_snapshot(settings, look, unread)
-        last_refusal.forget_refusal(settings)
         return publish_results(
             settings, latest, unread, RunCounts(), changed=False, take_over=take_over
         )

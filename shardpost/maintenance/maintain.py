@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from shardpost import refused_runs
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
 from shardpost.dead_letters.removal import OldLetters
@@ -251,6 +252,15 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
 
     One that cannot be done keeps none of the others from being done: `errors` says why.
     """
+    if dry_run:
+        return _maintain_all(settings, now, dry_run=True)
+    with refused_runs.noting(settings, LOCK):
+        done = _maintain_all(settings, now, dry_run=False)
+    refused_runs.note(settings, LOCK, "; ".join(done.errors) or None)
+    return done
+
+
+def _maintain_all(settings: Settings, now: datetime, *, dry_run: bool) -> Maintenance:
     done: dict[str, Aged] = {}
     errors: list[str] = []
 

@@ -122,7 +122,7 @@ def place_of(condition: Condition, visit: Visit) -> Link:
     if condition.rule in PLACES:
         title, path, query = PLACES[condition.rule]
         return Link(title, visit.url(path, **query(condition.subject)))
-    if condition.rule == TASK_FAILED:
+    if condition.rule in (TASK_FAILED, "run-refused"):
         return Link("DAG", visit.airflow_url("dags", condition.subject.partition(" ")[0]))
     if condition.source == "kafka":
         return Link("Topics", visit.url("topics"))

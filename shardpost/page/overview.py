@@ -21,12 +21,13 @@ from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
 from shardpost.page.topics import time_to_loss
 from shardpost.schedules import longest_pause
 from shardpost.topics.model.finding import Severity
-from shardpost.watch.model.conditions import COMPACTION_REFUSED
+from shardpost.watch.model.conditions import refused
 from shardpost.wording import counted, duration_text, in_bytes
 
 if TYPE_CHECKING:
     from shardpost.alerts.history import LastValues
     from shardpost.delta.snapshot import Snapshot
+    from shardpost.refused_runs import Refusal
 
 router = APIRouter(dependencies=[sees(KAFKA)])
 NEEDS = ("severity", "what", "found", "since", "see")
@@ -85,7 +86,7 @@ class Known:
     snapshot: "Snapshot | None"
     firing: list[Firing]
     looks: "Mapping[str, LastValues]"
-    refusal: str | None
+    refusals: "Mapping[str, Refusal]"
     problems: list[str]
 
     @property
@@ -118,14 +119,14 @@ def overview(visit: Asked) -> Response:
 def _known(visit: Visit) -> Known:
     from shardpost.alerts.history import last_looks
     from shardpost.delta import snapshots
-    from shardpost.holders.last_refusal import refusal
+    from shardpost.refused_runs import refusals
 
     settings, problems = visit.settings, list[str]()
     return Known(
         _of(problems, lambda: snapshots.newest(settings), None),
         _of(problems, lambda: firing(visit), []),
         _of(problems, lambda: last_looks(settings, visit.now), {}),
-        _of(problems, lambda: refusal(settings), None),
+        _of(problems, lambda: refusals(settings, visit.now), {}),
         problems,
     )
 
@@ -153,10 +154,13 @@ def _needs(visit: Visit, known: Known) -> Iterator[Need]:
             see, name = place_of(condition, visit), condition.name
             said, loses_at = condition.text, condition.loses_at
             yield Need(condition.severity, name, said, one.since, see, name, loses_at)
-    rules = {one.condition.rule for one in known.firing}
-    if known.refusal and COMPACTION_REFUSED.name not in rules:
-        text = known.refusal if visit.sees_clients else COMPACTION_REFUSED.meaning
-        yield Need(Severity.RISK, "compaction refused", text, None, tables)
+    names = {one.condition.name for one in known.firing}
+    for job, refusal in known.refusals.items():
+        broken = refused(job, refusal.why)
+        if broken.name not in names:
+            text = broken.text if visit.sees_clients else broken.meaning
+            see = place_of(broken, visit)
+            yield Need(broken.severity, broken.name, text, refusal.at, see)
     yield from _of_kafka(visit)
     yield from _of_watch(visit, known)
     runs = known.looks.get("runs")

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from datetime import datetime, timedelta
 
-from shardpost import ownership
+from shardpost import ownership, refused_runs
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
@@ -34,6 +34,13 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     Waits for a dispatch that is running already, then does the same itself. Raises ShardpostError,
     with all else done, where a partition cannot be dispatched or Airflow does not answer.
     """
+    with refused_runs.noting(settings, LOCK):
+        counts = _dispatch(settings, now)
+    refused_runs.note(settings, LOCK, None)
+    return counts
+
+
+def _dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     with dispatch_lock(settings):
         partitions, max_age = request_topics.partitions(settings), timedelta(settings.request_days)
         dags, max_bytes = settings.requestable_dags, settings.request_bytes

@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from shardpost import logs
+from shardpost import logs, refused_runs
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError, harmless
 from shardpost.settings import Settings, load
@@ -137,17 +137,32 @@ def _submitted_master() -> str | None:
 T = TypeVar("T")
 
 
-def run_job(kind: type[T], body: Callable[[T, Settings], JobResult]) -> NoReturn:
+def run_job(
+    kind: type[T],
+    body: Callable[[T, Settings], JobResult],
+    *,
+    is_real: Callable[[T], bool] = lambda _: True,
+) -> NoReturn:
     """Run a job by the request on its command line, as `run_body` does.
 
     `JOB.py [REQUEST] [--result FILE]`: the JSON document of a `kind` (job_spec.document_of), and
-    where the job's own document goes.
+    where the job's own document goes. Whether it was refused is noted, unless it only looks.
     """
     parser = ArgumentParser()
     parser.add_argument("request", nargs="?", default=BY_DEFAULT)
     parser.add_argument("--result", type=Path)
     given = parser.parse_args()
-    run_body(lambda settings: body(request_of(kind, given.request), settings), result=given.result)
+
+    def noted(settings: Settings) -> JobResult:
+        asked, job = request_of(kind, given.request), Path(sys.argv[0]).stem
+        if not is_real(asked):
+            return body(asked, settings)
+        with refused_runs.noting(settings, job), job_errors():
+            result = body(asked, settings)
+        refused_runs.note_result(settings, job, *result)
+        return result
+
+    run_body(noted, result=given.result)
 
 
 @contextmanager

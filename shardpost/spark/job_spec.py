@@ -91,7 +91,11 @@ class JobSpec:
 
     def result_without_spark(self, settings: Settings, request: str) -> JobResult | None:
         """Do it in this process if it needs no Spark; ShardpostError for errors of tables, too."""
-        from shardpost.delta.query import table_errors  # heavy: DAGs import this module
+        from shardpost import refused_runs  # heavy: DAGs import this module
+        from shardpost.delta.query import table_errors
 
-        with table_errors():
-            return self.without_spark(settings, request)
+        with refused_runs.noting(settings, self.name), table_errors():
+            result = self.without_spark(settings, request)
+        if result:
+            refused_runs.note_result(settings, self.name, *result)
+        return result

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shardpost import tables
+from shardpost import refused_runs, tables
 from shardpost.alerts import history
 from shardpost.alerts.model.alert import Condition
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
@@ -19,7 +19,6 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.decisions import Kind
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
-from shardpost.holders import last_refusal
 from shardpost.holders.following import Following, following
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.kafka.coordinates import TopicPartition
@@ -135,15 +134,15 @@ def _loss_condition(found: Found, subject: str, losing: list[LagRow], now: datet
 
 
 def look_at_snapshot(settings: Settings, now: datetime) -> Found:
-    """Measure the newest snapshot, nothing before the first; say why the next one is refused."""
+    """Measure the newest snapshot, nothing before the first; say which runs were refused."""
     found = Found()
-    if why := last_refusal.refusal(settings):
-        found.conditions.append(conditions.COMPACTION_REFUSED.broken("", why))
+    for job, one in refused_runs.refusals(settings, now).items():
+        found.conditions.append(conditions.refused(job, one.why))
     newest = snapshots.newest(settings)
     if newest is None:
         return found
-    if one := following(settings, now):
-        _measure_following(found, one, now)
+    if follower := following(settings, now):
+        _measure_following(found, follower, now)
     counts = newest.counts
     found.measure("snapshot_number", newest.number)
     found.measure("positions", counts.positions)

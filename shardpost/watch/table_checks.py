@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from deltalake.exceptions import DeltaError
 
-from shardpost import object_store
+from shardpost import object_store, refused_runs
 from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, REFUSED_URL, channels
 from shardpost.alerts.model.alert import EVENT
@@ -20,11 +20,12 @@ from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError, first_line
-from shardpost.holders import countries, last_refusal
+from shardpost.holders import countries
 from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
+from shardpost.watch.model import conditions
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
 from shardpost.wording import duration_text
 
@@ -63,9 +64,12 @@ def _count_firing(known: Iterable[Firing], now: datetime) -> DoctorFinding:
 
 
 def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
-    """Check the newest snapshot, and whether the next one was refused."""
-    if why := last_refusal.refusal(settings):
-        yield error("compaction", why, "a result that a person has seen", "docs/compaction.md")
+    """Check the newest snapshot, and whether the last run of a job was refused."""
+    for job, one in refused_runs.refusals(settings, now).items():
+        broken = conditions.refused(job, one.why)
+        expected = f"a run that is not refused, as that of {one.at:%Y-%m-%d %H:%M} UTC was"
+        name = broken.subject or "compaction"
+        yield error(name, one.why, expected, f"docs/runbook.md, {broken.rule}")
     try:
         newest = snapshots.newest(settings)
     except TableFormError as problem:

@@ -206,6 +206,16 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream:
     producer.abort_transaction(30)
     stream.compact()
 
+    # Nor do they make the undecodable record above them one that may have lost a good one.
+    bad = Raw("clients", b"zoe", b"{")
+    for end in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        send(producer, settings, bad)
+        producer.flush(30)
+        end(30)
+    fold.add([bad])
+    assert stream.compact()["rejected"] == 1
+
 
 @pytest.mark.one_of("transactions of producers")
 def test_an_open_transaction_is_left_for_a_later_run(stream: Stream) -> None:

@@ -25,6 +25,7 @@ from shardpost.holders.model.view_tables import (
 from shardpost.locks import exclusive
 from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all
+from shardpost.refused_runs import refusals
 from shardpost.settings import Settings
 from shardpost.tables import rejected
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -189,7 +190,9 @@ def test_the_maintenance_lets_a_client_be_found_whose_bounds_an_older_release_wr
     assert found() < ROWS_OF_WHO["client_events"]
     with exclusive(at, COMPACT_POSITIONS.name, "x"):
         assert "is already running" in maintain_all(at, AT).errors[0]
+    assert "is already running" in refusals(at, datetime.now(UTC))["maintain_tables"].why
     assert maintain_all(at, AT).errors == []
+    assert refusals(at, datetime.now(UTC)) == {}
     assert found() == ROWS_OF_WHO["client_events"]
     assert current(at, *OF_CONTACTS) == before
     newest = snapshots.current(at)

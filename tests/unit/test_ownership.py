@@ -24,6 +24,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionReques
 from shardpost.ownership import GROUP, NotOwnerError
 from shardpost.rebuilds import run as rebuilds
 from shardpost.rebuilds.order import Action, Order
+from shardpost.refused_runs import refusals
 from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT
@@ -138,6 +139,8 @@ def test_whatever_writes_to_kafka_is_refused_in_another_home(
     snapshots.update_looked_at(other.settings, seen)
     with pytest.raises(NotOwnerError):
         WRITERS[name](other.settings)
+    if name == "dispatch":
+        assert {*refusals(other.settings, datetime.now(UTC))} == {"dispatch_run_requests"}
 
 
 def test_a_dry_run_of_the_e_mail_looks_from_any_home(

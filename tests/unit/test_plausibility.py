@@ -1,21 +1,27 @@
 """What is refused as implausible: another country, and counts that fall; no JVM."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from shardpost import plausibility
+from shardpost import plausibility, refused_runs
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts
-from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, UsageError
-from shardpost.holders import countries, last_refusal, results
+from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError
+from shardpost.holders import countries, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.compacted_topics import TombstonesLostError, UncertainKeysError
 from shardpost.holders.model.view_tables import EXCHANGES
+from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.locks import LockedError
+from shardpost.ownership import NotOwnerError
 from shardpost.plausibility import CollapseError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
+from shardpost.spark.job_spec import JobResult, JobSpec
 from shardpost.spark.submit import submit
 from shardpost.watch.sources import look_at_snapshot
 from shardpost.watch.table_checks import check_snapshot
@@ -171,11 +177,52 @@ def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka
 def test_why_a_compaction_was_refused_is_told_until_one_is_not(kafka: MemoryKafka) -> None:
     settings = kafka.settings
     why = "snapshot 2: holders fall from 12 to 0, by more than SHARDPOST_MAX_DROP=0.5 allows."
-    with pytest.raises(CollapseError), last_refusal.noting_refusal(settings):
+    with pytest.raises(CollapseError), refused_runs.noting(settings, COMPACT_POSITIONS.name):
         raise CollapseError(why)
-    [told] = look_at_snapshot(settings, START).conditions
+    now = datetime.now(UTC)
+    [told] = look_at_snapshot(settings, now).conditions
     assert (told.rule, told.text) == ("compaction-refused", why)
-    assert next(iter(check_snapshot(settings, START))).found == why
+    assert next(iter(check_snapshot(settings, now))).found == why
     commit_snapshot(kafka)
     assert submit(settings, COMPACT_POSITIONS)[0] == 0  # with nothing new, without Spark
-    assert last_refusal.refusal(settings) is None
+    assert refused_runs.refusals(settings, now) == {}
+
+
+PASSING = [KafkaUnreachableError("away"), LockedError("another run has it")]
+REFUSALS = [
+    *(TombstonesLostError("gone"), UncertainKeysError("maybe"), NotOwnerError("another home's")),
+    *(UsageError("no such week"), ShardpostError("recreated")),
+]
+
+
+@pytest.mark.parametrize("error", [*REFUSALS, *PASSING], ids=lambda error: type(error).__name__)
+def test_whatever_refuses_a_job_is_on_record_until_one_of_it_succeeds(
+    kafka: MemoryKafka, error: ShardpostError
+) -> None:
+    commit_snapshot(kafka)
+    settings, now = kafka.settings, datetime.now(UTC)
+
+    def run(result: JobResult | ShardpostError) -> None:
+        def work(*_: object) -> JobResult:
+            if isinstance(result, ShardpostError):
+                raise result
+            return result
+
+        JobSpec("sweep_dead_letters", without_spark=work).result_without_spark(settings, "{}")
+
+    def said() -> list[str]:
+        conditions = look_at_snapshot(settings, now).conditions
+        told = [one.text for one in conditions if one.name == "run-refused:sweep_dead_letters"]
+        found = [one for one in check_snapshot(settings, now) if one.check == "sweep_dead_letters"]
+        assert [one.found for one in found] == told
+        return told
+
+    with pytest.raises(type(error)):
+        run(error)
+    assert said() == ([] if error in PASSING else [str(error)])
+    run((3, {"refused": "too many would go"}))
+    assert said() == ["too many would go"]
+    run((1, {}))
+    assert said() == ["too many would go"]
+    run((3, {}))
+    assert said() == []

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from shardpost import refused_runs
 from shardpost.alerts import channels
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders import last_refusal
 from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.object_store import open_objects
@@ -62,11 +63,12 @@ def test_machines_that_write_one_file_at_once_lose_nothing(machines: list[Settin
 
 def test_why_a_compaction_was_refused_is_known_on_all_machines(machines: list[Settings]) -> None:
     first, second = machines
-    with pytest.raises(UsageError), last_refusal.noting_refusal(first):
+    with pytest.raises(UsageError), refused_runs.noting(first, "compact_positions"):
         raise UsageError("no such country")
-    assert last_refusal.refusal(second) == "no such country"
-    last_refusal.forget_refusal(second)
-    assert last_refusal.refusal(first) is None
+    now = datetime.now(UTC)
+    assert refused_runs.refusals(second, now)["compact_positions"].why == "no such country"
+    refused_runs.note_result(second, "compact_positions", 0, {})
+    assert refused_runs.refusals(first, now) == {}
 
 
 def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(

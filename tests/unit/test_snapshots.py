@@ -55,7 +55,7 @@ def snapshot(number: int, **more: object) -> Snapshot:
         {"topic_ids": {"it's": 'an"id'}, "generations": {"positions": 2}},
         {"folded": {"positions": 1}},
         {"erased_in": 2, "history_from": AT},
-        {"cleaning": {"positions": Cleaning(("compact",), 0, 9)}},
+        {"cleaning": {"positions": Cleaning(("compact",), 0, 9, 8)}},
         {"scattered": {"positions": Scattered(2, AT, 9, ("it's", "2"))}},
         {"incomplete": IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=AT)},
     ],
@@ -97,7 +97,7 @@ def test_what_a_look_noted_is_kept_whatever_it_is(settings: Settings) -> None:
         incomplete=IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=later),
         topic_ids={"positions": "it's id"},
         set_country="GB",
-        cleaning={"positions": Cleaning(("compact",), 1, 2)},
+        cleaning={"positions": Cleaning(("compact",), 1, 2, 3)},
     )
     snapshots.update_looked_at(settings, seen)
     assert snapshots.list_all(settings) == [seen]

@@ -220,6 +220,25 @@ def test_a_superseded_record_may_be_gone_after_the_lag_alone() -> None:
     assert not only_by_age.may_have_superseded(read_at(NEVER), NOW)
 
 
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        ({}, timedelta(hours=1)),
+        ({"segment.ms": "100"}, timedelta(milliseconds=100)),
+        ({"max.compaction.lag.ms": "60000"}, timedelta(minutes=1)),
+        ({"min.compaction.lag.ms": str(DAY), "segment.ms": "100"}, timedelta(days=1)),
+    ],
+)
+def test_without_a_lag_a_record_is_kept_while_its_segment_is_written_to(
+    config: dict[str, str], kept: timedelta
+) -> None:
+    found = compaction_of({"cleanup.policy": "compact"} | config)
+    assert not found.may_have_superseded(read_at(NOW - kept), NOW)
+    assert found.may_have_superseded(read_at(NOW - kept - timedelta(milliseconds=1)), NOW)
+    raised = compaction_of({"cleanup.policy": "compact"}).stricter(found.cleaning)
+    assert raised.segment == found.segment
+
+
 def test_a_look_at_an_unknown_time_is_too_old() -> None:
     with pytest.raises(TombstonesLostError, match="not known when the inputs were last read"):
         require_tombstones_kept(HOLES, {"positions": COMPACTED}, read_at(NEVER), NOW)
@@ -252,10 +271,10 @@ def test_what_is_lowered_counts_at_once() -> None:
 def test_a_look_notes_what_is_in_force_and_with_open_transactions_the_stricter_since() -> None:
     strict, now = {"positions": COMPACTED}, {"positions": compaction_of({"cleanup.policy": ""})}
     found = Unread([], {}, {}, {}, strict, configured=now)
-    assert found.cleaning == {"positions": Cleaning((), 0, DAY)}
+    assert found.cleaning == {"positions": Cleaning((), 0, DAY, 7 * DAY)}
     hidden = [OpenTransaction(Coordinates("positions", 0, 5), EARLIER)]
     assert replace(found, open_transactions=hidden).cleaning == {
-        "positions": Cleaning(("compact",), DAY, DAY)
+        "positions": Cleaning(("compact",), DAY, DAY, 7 * DAY)
     }
 
 

@@ -23,6 +23,11 @@ EMPTY_TABLES = (
 )
 
 
+# A segment is written to for a week by default. That one is closed, and cleaned, within so short a
+# time of what came into it is possible, and rare; holes of transactions are there all the time.
+SEGMENT_OPEN = timedelta(hours=1)
+
+
 class TombstonesLostError(ShardpostError):
     """Kafka may have deleted tombstones that were not read: holders could be wrong."""
 
@@ -58,12 +63,14 @@ class UncertainKeysError(ShardpostError):
 class Compaction:
     """How Kafka compacts a topic: its cleanup.policy, and for how long it keeps tombstones.
 
-    `lag` is min.compaction.lag.ms, `retention` is delete.retention.ms.
+    `lag` is min.compaction.lag.ms, `retention` is delete.retention.ms. `segment` is how long it
+    writes to one segment: segment.ms, or max.compaction.lag.ms if that is shorter.
     """
 
     policy: frozenset[str]
     lag: timedelta
     retention: timedelta
+    segment: timedelta
 
     @property
     def is_only_compacted(self) -> bool:
@@ -83,9 +90,12 @@ class Compaction:
     def may_have_superseded(self, last: LastLook, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a record since the last look for a later one.
 
-        That is a matter of `lag` alone. Behind an open transaction it may be over already.
+        That is a matter of `lag`, and of the segment that is written to, which the cleaner does not
+        touch: what came within SEGMENT_OPEN is taken to be in that one. Behind an open transaction
+        it may be over already.
         """
-        return self.is_compacted and now - last.looked_at > self.lag
+        kept = max(self.lag, min(self.segment, SEGMENT_OPEN))
+        return self.is_compacted and now - last.looked_at > kept
 
     def stricter(self, before: Cleaning | None) -> "Compaction":
         """Return what Kafka did at the most since a look at which that was in force.
@@ -94,19 +104,23 @@ class Compaction:
         """
         if before is None:
             return self
-        lag, retention = (timedelta(milliseconds=n) for n in (before.lag_ms, before.retention_ms))
+        stored = (before.lag_ms, before.retention_ms, before.segment_ms)
+        lag, retention, segment = (timedelta(milliseconds=n) for n in stored)
         return replace(
             self,
             policy=self.policy | ({"compact"} & {*before.policy}),
             lag=min(self.lag, lag),
             retention=min(self.retention, retention),
+            segment=min(self.segment, segment),
         )
 
     @property
     def cleaning(self) -> Cleaning:
         """The form in which a snapshot has it."""
-        lag, retention = (one // timedelta(milliseconds=1) for one in (self.lag, self.retention))
-        return Cleaning(tuple(sorted(self.policy)), lag, retention)
+        times = (self.lag, self.retention, self.segment)
+        return Cleaning(
+            tuple(sorted(self.policy)), *(t // timedelta(milliseconds=1) for t in times)
+        )
 
     @property
     def is_compacted(self) -> bool:
@@ -120,14 +134,20 @@ def compaction_of(config: Mapping[str, str | None]) -> Compaction:
     What a service does not say has Kafka's default.
     """
     policy = (config.get("cleanup.policy") or "").split(",")
-    lag, retention = (
+    lag, retention, segment, most = (
         timedelta(milliseconds=min(int(config.get(name) or default), _LONGEST_MS))
         for name, default in _DEFAULTS_MS.items()
     )
-    return Compaction(frozenset(filter(None, map(str.strip, policy))), lag, retention)
+    names = frozenset(filter(None, map(str.strip, policy)))
+    return Compaction(names, lag, retention, min(segment, most))
 
 
-_DEFAULTS_MS = {"min.compaction.lag.ms": "0", "delete.retention.ms": "86400000"}
+_DEFAULTS_MS = {
+    "min.compaction.lag.ms": 0,
+    "delete.retention.ms": 86_400_000,
+    "segment.ms": 7 * 86_400_000,
+    "max.compaction.lag.ms": 2**63 - 1,
+}
 # A hundred years: Kafka takes any number of 64 bits, and times of Python do not.
 _LONGEST_MS = 100 * 365 * 86_400_000
 

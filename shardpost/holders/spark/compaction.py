@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from shardpost import __version__, ownership
 from shardpost.delta import snapshots, storage
 from shardpost.delta.snapshot import Counts, Scattered, Snapshot
-from shardpost.holders import countries, last_refusal
+from shardpost.holders import countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
@@ -231,7 +231,6 @@ def compact(
     asked = asked or CompactionRequest()
     with (
         after_running(settings, COMPACT_POSITIONS.name),
-        last_refusal.noting_refusal(settings),
         storage.opened_once(),
     ):
         return _compact(now_in_force(settings, asked), asked)
@@ -258,7 +257,6 @@ def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
             snapshots.commit(settings, latest)
             counts = latest.counts.summary(), done.summary()
             log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
-    last_refusal.forget_refusal(settings)
     take_over = asked.take_over
     return publish_results(settings, latest, unread, done, changed=not is_idle, take_over=take_over)
 

@@ -22,13 +22,13 @@ from typing import NamedTuple
 import psutil
 from pyspark.sql import SparkSession
 
-from shardpost import checkout
+from shardpost import checkout, refused_runs
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
-from shardpost.holders.compaction_job import CompactionRequest, Stay
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
 from shardpost.holders.following import NOTED_EVERY, Following
 from shardpost.holders.publishing import open_writers
 from shardpost.holders.spark.warm_up import warm_up
@@ -150,7 +150,10 @@ class Follower:
         if self._failed is None:  # else it is tried again and again
             step("turn")
         began = time.monotonic()
-        self._result = self._turn_as_asked()
+        result = self._turn_as_asked()
+        if self._result is None or self._failed:
+            refused_runs.note(self._settings, COMPACT_POSITIONS.name, None)
+        self._result = result
         is_changed = self._result[1]["changed"]
         self._arrivals.note(is_changed=is_changed)
         # Of one that another run commits later, the topics look new: the next turn finds it.

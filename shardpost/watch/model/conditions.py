@@ -76,6 +76,10 @@ COMPACTION_REFUSED = Rule(
     "compaction-refused",
     "nothing is published, and the holders stay as they were, until that is corrected or confirmed",
 )
+RUN_REFUSED = Rule(
+    "run-refused",
+    "what that run had to do is not done, until that is corrected or confirmed, and it runs again",
+)
 LETTERS_OVERDUE = PublicRule(
     "letters-overdue", "records that failed are not retried: their consumers go without them"
 )
@@ -116,6 +120,12 @@ RUN_AGE = PublicRule(
 )
 DISK_FULL = PublicRule("disk-full", "nothing can be compacted any more once the disk is full")
 NOT_MEASURED = Rule("not-measured", "problems there raise no alert, and earlier ones may persist")
+
+
+def refused(job: str, why: str) -> Condition:
+    """Return that the last run of a job was refused."""
+    is_compaction = job == "compact_positions"
+    return COMPACTION_REFUSED.broken("", why) if is_compaction else RUN_REFUSED.broken(job, why)
 
 
 GIB = 1 << 30

@@ -1,0 +1,82 @@
+"""Why the last run of each job was refused, as doctor, watch and page report it; a shared file.
+
+Whatever error ends a run is noted, but for what passes by itself; the next run that succeeds ends
+that.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.locks import LockedError
+from shardpost.settings import Settings
+from shardpost.shared_files import SharedFile
+
+log = logging.getLogger(__name__)
+
+FILE = "refused-runs.json"
+# A scheduled run comes again within a week: what is older is of one that a person has given up.
+REPORTED_FOR = timedelta(days=8)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a run was refused, and when."""
+
+    why: str
+    at: datetime
+
+
+_DOCUMENT = TypeAdapter(dict[str, Refusal])
+
+
+def refusals(settings: Settings, now: datetime) -> dict[str, Refusal]:
+    """Return {job: why its last run was refused} of those that were lately."""
+    known = _of(SharedFile(settings, FILE).read())
+    return {job: one for job, one in known.items() if now - one.at < REPORTED_FOR}
+
+
+@contextmanager
+def noting(settings: Settings, job: str) -> Iterator[None]:
+    """Note why a run of a job is refused."""
+    try:
+        yield
+    except (KafkaUnreachableError, LockedError):
+        raise
+    except ShardpostError as error:
+        note(settings, job, str(error))
+        raise
+
+
+def note_result(settings: Settings, job: str, code: int, document: dict[str, Any]) -> None:
+    """Note whether a run that ended with that exit code and JSON document was refused."""
+    if code in (DONE, NEEDS_ATTENTION):
+        note(settings, job, document.get("refused"))
+
+
+def note(settings: Settings, job: str, why: str | None) -> None:
+    """Note why the last run of a job was refused, None if it was not; the run ends as it does."""
+
+    def make(before: str | None) -> str:
+        known = _of(before)
+        if why is None and job not in known:
+            return before or ""
+        known.pop(job, None)
+        noted = known if why is None else known | {job: Refusal(why, datetime.now(UTC))}
+        return _DOCUMENT.dump_json(noted).decode()
+
+    try:
+        SharedFile(settings, FILE).change(make)
+    except Exception as error:
+        log.warning("whether %s was refused could not be noted: %s", job, error)
+
+
+def _of(text: str | None) -> dict[str, Refusal]:
+    return _DOCUMENT.validate_json(text) if text else {}
