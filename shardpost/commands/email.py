@@ -132,7 +132,9 @@ def email_command(
         EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options),
         load(),
     )
-    if take_over and not dry_run:
+    if take_over and dry_run:
+        raise UsageError("--take-over: expected without --dry-run, which takes nothing over")
+    if take_over:
         ownership.take(settings, take_over=True)
     log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
     with refused_runs.noting(settings, WEEKLY_EMAIL.name) if request.is_real else nullcontext():

@@ -29,6 +29,8 @@ def find_source(
 ) -> Source:
     """Return the source that is meant; UsageError if it is none, or no file is there."""
     if text.lower().startswith(JDBC):
+        if format_:
+            raise UsageError("--format is for files, found a JDBC URL")
         return _with_driver(jdbc_source(text, table, query))
     if table or query:
         raise UsageError("--table and --query are for a JDBC URL")

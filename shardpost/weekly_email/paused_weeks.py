@@ -71,7 +71,7 @@ def _change(settings: Settings, changed: PausedWeek, kind: Kind) -> PausedWeek:
         {},
         may_write=ownership.require,
         fenced=f"{changed.week}: another process is pausing or resuming it: nothing was changed",
-        failed=f"{changed.week}: the decision cannot be written ({{reason}}): nothing was changed",
+        failed=f"{changed.week}: the decision may not be on record ({{reason}}): run it again",
     )
 
     def newest() -> PausedWeek:
