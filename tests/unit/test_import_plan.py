@@ -206,6 +206,8 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
 def test_a_jdbc_url_needs_a_table_or_a_query() -> None:
     assert find_source(POSTGRESQL, table="list") == JdbcSource(POSTGRESQL, "list")
     assert find_source(POSTGRESQL, query="SELECT 1") == JdbcSource(POSTGRESQL, None, "SELECT 1")
+    with pytest.raises(UsageError, match="--format is for files"):
+        find_source(POSTGRESQL, "csv", table="list")
     for more in ({}, {"table": "a", "query": "b"}):
         with pytest.raises(UsageError, match="either --table or --query"):
             find_source(POSTGRESQL, **more)

@@ -10,9 +10,9 @@ from shardpost.alerts.model.alert import REPORTED, Condition
 from shardpost.alerts.model.firing import Silence
 from shardpost.alerts.model.metrics import METRICS
 from shardpost.delta import snapshots
-from shardpost.holders.last_refusal import noting_refusal
 from shardpost.holders.publishing import publish
 from shardpost.plausibility import CollapseError
+from shardpost.refused_runs import noting
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch.sources import look_at_emails, look_at_share_holders
@@ -109,11 +109,11 @@ def test_an_alert_that_says_nothing_of_it_is_hidden_with_why_it_was_silenced(
 def test_why_a_compaction_was_refused_is_hidden_like_its_alert(
     watched: Settings, operator: PageClient
 ) -> None:
-    with pytest.raises(CollapseError), noting_refusal(watched):
+    with pytest.raises(CollapseError), noting(watched, "compact_positions"):
         raise CollapseError("acme-bank has no positions any more")
     assert named_in(whole(operator)) == []
     needs = {one["what"]: one["text"] for one in operator.json("")["needs"]}
-    assert needs["compaction refused"].startswith("nothing is published")
+    assert needs["compaction-refused"].startswith("nothing is published")
 
 
 def test_records_that_are_late_are_counted_without_their_clients() -> None:
