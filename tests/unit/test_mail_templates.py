@@ -435,6 +435,14 @@ def test_a_file_is_looked_through_whatever_loads_it(
         own(tmp_path, weekly_email__html=f"<p>{form}</p>", x=text)
 
 
+def test_files_that_are_not_of_the_languages_of_the_setting_are_looked_through_too(
+    tmp_path: Path,
+) -> None:
+    own(tmp_path, "de", footer="{% include 'x.txt' %}", x__de="Gruß", footer__fr="Au revoir")
+    with pytest.raises(UsageError, match=r"footer\.html, line 1: .*no <script>"):
+        own(tmp_path, "de", footer__de_html="<p>Tschüss</p>", footer__html="<script></script>")
+
+
 def test_an_attribute_stays_as_it_was_escaped_when_styles_are_put_onto_elements(
     tmp_path: Path,
 ) -> None:

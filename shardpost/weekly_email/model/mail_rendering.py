@@ -113,7 +113,7 @@ class Face:
                     raise TemplateError(f"{path}: expected some text, found none")
 
     def check_sources(self) -> None:
-        """Look through all files, of each language: each can be loaded, and into HTML."""
+        """Look through all files, for which the language is None: any can be loaded, into HTML."""
         for name in self._templates.all_files():
             source = self._source(name)
             _require_mailable(source)
@@ -135,7 +135,7 @@ class Face:
         self._check_loaded(name, source, parsed)
 
     def _check_loaded(self, name: str, source: Source, parsed: nodes.Template) -> None:
-        language = language_of(name) or self._language
+        language = language_of(name) or self._templates.language
         node: Any
         for node in parsed.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
             other: Any = getattr(node.template, "value", None)
@@ -214,7 +214,7 @@ def rendered(
 
 def check(templates: MailTemplates) -> None:
     """Try all templates, of each language; TemplateError says the first that is wrong."""
-    face_of(templates, templates.language).check_sources()
+    face_of(templates, None).check_sources()
     for language in (templates.language, *sorted(templates.languages)):
         face_of(templates, language).check()
 
