@@ -93,10 +93,7 @@ class ParkedLetter(NamedTuple):
 
 
 # Of a record that is not selected, all but id and offset is null.
-_PARKED = (
-    "parked (id TEXT, origin TEXT, error TEXT, refusal TEXT, offset INTEGER PRIMARY KEY,"
-    " partition INTEGER)"
-)
+_PARKED = "parked (id TEXT, origin TEXT, error, refusal, offset INTEGER PRIMARY KEY, partition)"
 # Where there is one max, SQLite takes the other columns from the row that has it.
 _LAST = """
 SELECT id, origin, error, refusal, max(offset) AS offset, partition FROM parked
@@ -142,7 +139,7 @@ class Redrive:
         """Return a record of the parking lot that is selected."""
         headers, place = dict(record.headers), (record.offset, record.partition)
         refusal = self.request.refusal(record, self.settings.retry_rules)
-        if not self.shown.has(record.partition, record.offset):
+        if record.offset >= self.shown.ends.get(record.partition, 0):
             refusal = NOT_SHOWN
         return ParkedLetter(
             name_of(record.key), origin_of(headers), error_of(headers), refusal, *place

@@ -58,15 +58,11 @@ def prepared(
     routes = routes_of(settings)
     topic = routes.parking_lot
     marks = watermarks(settings, {topic: routes.partitions[topic]}, committed=False)[topic]
-    now = Shown(
-        topic_ids(settings, [topic]).get(topic, ""), {at: end for at, (_, end) in marks.items()}
-    )
-    shown = now if up_to is None else Shown.parse(up_to)
-    if shown.topic_id != now.topic_id:
-        raise UsageError(
-            f"{topic}: expected the topic of the plan, {shown.topic_id!r}, found {now.topic_id!r},"
-            " which was created since: make a new plan"
-        )
+    topic_id = topic_ids(settings, [topic]).get(topic, "")
+    shown = Shown(topic_id, {at: end for at, (_, end) in marks.items()})
+    if up_to is not None and (shown := Shown.parse(up_to)).topic_id != topic_id:
+        why = f"expected topic id {shown.topic_id!r}, found {topic_id!r}: it was created since"
+        raise UsageError(f"{topic}: {why}: make a new plan")
     return Redrive(settings, routes, request, shown, canary, rate)
 
 

@@ -63,32 +63,26 @@ class Selection:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a plan has shown of the parking lot: all before the `ends` of its partitions.
-
-    `topic_id` is of the topic that was read; as text it is what `--up-to` takes.
-    """
+    """What a plan has shown: all before these ends of the parking lot of that topic id."""
 
     topic_id: str
     ends: Mapping[int, int]
 
     @classmethod
     def parse(cls, text: str) -> "Shown":
-        """Return what a text says; UsageError if it is of no plan."""
+        """Return what `--up-to` says; UsageError if it is of no plan."""
         topic_id, *ends = text.split(":")
         try:
-            pairs = [end.split("=") for end in ends]
-            return cls(topic_id, {int(partition): int(end) for partition, end in pairs})
+            return cls(
+                topic_id, {int(at): int(end) for at, end in (one.split("=") for one in ends)}
+            )
         except ValueError:
-            found = f"expected what a plan has printed, found {text[:50]!r}"
-            raise UsageError(f"up to: {found}") from None
+            why = f"expected what a plan has printed, found {text[:50]!r}"
+            raise UsageError(f"up to: {why}") from None
 
     def __str__(self) -> str:
         ends = (f":{number}={end}" for number, end in self.ends.items() if end)
         return self.topic_id + "".join(ends)
-
-    def has(self, partition: int, offset: int) -> bool:
-        """Tell whether a plan has shown what is there."""
-        return offset < self.ends.get(partition, 0)
 
     def before(self, partition: int, offset: int) -> "Shown":
         """Return it without what comes behind a letter, partition by partition."""
