@@ -43,7 +43,7 @@ def watch() -> dict[str, Any]:
 
     watched = watch_once(task_settings(), datetime.now(UTC))
     for condition in watched.found.conditions:
-        log.warning(condition.line())
+        log.warning(condition.without_clients().line())  # who may see this log may see no clients
     telling = watched.telling
     for alert in telling.alerts:
         log.info("%s: %s", "reported" if telling.is_reported else "not reported yet", alert.title())

@@ -16,7 +16,7 @@ from shardpost.alerts.telling import Telling
 from shardpost.embedded.daemons import wait_until
 from shardpost.settings import Settings, loading
 from shardpost.watch import watch as module
-from shardpost.watch.model.conditions import SNAPSHOT_AGE, Found
+from shardpost.watch.model.conditions import EMAILS_UNKNOWN, SNAPSHOT_AGE, Found
 from tests.dags.conftest import read_back
 from tests.support.open_metrics import metric_families
 
@@ -27,12 +27,15 @@ def test_it_runs_every_quarter_of_an_hour(dag: Any) -> None:
     assert read_back(dag).timetable.summary == "*/15 * * * *"
 
 
-def test_a_run_that_finds_something_is_a_success(dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_finds_something_is_a_success_and_names_no_client(
+    dag: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def watch(_settings: Settings, now: datetime) -> module.Watched:
         assert now.tzinfo == UTC
         found = Found()
         found.measure("snapshot_number", 7)
         found.conditions.append(SNAPSHOT_AGE.broken("", "too old"))
+        found.conditions.append(EMAILS_UNKNOWN.broken("2026-W47", "1 client: acme", "1 client"))
         alert = Alert(AlertState.FIRING, found.conditions[0], now)
         return module.Watched(found, Telling([alert], [Delivery("1: JSON", "it is down")]))
 
@@ -41,6 +44,9 @@ def test_a_run_that_finds_something_is_a_success(dag: Any, monkeypatch: pytest.M
     assert run.state == "success"
     (task,) = run.get_task_instances()
     assert task.xcom_pull(task_ids="watch") == {"values": 1, "alerts": 1}
+    assert "snapshot-age: too old" in caplog.text
+    assert "emails-unknown of 2026-W47: 1 client" in caplog.text
+    assert "acme" not in caplog.text
 
 
 @pytest.fixture(scope="module")
