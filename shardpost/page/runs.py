@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from shardpost.decisions import Kind
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.page.access import RUNS, acts, sees
+from shardpost.page.parameters import MAX_OFFSET
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Reason, Visit, page_of
 from shardpost.run_requests.request_client import Decided, RunRow, SentRequest
 
@@ -110,10 +111,10 @@ def request(
 def outcome(
     visit: Asked,
     key: str,
-    partition: Annotated[int, Query(ge=0)],
-    offset: Annotated[int, Query(ge=0)],
-    decided: Annotated[int, Query(ge=0)],
-    since: Annotated[int, Query(ge=0)],
+    partition: Annotated[int, Query(ge=0, le=2**31 - 1)],
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)],
+    decided: Annotated[int, Query(ge=0, le=2**31 - 1)],
+    since: Annotated[int, Query(ge=0, le=MAX_OFFSET)],
 ) -> Response:
     """Show what became of one request, which is asked again until that is settled."""
     from shardpost.run_requests.request_client import request_status

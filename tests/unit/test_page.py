@@ -36,6 +36,20 @@ def test_a_parameter_may_have_any_name(
 
 
 @pytest.mark.parametrize(
+    ("name", "most"),
+    [("partition", 2**31), ("offset", 2**63), ("decided", 2**31), ("since", 2**63)],
+)
+def test_a_number_that_kafka_has_not_is_refused(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    query: dict[str, Any] = dict.fromkeys(("partition", "offset", "decided", "since"), 0)
+    query[name] = most
+    with page_client(at, monkeypatch) as page:
+        refused = page.get("runs/request", 400, key="k", **query)
+    assert f"{name}: expected a number up to {most - 1}, found '{most}'" in refused
+
+
+@pytest.mark.parametrize(
     ("cell", "written"),
     [
         ("plain", '"plain"'),
