@@ -172,23 +172,15 @@ def misread_files(settings: Settings, table: Table, version: int) -> list[str]:
 
     As escapes, which they were before 0.2.0 (file_statistics.py); until no table is older.
     """
-    actions = _files(settings, table, version)
-    names = [
-        field.name
-        for field in actions.schema
-        if field.name.startswith(("min.", "max.")) and field.type == pa.string()
-    ]
-
-    def is_misread(file: dict[str, str | None]) -> bool:
-        doubtful = [name for name in names if max(file[name] or "", default="") > "\uffff"]
-        if not doubtful:
-            return False
-        stats = json.loads(file_statistics.add_action(settings, table, str(file["path"])).stats)
-        return any(stats[f"{name[:3]}Values"].get(name[4:]) != file[name] for name in doubtful)
-
-    return [
-        file["path"] for file in actions.select(["path", *names]).to_pylist() if is_misread(file)
-    ]
+    found, actions = [], _files(settings, table, version)
+    texts = [field.name for field in actions.schema if field.type == pa.string()]
+    for bounds in actions.select(texts).to_pylist():  # min.… and max.…
+        path = bounds.pop("path")
+        if max("".join(filter(None, bounds.values())), default="") > "\uffff":
+            stats = json.loads(file_statistics.add_action(settings, table, path).stats)
+            if any(stats[f"{n[:3]}Values"].get(n[4:]) != text for n, text in bounds.items()):
+                found.append(path)
+    return found
 
 
 def write_checkpoint(settings: Settings, table: Table, version: int) -> None:

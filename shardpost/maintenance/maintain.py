@@ -124,17 +124,16 @@ def _prune(settings: Settings, pruning: Pruning, now: datetime) -> None:
 
 
 def heal_bounds(settings: Settings, now: datetime) -> None:
-    """Write the bounds of texts anew that are read as others, which hide rows from queries by key.
+    """Commit a snapshot whose logs have bounds of texts that are read as what they are.
 
-    A snapshot of its own, under the lock of the compaction: LockedError after `lock_wait`. Older
-    snapshots have them until they are no longer kept.
+    Others hide rows from queries by key. Older snapshots have them until they are not kept. Under
+    the lock of the compaction: LockedError after `lock_wait`.
     """
-    with table_errors():
-        newest = snapshots.newest(settings)
-        if newest and _misread(settings, newest):
-            with after_running(settings, COMPACT_POSITIONS.name):
-                last = snapshots.current(settings)
-                commit_rewritten(settings, last, _misread(settings, last), now)
+    newest = snapshots.newest(settings)
+    if newest and _misread(settings, newest):
+        with after_running(settings, COMPACT_POSITIONS.name):
+            last = snapshots.current(settings)
+            commit_rewritten(settings, last, _misread(settings, last), now)
 
 
 def _misread(settings: Settings, view: Snapshot) -> Rewrites:
@@ -275,7 +274,8 @@ def _maintain_all(settings: Settings, now: datetime, *, dry_run: bool) -> Mainte
 
     if not dry_run:
         try:
-            heal_bounds(settings, now)
+            with table_errors():
+                heal_bounds(settings, now)
         except ShardpostError as error:
             errors.append(f"bounds: {error}")
     do("audiences", week_retention.erase_old_audiences)
