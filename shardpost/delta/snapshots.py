@@ -6,13 +6,12 @@ Who only reads does without Parquet.
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake.exceptions import TableNotFoundError
 
-from shardpost.delta.arrow_schema import arrow_rows, arrow_schema, rows_of
+from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.query import (
     HIGHEST,
     open_table,
@@ -136,12 +135,14 @@ def list_all(settings: Settings, without: Collection[int] = ()) -> list[Snapshot
     """
     if not exists(settings, SNAPSHOTS):
         return []
-    gone = pa.array(sorted(without), pa.int64())
-    found: list[Snapshot] = []
+    gone, found = {*without}, list[Snapshot]()
     for batch in stream(settings, "SELECT * FROM snapshots", {SNAPSHOTS: None}):
-        rows_ = rows_of(SNAPSHOTS, pa.Table.from_batches([batch]))
-        kept = rows_.filter(pc.invert(pc.is_in(rows_[NUMBER], gone)))
-        found += [from_row(Snapshot, row) for row in python_rows(kept)]
+        numbered = enumerate(batch[NUMBER].to_pylist())
+        for is_gone, run in groupby(numbered, lambda pair: pair[1] in gone):
+            places = [place for place, _ in run]
+            if not is_gone:
+                kept = batch.slice(places[0], len(places))
+                found += [from_row(Snapshot, row) for row in python_rows(kept)]
     return sorted(found, key=lambda one: one.number)
 
 
