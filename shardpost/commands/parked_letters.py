@@ -123,6 +123,8 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
         without = plan_redrive(replace(redrive, request=replace(request, allow_repeated=False)))
         if without.refused_count == planned.refused_count:
             click.echo(AGAIN_IN_VAIN, err=True)
+    if request.value is not None:
+        _check_value(redrive, planned, request.value)
     done = _carry_out(redrive, planned) if options.is_applied else None
     print_document(
         planned.as_json(request.kind, done),
@@ -130,6 +132,18 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
         as_json=options.as_json,
     )
     return NEEDS_ATTENTION if planned.refused_count else DONE
+
+
+def _check_value(redrive: "Redrive", planned: "RedrivePlan", value: bytes) -> None:
+    """Say why a compaction would reject the new value of a letter of an input."""
+    from shardpost.holders.inputs import fields_of_inputs
+    from shardpost.holders.model.value_problems import first_problem
+
+    fields = fields_of_inputs(redrive.settings)
+    for origin, _ in planned.groups:
+        if origin in fields and (problem := first_problem(value, fields[origin])):
+            said = f"--value: the next compaction would reject it again: {problem}"
+            click.echo(harmless(one_line(said)), err=True)
 
 
 def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:

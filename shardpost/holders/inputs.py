@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.compacted_topics import compaction_of
+from shardpost.holders.model.fields import Field
 from shardpost.holders.model.unread import Look, Unread, ranges_to_read, require_readable
+from shardpost.holders.model.view_tables import INPUTS
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition, ends_of, total_size
 from shardpost.kafka.reading import open_transactions, stable_ends
@@ -23,6 +25,11 @@ from shardpost.topics import declared
 def input_topics(settings: Settings) -> list[str]:
     """Return the input topics' names in this installation."""
     return [settings.topic(topic.name) for topic in declared.INPUTS]
+
+
+def fields_of_inputs(settings: Settings) -> dict[str, tuple[Field, ...]]:
+    """Return {topic: the fields of its values} of the inputs."""
+    return {settings.topic(name): tables.fields for name, tables in INPUTS.items()}
 
 
 def retry_topics(settings: Settings) -> list[str]:

@@ -248,10 +248,10 @@ def _problem(visit: Visit, document: dict[str, Any], value: bytes) -> str | None
 
 def _inputs_of(visit: Visit, document: dict[str, Any]) -> dict[str, tuple["Field", ...]]:
     """Return {topic: its fields} of the letters' origins that are inputs of the compaction."""
-    from shardpost.holders.model.view_tables import INPUTS
+    from shardpost.holders.inputs import fields_of_inputs
 
     origins = {group["origin"] for group in document["groups"]}
-    fields = {visit.settings.topic(name): tables.fields for name, tables in INPUTS.items()}
+    fields = fields_of_inputs(visit.settings)
     return {topic: fields[topic] for topic in sorted(origins & fields.keys())}
 
 

@@ -276,6 +276,26 @@ def test_again_says_so_where_it_changes_nothing(
     assert (code, err, "1 would be redriven" in out) == (0, said, True)
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            '{"Client":"c","Ticker":"T","Amount":"1,5","Exchange":"X"}',
+            "--value: the next compaction would reject it again: expected a number for Amount,"
+            ' found "1,5"\n',
+        ),
+        ('{"Client":"c","Ticker":"T","Amount":1,"Exchange":"X"}', ""),
+    ],
+)
+def test_a_new_value_is_checked_by_the_plan_and_by_what_carries_it_out(
+    kafka: MemoryKafka, shardpost: CommandLine, value: str, said: str
+) -> None:
+    park(kafka, "one", 1)
+    asked = ("letters", "redrive", "--id", "one", "--value", value)
+    assert shardpost.answer(*asked)[2] == said
+    assert shardpost.answer(*asked, "--apply", "--why", "x")[2] == said
+
+
 @pytest.mark.parametrize("doing", ["redrive", "discard"])
 def test_who_decided_is_recorded(doing: str, kafka: MemoryKafka, shardpost: CommandLine) -> None:
     park(kafka, "one", 1)
