@@ -23,7 +23,10 @@ def test_a_mail_within_bounds_is_the_same_as_without_them() -> None:
     ("template", "said"),
     [
         ("{{ 'a' * 900000000 }}", "tried/subject.txt, line 1: expected less text"),
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "5 s"),
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "expected a mail within",
+        ),
         ("{% for a in range(99999) %}{{ 'a' * 99 }}{% endfor %}", "at most 4,194,304 characters"),
         ("\n{{ nmae }}", "tried/subject.txt, line 2: "),
     ],
