@@ -14,7 +14,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, ledger_guard
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
@@ -66,7 +66,7 @@ class _Reader:
         self._thread: threading.Thread | None = None
         self._known: dict[str, dict[str, int]] = {}
         self._stale: set[str] = set()
-        self._ends: dict[int, int] | None = None
+        self._ends: dict[tuple[str | None, int], int] | None = None
         self._problem: str | None = None
 
     def ask(self, settings: Settings, weeks: Sequence[IsoWeek], now: datetime) -> Totals:
@@ -96,14 +96,15 @@ class _Reader:
         topic = settings.topic("weekly-emails")
         counts = partition_counts(settings, [topic])
         ends = watermarks(settings, counts, committed=True)[topic]
-        before, self._ends = self._ends, {shard: end for shard, (_, end) in ends.items()}
+        of = topic_ids(settings, [topic]).get(topic)
+        before, self._ends = self._ends, {(of, shard): end for shard, (_, end) in ends.items()}
         if before is None or before.keys() != self._ends.keys():
             self._known.clear()
             return
-        for shard, end in self._ends.items():
-            if end != before[shard]:
-                partition = TopicPartition(topic, shard)
-                start = before[shard] if before[shard] < end else 0
+        for at, end in self._ends.items():
+            if end != before[at]:
+                partition = TopicPartition(topic, at[1])
+                start = before[at] if before[at] < end else 0
                 for message in read_to_end(settings, partition, start=start, committed=True):
                     week, _, _ = (message.key() or b"").partition(b"/")
                     self._stale.add(week.decode(errors="replace"))

@@ -47,8 +47,7 @@ class Condition:
 
     `rule` is the name of its page in the runbook, `subject` what it is about, such as a topic;
     `meaning` what it means for a client or a record. `source` is what found it. `text` may name
-    clients; `public` is what of it those may read from whom clients are hidden, "" if nothing.
-    `loses_at`: when data will be lost, where that is known.
+    clients; `public` is what others may read of it, "" if nothing. Data is lost at `loses_at`.
     """
 
     rule: str
