@@ -95,7 +95,7 @@ def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
     with page_client(at, monkeypatch) as page:
         token = access.form_token("admin", "/shardpost/runs/release")
         with dispatch_lock(at), exclusive(at, telling.LOCK, "telling people"):
-            sent = page.post("runs/release", {"token": token, "key": "k", "why": "w"})
+            sent = page.post("runs/release", {"token": token, "key": "k", "run": "r", "why": "w"})
             fields: dict[str, Any] = {"key": "task-failed:d t", "duration": "2h", "why": "w"}
             busy = page.send(f"alerts/one?key={key}", "alerts/silence", 503, **fields)
     assert sent.status_code == 503
