@@ -68,7 +68,7 @@ def _why_unknown(settings: "Settings", client: str) -> str | None:
     newest = snapshots.newest(settings)
     if newest is None or knows_client(settings, newest, client):
         return None
-    return unknown_client(newest, client)
+    return unknown_client(settings, newest, client)
 
 
 def _reason(row: dict[str, Any]) -> str:

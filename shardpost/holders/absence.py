@@ -3,7 +3,9 @@
 from datetime import datetime
 
 from shardpost.delta.snapshot import NEVER, Snapshot
-from shardpost.holders.queries import knows_client, knows_position
+from shardpost.holders.model.explain import why_unknown
+from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
+from shardpost.holders.queries import has_record, knows_client, knows_position
 from shardpost.settings import Settings
 from shardpost.shards import shard_of
 
@@ -13,31 +15,37 @@ def why_no_holder(
 ) -> str | None:
     """Return why a client is not among the holders, if it is not that it holds nothing."""
     if not knows_client(settings, snapshot, client):
-        return unknown_client(snapshot, client)
+        return unknown_client(settings, snapshot, client)
     if shard is not None and (own := shard_of(client, snapshot.shards)) != shard:
         return f"{client} is in shard {own}, not in {shard}"
     return None
 
 
-def unknown_client(snapshot: Snapshot, client: str) -> str:
-    """Return that no record that a snapshot has names a client."""
-    number = snapshot.number
-    return f"client {client} is unknown to snapshot {number}: no record of it or its positions"
+def unknown_client(settings: Settings, snapshot: Snapshot, client: str) -> str:
+    """Return that no decodable record that a snapshot has names a client, and why."""
+    is_rejected = has_record(settings, snapshot, CLIENT_EVENTS, client)
+    why = why_unknown(has_records=True) if is_rejected else "no record of it or its positions"
+    return f"client {client} is unknown to snapshot {snapshot.number}: {why}"
 
 
-def unknown_position(snapshot: Snapshot, position: str) -> str:
-    """Return that a snapshot has no decodable record of a position."""
-    return f"position {position} is unknown to snapshot {snapshot.number}: no record of it"
+def unknown_position(snapshot: Snapshot, position: str, *, has_records: bool) -> str:
+    """Return that a snapshot has no decodable record of a position, and why."""
+    why = why_unknown(has_records=has_records)
+    return f"position {position} is unknown to snapshot {snapshot.number}: {why}"
 
 
 def why_no_record(
     settings: Settings, snapshot: Snapshot, client: str, position: str | None = None
 ) -> str:
     """Return why there is nothing to explain: what is unknown, or never was the client's."""
+    unknown = []
     if not knows_client(settings, snapshot, client):
-        return unknown_client(snapshot, client)
+        unknown.append(unknown_client(settings, snapshot, client))
     if position is not None and not knows_position(settings, snapshot, position):
-        return unknown_position(snapshot, position)
+        is_rejected = has_record(settings, snapshot, POSITION_EVENTS, position)
+        unknown.append(unknown_position(snapshot, position, has_records=is_rejected))
+    if unknown:
+        return "; ".join(unknown)
     what = "any position" if position is None else f"position {position}"
     return f"no record that was read gave {client} {what}"
 

@@ -9,7 +9,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
 from shardpost.holders.model.as_of import RELATIONS, counted_positions
-from shardpost.holders.model.explain import Standing, Transition, standing, transitions
+from shardpost.holders.model.explain import Standing, Transition, standing, transitions, why_unknown
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first
 from shardpost.holders.model.view_tables import POSITION_EVENTS
@@ -73,7 +73,7 @@ class PositionHistory:
         """Why it counts, or does not."""
         if self.standing is not None:
             return self.standing.why
-        return "all of its records were rejected" if self.records else "no record names it"
+        return why_unknown(has_records=bool(self.records))
 
     def as_json(self) -> dict[str, Any]:
         """Return client, counts, why; records; and changes with the client of each."""

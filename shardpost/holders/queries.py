@@ -54,6 +54,12 @@ def knows_position(settings: Settings, snapshot: Snapshot, position: str) -> boo
     return _has(settings, snapshot, POSITION_EVENTS, "key", position)
 
 
+def has_record(settings: Settings, snapshot: Snapshot, history: Table, key: str) -> bool:
+    """Tell whether the snapshot has any record of a key, also a rejected one, that may be read."""
+    may_read = snapshot.has_contacts or not history.contacts
+    return may_read and has_rows(settings, snapshot, history, f"key = {text_literal(key)}")
+
+
 def _has(settings: Settings, snapshot: Snapshot, table: Table, column: str, value: str) -> bool:
     is_decodable = f"kind <> {text_literal(RecordKind.REJECTED)}"
     condition = f"{is_decodable} AND {column} = {text_literal(value)}"

@@ -45,6 +45,7 @@ def holders(
     from shardpost import tables
     from shardpost.holders import holder_pages, queries
     from shardpost.holders.absence import not_covered, why_no_holder
+    from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
 
     at, settings = tables.snapshot(snapshot, visit.settings), visit.settings
     is_whole = visit.request.query_params.get("format") == "json"
@@ -59,8 +60,9 @@ def holders(
     known: dict[str, Any] = {}
     if search is not None:
         known = {
-            "client": queries.knows_client(settings, at, search),
-            "position": queries.knows_position(settings, at, search),
+            "client": queries.knows_client(settings, at, search)
+            or queries.has_record(settings, at, CLIENT_EVENTS, search),
+            "position": queries.has_record(settings, at, POSITION_EVENTS, search),
             "why": why_no_holder(settings, at, search, shard),
         }
     asked = {"search": search, "shard": shard, "as_of": as_of, "snapshot": snapshot}
@@ -274,10 +276,11 @@ def position(
     if as_of is not None:
         then = holder_then(visit.settings, at, position, as_of)
         held_then = _client(visit, then, as_of, snapshot)
+    empty = unknown_position(at, position, has_records=bool(found.records))
     return visit.answer(
         "holders_position.html",
         found,
-        page_of(_records(visit, found), RECORDS, page, unknown_position(at, position)),
+        page_of(_records(visit, found), RECORDS, page, empty),
         position=position,
         standing=standing,
         why=found.why,

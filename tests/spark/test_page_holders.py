@@ -33,6 +33,8 @@ def story(shared: Settings) -> Settings:
         position("10", "client1", "NASDAQ", timestamp_ms=BEGIN_MS),
         position("3", "client2", "NASDAQ", timestamp_ms=BEGIN_MS),
         Raw("positions", b"1", b"{ bad", BEGIN_MS),
+        Raw("positions", b"BAD1", b"{ bad", BEGIN_MS),
+        Raw("clients", b"BAD2", b"{ bad", BEGIN_MS),
         position(HOSTILE, HOSTILE, "NASDAQ", timestamp_ms=BEGIN_MS),
         *(position(f"m{n}", f"many{n:03}", "NASDAQ", timestamp_ms=BEGIN_MS) for n in range(MANY)),
     ]
@@ -70,6 +72,9 @@ def test_a_search_finds_a_client_or_a_position_and_says_why_neither(page: PageCl
     assert "holders/client?client=client2" in page.get("holders", search="client2")
     assert "holders/position?position=10" in page.get("holders", search="10")
     assert "There is no client and no position <bdi>nobody" in page.get("holders", search="nobody")
+    assert "holders/position?position=BAD1" in page.get("holders", search="BAD1")
+    rejected = "client BAD2 is unknown to snapshot 2: all of its records were rejected"
+    assert rejected in page.get("holders", search="BAD2")
     own = partition_of("client1", 4)
     found = page.get("holders", search="client1", shard=(own + 1) % 4)
     assert f"client1 is in shard {own}, not in {(own + 1) % 4}" in found

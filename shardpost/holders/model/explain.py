@@ -154,6 +154,11 @@ def explain(
     return result
 
 
+def why_unknown(*, has_records: bool) -> str:
+    """Return why nothing is known of a key that has no decodable record."""
+    return "all of its records were rejected" if has_records else "no record of it"
+
+
 @dataclass(frozen=True)
 class Standing:
     """Whose a position is by its latest record (None: it is closed), whether it counts, and why."""
