@@ -150,7 +150,7 @@ COUNTRY_CHANGED = click.option(
 ACCEPT_DROP = click.option(
     "--accept-drop",
     is_flag=True,
-    help="Accept a drop larger than SHARDPOST_MAX_DROP, for this run.",
+    help="Accept a drop, or a growth, larger than SHARDPOST_MAX_DROP, for this run.",
 )
 TAKE_OVER = click.option(
     "--take-over",

@@ -124,6 +124,8 @@ def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
         yield f"no snapshot yet: run `shardpost compact`{hint_at_other_home(load())}"
         return
     yield text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
+    if (unknown := found[-1].counts.unknown).unknown_positions:
+        yield f"in the newest, {unknown}"
     if (at := found[-1].history_from) is not None:
         yield f"the newest has the whole history from {_minute(at)} on"
     staying = {one.number for one in tables.snapshots(at=datetime.now(UTC) + SOON)}

@@ -20,6 +20,7 @@ from shardpost.commands.console import (
     print_document,
     who,
 )
+from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.errors import COULD_NOT, UsageError, one_line
 from shardpost.holders.compaction_job import (
     COMPACT_POSITIONS,
@@ -133,6 +134,9 @@ def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
         yield (
             f"{result['too_large']} too large for a record of share-holders: see the clients above"
         )
+    if result["unknown_exchanges"]:
+        unknown = UnknownExchanges.of(result["unknown_exchanges"])
+        yield f"{unknown}: they count for nobody; `shardpost doctor` says what may be meant"
     for found in result["open_transactions"]:
         where = f"{found['topic']}[{found['partition']}]@{found['offset']}"
         yield f"open transaction at {where}: what comes after it is not read yet"

@@ -40,14 +40,60 @@ class IncompleteLook:
         )
 
 
+# So many exchanges without a country are kept by name, and so many of those are named; each by so
+# many characters.
+MOST_UNKNOWN_KEPT = 1000
+MOST_UNKNOWN_NAMED = 20
+LONGEST_EXCHANGE = 100
+
+
+@dataclass(frozen=True)
+class UnknownExchanges:
+    """Open positions on exchanges without a record that has a country: they count for nobody.
+
+    `unknown_exchanges` is {exchange: how many}, the largest of them, most positions first.
+    """
+
+    unknown_positions: int = 0
+    unknown_exchanges: Annotated[Mapping[str, int], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
+        default_factory=dict
+    )
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> "UnknownExchanges":
+        """Return what {exchange: how many} has of all of them."""
+        largest = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_UNKNOWN_KEPT]
+        return cls(sum(counts.values()), {code: count for code, count in largest if count})
+
+    @property
+    def has_all(self) -> bool:
+        """Whether each exchange is kept by name."""
+        return sum(self.unknown_exchanges.values()) == self.unknown_positions
+
+    @property
+    def named(self) -> dict[str, int]:
+        """The largest, as many as are named."""
+        return dict([*self.unknown_exchanges.items()][:MOST_UNKNOWN_NAMED])
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{code!r} {count}" for code, count in self.named.items())
+        more = ", …" if len(self.named) < len(self.unknown_exchanges) else ""
+        positions = counted(self.unknown_positions, "open position")
+        return f"{positions} on exchanges without a country ({names}{more})"
+
+
 @dataclass(frozen=True)
 class Counts:
-    """In the view: open positions, clients that hold, positions they hold, rejected records."""
+    """In the view: open positions, clients that hold, positions they hold, rejected records.
+
+    And which of the open positions are on exchanges without a country.
+    """
 
     positions: int = 0
     holders: int = 0
     held: int = 0
     rejected: int = 0
+    unknown: UnknownExchanges = UnknownExchanges()
 
     def summary(self) -> str:
         """Return them as one line."""
@@ -56,6 +102,7 @@ class Counts:
             f" {counted(self.holders, 'client holds', 'clients hold')}"
             f" {counted(self.held, 'position')},"
             f" {counted(self.rejected, 'record')} rejected in all"
+            + (f", {self.unknown}" if self.unknown.unknown_positions else "")
         )
 
 
@@ -236,4 +283,5 @@ class Snapshot:
             "positions": self.counts.positions,
             "holders": self.counts.holders,
             "rejected": self.counts.rejected,
+            "unknown_exchanges": self.counts.unknown.named,
         }

@@ -3,48 +3,88 @@
 It refuses a country that no exchange has, and another one than before, unless a flag confirms it.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
+from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot import (
+    LONGEST_EXCHANGE,
+    MOST_UNKNOWN_KEPT,
+    Snapshot,
+    UnknownExchanges,
+)
 from shardpost.delta.table import Table, Version
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import EXCHANGES
 from shardpost.settings import Settings
+from shardpost.wording import counted
 
-_COUNTRIES = "SELECT DISTINCT country FROM exchanges WHERE is_open AND country IS NOT NULL"
-_WITHOUT = "SELECT key FROM exchanges WHERE is_open AND country IS NULL ORDER BY key"
+_KNOWN = "SELECT key, country FROM exchanges WHERE is_open AND country IS NOT NULL"
+_UNKNOWN = f"""
+SELECT u.exchange, u.n, CAST(SUM(u.n) OVER () AS BIGINT) AS total FROM (
+  SELECT left(o.exchange, {LONGEST_EXCHANGE}) AS exchange, COUNT(*) AS n
+  FROM (SELECT p.exchange FROM positions p WHERE p.is_open) o
+  LEFT ANTI JOIN ({_KNOWN}) e ON o.exchange = e.key
+  GROUP BY 1
+) u
+ORDER BY u.n DESC, u.exchange LIMIT {MOST_UNKNOWN_KEPT}
+"""  # noqa: S608 - constants
 MOST_NAMED = 20  # countries
 CORRECT = "Correct SHARDPOST_COUNTRY; if it is intended, go on with --country-changed"
 
 
-def countries(settings: Settings, snapshot: Snapshot) -> set[str]:
-    """Return the countries that exchanges have."""
-    if EXCHANGES.name not in snapshot.tables:
-        return set()
-    found = rows(settings, _COUNTRIES, at_snapshot(snapshot, EXCHANGES))
-    return {row["country"] for row in found}
+def known_exchanges(settings: Settings, at: Mapping[Table, Version]) -> dict[str, str]:
+    """Return {exchange: its country} by the table of exchanges at a version."""
+    return {row["key"]: row["country"] for row in rows(settings, _KNOWN, at)}
 
 
-def exchanges_in(settings: Settings, at: Mapping[Table, Version], country: str) -> set[str]:
-    """Return the exchanges in that country, by their table at a version."""
-    codes = rows(settings, "SELECT key, country FROM exchanges WHERE is_open", at)
-    return {row["key"] for row in codes if row["country"] == country}
+def exchanges_in(country: str, known: Mapping[str, str]) -> set[str]:
+    """Return the exchanges in that country, of {exchange: its country}."""
+    return {code for code, one in known.items() if one == country}
 
 
 def counting_exchanges(settings: Settings, snapshot: Snapshot) -> set[str]:
     """Return the exchanges whose positions count in a snapshot."""
-    if EXCHANGES.name not in snapshot.tables:
-        return set()
-    return exchanges_in(settings, at_snapshot(snapshot, EXCHANGES), snapshot.country)
+    return exchanges_in(snapshot.country, known_at(settings, snapshot))
 
 
-def without_country(settings: Settings, snapshot: Snapshot) -> list[str]:
-    """Return the exchanges that have a record without a country: no position on them counts."""
+def known_at(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
+    """Return {exchange: its country} at a snapshot; nothing where that has no exchanges."""
     if EXCHANGES.name not in snapshot.tables:
-        return []
-    return [row["key"] for row in rows(settings, _WITHOUT, at_snapshot(snapshot, EXCHANGES))]
+        return {}
+    return known_exchanges(settings, at_snapshot(snapshot, EXCHANGES))
+
+
+def count_unknown(settings: Settings, at: Mapping[Table, Version]) -> UnknownExchanges:
+    """Count open positions on exchanges without a country, by both tables at their versions."""
+    found = rows(settings, _UNKNOWN, at)
+    total = found[0]["total"] if found else 0
+    return UnknownExchanges(total, {row["exchange"]: row["n"] for row in found})
+
+
+def unknown_of(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
+    """Return {exchange: what is wrong} of those without a country that open positions are on."""
+    named = snapshot.counts.unknown.named
+    known = known_at(settings, snapshot) if named else {}
+    return {
+        code: f"{counted(count, 'open position')}: {why_unknown(code, known)}"
+        for code, count in named.items()
+    }
+
+
+def why_unknown(exchange: str, known: Collection[str]) -> str:
+    """Return that an exchange has no country, and which of those known may have been meant."""
+    return f"exchange {exchange!r} has no record with a Country{_meant(exchange, known)}"
+
+
+def why_not_counted(settings: Settings, position: bytes) -> str | None:
+    """Return why a good value of a position would count for nobody; None if nothing is found."""
+    last, exchange = snapshots.newest(settings), json.loads(position)["Exchange"]
+    if last is None or exchange in (known := known_at(settings, last)):
+        return None
+    return f"{why_unknown(exchange, known)}; the position would count for nobody"
 
 
 def require_country(settings: Settings, last: Snapshot, country: str) -> None:
@@ -52,7 +92,10 @@ def require_country(settings: Settings, last: Snapshot, country: str) -> None:
     wanted = last.country_now(country)
     if wanted == last.country:
         return
-    known, in_force = countries(settings, last), f"snapshot {last.number} is of {last.country!r}"
+    known, in_force = (
+        {*known_at(settings, last).values()},
+        f"snapshot {last.number} is of {last.country!r}",
+    )
     if wanted in known or not known:
         text = f"country {wanted!r}: {in_force}"
     else:
@@ -66,17 +109,21 @@ def require_country(settings: Settings, last: Snapshot, country: str) -> None:
 
 def unknown_country(country: str, known: Collection[str]) -> str:
     """Return that no exchange has a country, and which may have been meant; `known` are theirs."""
-    by_lower = {name.casefold(): name for name in sorted(known)}
-    nearest = get_close_matches(country.casefold(), by_lower, n=1)
-    meant = f": did you mean {by_lower[nearest[0]]}?" if nearest else "."
+    meant = _meant(country, known) or "."
     named = ", ".join(sorted(known)[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
     return f"country {country!r}: no exchange has it{meant} Their countries are {named}"
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    by_plain = {one.strip().casefold(): one for one in sorted(known)}
+    nearest = get_close_matches(name.strip().casefold(), by_plain, n=1)
+    return f": did you mean {by_plain[nearest[0]]}?" if nearest else ""
 
 
 def require_exchange_in(
     country: str, settings: Settings, made: Snapshot, *, advice: str = CORRECT
 ) -> None:
     """Refuse a country that no exchange has, where any has one."""
-    known = countries(settings, made)
+    known = {*known_at(settings, made).values()}
     if known and country not in known:
         raise UsageError(f"{unknown_country(country, known)}. {advice}")

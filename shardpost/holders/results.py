@@ -52,6 +52,8 @@ def _advice(settings: Settings, last: Snapshot, made: Snapshot) -> str:
         named = ", ".join(map(repr, lost[: countries.MOST_NAMED]))
         look = f"look at the last records in {settings.topic('exchanges')}"
         causes.append(f"No longer in {made.country!r}: {named}; {look}.")
+    if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
+        causes.append(f"There are {made.counts.unknown}.")
     if made.counts.positions < last.counts.positions or not causes:
         topic = settings.topic("positions")
         causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
@@ -93,6 +95,7 @@ def publish_results(
     transactions = [transaction.as_json() for transaction in unread.open_transactions]
     needs_attention = transactions or done.uncertain
     document = {"snapshot": latest.as_json(), **passed_on, "changed": changed, **asdict(done)}
+    document["unknown_exchanges"] = latest.counts.unknown.named
     return (
         NEEDS_ATTENTION if needs_attention and code == DONE else code,
         document | {"open_transactions": transactions},

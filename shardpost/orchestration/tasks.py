@@ -211,8 +211,8 @@ MEANT = {
     ),
     "accept_drop": flag_param(
         "Accept drop",
-        "Accept, for this run, that open positions, holders or recipients drop by more than"
-        " SHARDPOST_MAX_DROP.",
+        "Accept, for this run, that open positions, holders or recipients drop, or positions on"
+        " unknown exchanges grow, by more than SHARDPOST_MAX_DROP.",
     ),
 }
 

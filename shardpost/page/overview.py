@@ -21,7 +21,7 @@ from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
 from shardpost.page.topics import time_to_loss
 from shardpost.schedules import longest_pause
 from shardpost.topics.model.finding import Severity
-from shardpost.watch.model.conditions import refused
+from shardpost.watch.model.conditions import UNKNOWN_EXCHANGE, refused
 from shardpost.wording import counted, duration_text, in_bytes
 
 if TYPE_CHECKING:
@@ -161,6 +161,11 @@ def _needs(visit: Visit, known: Known) -> Iterator[Need]:
             text = broken.text if visit.sees_clients else broken.meaning
             see = place_of(broken, visit)
             yield Need(broken.severity, broken.name, text, refusal.at, see)
+    unknown = known.snapshot.counts.unknown if known.snapshot else None
+    is_told = any(one.condition.rule == UNKNOWN_EXCHANGE.name for one in known.firing)
+    if unknown and unknown.unknown_positions and not is_told:
+        text = f"{unknown}: they count for nobody"
+        yield Need(Severity.RISK, "unknown exchanges", text, None, tables)
     yield from _of_kafka(visit)
     yield from _of_watch(visit, known)
     runs = known.looks.get("runs")

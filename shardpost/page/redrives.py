@@ -239,11 +239,16 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
 
 
 def _problem(visit: Visit, document: dict[str, Any], value: bytes) -> str | None:
-    """Return why a compaction would reject the new value of a letter of an input; None if not."""
+    """Return what a compaction would have against the new value of a letter of an input."""
+    from shardpost.holders.countries import why_not_counted
     from shardpost.holders.model.value_problems import first_problem
 
-    fields = _inputs_of(visit, document)
-    return first_problem(value, fields.popitem()[1]) if fields else None
+    for topic, fields in _inputs_of(visit, document).items():
+        if why := first_problem(value, fields):
+            return f"would reject it again: {why}"
+        if topic == visit.settings.topic("positions"):
+            return why_not_counted(visit.settings, value)
+    return None
 
 
 def _inputs_of(visit: Visit, document: dict[str, Any]) -> dict[str, tuple["Field", ...]]:

@@ -19,6 +19,7 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.decisions import Kind
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
+from shardpost.holders import countries
 from shardpost.holders.following import Following, following
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.kafka.coordinates import TopicPartition
@@ -148,6 +149,8 @@ def look_at_snapshot(settings: Settings, now: datetime) -> Found:
     found.measure("positions", counts.positions)
     found.measure("holders", counts.holders)
     found.measure("rejected_records", counts.rejected)
+    for exchange, text in countries.unknown_of(settings, newest).items():
+        found.conditions.append(conditions.UNKNOWN_EXCHANGE.broken(exchange, text))
     known = newest.as_known(now)
     looked_at = newest.committed_at if known.looked_at == NEVER else known.looked_at
     age = found.age("snapshot_age_seconds", looked_at, now)

@@ -96,16 +96,10 @@ def _check_countries(settings: Settings, snapshot: Snapshot) -> Iterator[DoctorF
         store.require_country(settings, snapshot)
     except UsageError as problem:
         yield refused("country", problem)
-    if found := countries.without_country(settings, snapshot):
-        more = (
-            f" and {len(found) - countries.MOST_NAMED} more"
-            if len(found) > countries.MOST_NAMED
-            else ""
-        )
-        said = f"without a country: {', '.join(found[: countries.MOST_NAMED])}{more}"
+    if found := countries.unknown_of(settings, snapshot):
         expected = "a Country in the record of each: no position on them counts"
-        cure = f"send their records to {settings.topic('exchanges')} again, with their Country"
-        yield warning("exchanges", said, expected, cure)
+        cure = f"send records of them to {settings.topic('exchanges')}, or correct the positions"
+        yield warning("exchanges", "; ".join(found.values()), expected, cure)
 
 
 def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> DoctorFinding:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.errors import ShardpostError, one_line
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
@@ -177,6 +178,8 @@ def summary(result: dict[str, Any]) -> str:
     if result["compared_with"]:
         new, left = counts[DryRunList.NEW], counts[DryRunList.LEFT]
         parts.append(f"{new} new and {left} left since {result['compared_with']}")
+    if unknown := result["unknown_exchanges"]:
+        parts.append(str(UnknownExchanges.of(unknown)))
     return ", ".join(parts)
 
 

@@ -15,6 +15,7 @@ from deltalake.exceptions import CommitFailedError
 from shardpost import plausibility
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import query, rows, select, stream
+from shardpost.delta.snapshot import Counts
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
@@ -24,6 +25,9 @@ from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
 
 RECIPIENTS = "recipients"
 WITH_ADDRESS = "recipients with an address"
+ACCEPT = (
+    "Nothing was frozen, and nothing is mailed. If that is intended, run it once with --accept-drop"
+)
 
 
 class FrozenWeeks:
@@ -111,25 +115,27 @@ class FrozenWeeks:
         )
         return rows(self._settings, sql, {AUDIENCES: version})[0]
 
-    def require_no_collapse(self, week: IsoWeek, counts: dict[str, int]) -> None:
-        """Refuse an audience with far fewer clients than that of the last frozen week before."""
+    def require_no_collapse(
+        self, week: IsoWeek, counts: dict[str, int], in_snapshot: Counts
+    ) -> None:
+        """Refuse an audience with far fewer clients than that of the last frozen week before.
+
+        Or a snapshot with far more positions on unknown exchanges, also before the first one.
+        """
         # The form 2026-W47 sorts as the weeks do.
         before = next((one for one in self.list_all() if one.week < str(week)), None)
-        if before is None:
-            return
-        known = {RECIPIENTS: before.recipients}
-        if before.audience_erased_at is None:
+        known = {RECIPIENTS: before.recipients} if before else {}
+        if before and before.audience_erased_at is None:
             known = self.counts(IsoWeek.parse(before.week), before.audience_version)
-        plausibility.require_no_collapse(
-            f"week {week} after {before.week}",
-            known,
-            counts,
-            most=self._settings.max_drop,
-            advice=lambda: (
-                "Nothing was frozen, and nothing is mailed. If that is intended, run it"
-                " once with --accept-drop"
-            ),
-        )
+        what = f"week {week} after {before.week}" if before else f"week {week}"
+        most, positions = self._settings.max_drop, in_snapshot.positions
+        plausibility.require_no_collapse(what, known, counts, most=most, advice=lambda: ACCEPT)
+        more = in_snapshot.unknown.unknown_positions - (before.unknown_positions if before else 0)
+        if positions >= plausibility.LEAST and more > most * positions:
+            limit = f"by more than SHARDPOST_MAX_DROP={most:g} of {positions} allows"
+            raise plausibility.CollapseError(
+                f"{what}: {in_snapshot.unknown}: {more} more, {limit}. {ACCEPT}"
+            )
 
     def clients(self, frozen: FrozenWeek, shard: int) -> list[str]:
         """Return the audience of one shard."""

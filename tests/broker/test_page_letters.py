@@ -13,6 +13,7 @@ from shardpost.kafka.records import Outgoing
 from shardpost.page import letters, redrives
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLineHere
+from tests.support.histories import Batch, country_of, write
 from tests.support.job_process import wait_for
 from tests.support.letter_world import (
     START,
@@ -259,6 +260,13 @@ def test_what_a_compaction_would_reject_again_is_told_before(
         assert ("would reject it again" in plan) == (said is not None)
         assert (said or "") in plan
         assert "unchanged, it is rejected" not in plan
+        assert ("nothing is wrong with it" in plan) == (said is None)
+    write(ready, [Batch([], [country_of("LON", "GB")])])
+    plan = page.send(on, "letters/edit", 200, **fields, value=good)
+    assert "nothing is wrong with it" in plan
+    plan = page.send(on, "letters/edit", 200, **fields, value=good.replace("LON", "lon "))
+    assert "nothing is wrong with it" not in plan
+    assert "exchange 'lon ' has no record with a Country: did you mean LON?" in plan
 
 
 def test_a_plan_says_that_an_unchanged_record_of_an_input_is_rejected_again(

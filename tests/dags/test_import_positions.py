@@ -20,6 +20,7 @@ PLAN = {
     "rejected": [],
     "rejected_rows": 0,
     "ignored": [],
+    "unknown_exchanges": {},
     "samples": {"new": ["7"]},
     "applied": False,
     "applied_before": None,

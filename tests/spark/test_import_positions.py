@@ -121,7 +121,13 @@ def test_a_plan_changes_nothing_and_says_what_would_come(
     unchanged: Settings, tmp_path: Path
 ) -> None:
     settings, before = unchanged, decided(unchanged)
-    listed = [*TEN[1:8], row("8", "other"), row("8", "client2"), row("9", "client9"), row("x", "y")]
+    listed = [
+        *TEN[1:8],
+        row("8", "other"),
+        row("8", "client2"),
+        row("9", "client9"),
+        row("x", "y", " nasdaq"),
+    ]
     listed += [row("z", ""), row("0", "client0", amount="1,5")]
     path = csv_of(tmp_path / "list.csv", listed)
     result = run_import(settings, path, apply=False)
@@ -139,6 +145,7 @@ def test_a_plan_changes_nothing_and_says_what_would_come(
     }
     assert (result["left"], result["rejected_rows"], result["applied"]) == (2, 4, False)
     assert result["samples"] == {"new": ["x"], "changed": ["9"]}
+    assert result["unknown_exchanges"] == {" nasdaq": 1}
     assert (records(settings), decided(settings)) == ([], before)
 
 

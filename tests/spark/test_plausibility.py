@@ -62,3 +62,11 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
     frozen = FrozenWeeks(settings).find(week)
     assert frozen is not None
     assert frozen.recipients == 0
+
+    stream.send(position(str(n), "client1", "TSE") for n in range(12))
+    made = shardpost.json("compact")
+    named = made["unknown_exchanges"], shardpost.json("snapshots")[-1]["unknown_exchanges"]
+    assert named == ({"TSE": 12}, {"TSE": 12})
+    agree(settings, stream.fold)
+    with pytest.raises(CollapseError, match=r"12 open .* \('TSE' 12\): 12 more, by more than"):
+        freeze(settings, week.previous.previous)

@@ -404,7 +404,7 @@ def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
     one_client(world)
     counts = dict.fromkeys(("suppressed", "failed", "unchanged", "new", "left"), 0)
     listed = {"week": str(WEEK), "snapshot": 1, "compared_with": None}
-    listed |= {"counts": {"recipients": 1, **counts}}
+    listed |= {"counts": {"recipients": 1, **counts}, "unknown_exchanges": {}}
     assert run(world, "--dry-run", "--recipients", str(tmp_path)) == (0, listed)
     lines = (tmp_path / "recipients").read_text().splitlines()
     assert [json.loads(line)["client"] for line in lines] == ["client1"]

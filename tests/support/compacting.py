@@ -7,6 +7,7 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
 from shardpost.holders.spark.compaction import compact
@@ -44,6 +45,7 @@ def agree(settings: Settings, fold: Fold, country: str | None = None) -> None:
     assert snapshot.counts.holders == len(holders)
     assert snapshot.counts.held == sum(map(len, holders.values()))
     assert snapshot.counts.rejected == fold.rejected
+    assert snapshot.counts.unknown == UnknownExchanges.of(fold.unknown_exchanges)
     at = at_snapshot(snapshot, POSITIONS)
     found = rows(settings, "SELECT key, client FROM positions WHERE is_open", at)
     assert {row["key"]: row["client"] for row in found} == {

@@ -4,6 +4,7 @@ A plain fold of raw records, in a few lines of Python.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +109,13 @@ class Fold:
     @property
     def countries(self) -> dict[str, str | None]:
         return {code: form.get("Country") for code, form in self._open("exchanges").items()}
+
+    @property
+    def unknown_exchanges(self) -> dict[str, int]:
+        """The open positions by exchange of which no country is known."""
+        known = {code for code, country in self.countries.items() if country is not None}
+        codes = Counter(form["Exchange"] for form in self.positions.values())
+        return {code: count for code, count in codes.items() if code not in known}
 
     def _open(self, topic: str) -> dict[str, Any]:
         return {k: form for (t, k), (_, form) in self._latest.items() if t == topic and form}

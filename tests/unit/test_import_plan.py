@@ -1,6 +1,7 @@
 """Imports: their sources, when a plan is refused, their ids, and how they are written."""
 
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -124,6 +125,7 @@ def test_what_is_no_share_is_refused(text: str) -> None:
 
 def test_a_result_in_words() -> None:
     made = Plan(5, {Change.NEW: 1, Change.EQUAL: 2}, 2, {Change.NEW: ("7",)}, ignored=("Note",))
+    made = replace(made, unknown_exchanges={"TSE": 2})
     result = {"import_id": "c1", "source": "list.csv", **made.as_json(), "refused": None}
     result |= {"applied": False, "applied_before": None, "written": 0, "rejected_rows": 2}
     result["rejected"] = [{"reason": "why", "row": {"PositionId": "9", "Client": None}}]
@@ -138,6 +140,7 @@ def test_a_result_in_words() -> None:
     ]
     assert [*notes(result)] == [
         "ignored columns: Note",
+        "2 open positions on exchanges without a country ('TSE' 2): they would count for nobody",
         "rejected: PositionId 9: why",
         "and 1 more row is rejected",
     ]

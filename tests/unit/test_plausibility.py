@@ -7,12 +7,13 @@ import pytest
 
 from shardpost import plausibility, refused_runs
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Counts
+from shardpost.delta.query import at_snapshot
+from shardpost.delta.snapshot import MOST_UNKNOWN_KEPT, Counts, UnknownExchanges
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.holders import countries, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compacted_topics import TombstonesLostError, UncertainKeysError
-from shardpost.holders.model.view_tables import EXCHANGES
+from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.locks import LockedError
 from shardpost.ownership import NotOwnerError
@@ -39,7 +40,9 @@ WEEK = IsoWeek(2026, 47)
 def settings(settings: Settings) -> Settings:
     """Give tables of one snapshot, whose country is US."""
     exchanges = [country_of("NASDAQ", "US"), country_of("LON", "GB"), country_of("NEW", None)]
-    write(settings, [Batch([put("1", "client1", "NASDAQ")], exchanges)])
+    codes = ("NASDAQ", " NASDAQ", "NEW", "NEW", "nasdaq", "LON")
+    positions = [put(str(number), "client1", code) for number, code in enumerate(codes)]
+    write(settings, [Batch(positions, exchanges)])
     return settings
 
 
@@ -145,12 +148,63 @@ def test_a_rebuild_of_a_country_that_no_exchange_has_is_not_begun(settings: Sett
     store.require_country(of_country(settings, "GB"), snapshots.current(settings))  # by its swap
 
 
-def test_the_doctor_names_exchanges_without_a_country(settings: Settings) -> None:
-    found = {one.check: one for one in check_snapshot(settings, START)}
-    assert (found["exchanges"].state, found["exchanges"].found) == (
-        *("warning", "without a country: NEW"),
-    )
-    assert "country" not in found
+def test_doctor_and_alerts_name_exchanges_without_a_country_that_positions_are_on(
+    settings: Settings,
+) -> None:
+    made = snapshots.current(settings)
+    unknown = countries.count_unknown(settings, at_snapshot(made, POSITIONS, EXCHANGES))
+    assert unknown == UnknownExchanges(4, {"NEW": 2, " NASDAQ": 1, "nasdaq": 1})
+    snapshots.commit(settings, replace(made, number=2, counts=Counts(6, 1, 1, 0, unknown)))
+    assert snapshots.current(settings).as_json()["unknown_exchanges"] == {
+        "NEW": 2,
+        " NASDAQ": 1,
+        "nasdaq": 1,
+    }
+    [found] = [one for one in check_snapshot(settings, START) if one.check == "exchanges"]
+    told = {
+        one.subject: one.text
+        for one in look_at_snapshot(settings, START).conditions
+        if one.rule == "unknown-exchange"
+    }
+    assert (found.state, found.found) == ("warning", "; ".join(told.values()))
+    assert told == {
+        "NEW": "2 open positions: exchange 'NEW' has no record with a Country",
+        " NASDAQ": "1 open position: exchange ' NASDAQ' has no record with a Country: did you mean"
+        " NASDAQ?",
+        "nasdaq": "1 open position: exchange 'nasdaq' has no record with a Country: did you mean"
+        " NASDAQ?",
+    }
+
+
+def test_of_very_many_unknown_exchanges_the_largest_are_kept_and_all_positions_counted() -> None:
+    codes = {f"X{n}": 2 for n in range(1, MOST_UNKNOWN_KEPT + 5)}
+    few = UnknownExchanges.of({"TSE": 3, "GONE": 0})
+    many = UnknownExchanges.of(codes | {"TSE": 3})
+    assert (few.has_all, few.unknown_exchanges) == (True, {"TSE": 3})
+    assert (many.has_all, len(many.unknown_exchanges)) == (False, MOST_UNKNOWN_KEPT)
+    assert many.unknown_positions == 2 * len(codes) + 3
+    assert [*many.named][:2] == ["TSE", "X1"]
+    assert str(many).startswith("2011 open positions on exchanges without a country ('TSE' 3, ")
+
+
+def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
+    kafka: MemoryKafka,
+) -> None:
+    weeks = FrozenWeeks(kafka.settings)
+
+    def require(unknown: int, positions: int) -> None:
+        counts = Counts(positions, unknown=UnknownExchanges.of({"TSE": unknown}))
+        weeks.require_no_collapse(WEEK, {RECIPIENTS: 5, WITH_ADDRESS: 5}, counts)
+
+    require(20, 40)
+    require(9, 9)
+    said = r"2026-W47: 21 .*\('TSE' 21\): 21 more, by more than .*=0\.5 of 40 .*--accept-drop"
+    with pytest.raises(CollapseError, match=said):
+        require(21, 40)
+    freeze(kafka.settings, WEEK.previous, ["c1"], WEEK.start, unknown_positions=10)
+    require(30, 40)
+    with pytest.raises(CollapseError, match=r"2026-W47 after 2026-W46: 31 open .* 21 more"):
+        require(31, 40)
 
 
 def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka) -> None:
@@ -158,7 +212,8 @@ def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka
     weeks = FrozenWeeks(settings)
 
     def require(clients: int, with_address: int, week: IsoWeek = WEEK) -> None:
-        weeks.require_no_collapse(week, {RECIPIENTS: clients, WITH_ADDRESS: with_address})
+        counts = {RECIPIENTS: clients, WITH_ADDRESS: with_address}
+        weeks.require_no_collapse(week, counts, Counts())
 
     require(0, 0)
     freeze(settings, WEEK.previous, [f"c{n}" for n in range(12)], WEEK.start)

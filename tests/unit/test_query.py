@@ -27,6 +27,7 @@ from tests.support.histories import (
     country_of,
     overwrite,
     put,
+    reject,
     rejected_row,
     snapshot,
     write,
@@ -212,6 +213,18 @@ def test_explain_of_a_stranger_is_empty(shardpost: CommandLine) -> None:
     assert shardpost.answer("explain", "client1", "5") == (0, "", said)
 
 
+def test_explain_says_of_a_position_that_all_of_its_records_were_rejected(
+    settings: Settings,
+) -> None:
+    good = put("1", "client1", "NASDAQ")
+    write(settings, [Batch([good, reject("BAD1")], [country_of("NASDAQ", "US")])])
+    shardpost = CommandLineHere(settings.environ())
+    said = "position BAD1 is unknown to snapshot 1: all of its records were rejected\n"
+    assert shardpost.answer("explain", "client1", "BAD1") == (0, "", said)
+    unknown = "client acme is unknown to snapshot 1: no record of it or its positions; "
+    assert shardpost.answer("explain", "acme", "BAD1") == (0, "", unknown + said)
+
+
 def test_explain_has_no_bound_on_a_clients_positions_and_exchanges(settings: Settings) -> None:
     many = range(up_to(20_000, quick=4_000))
     positions = [put(str(n), "client1", f"X{n}") for n in many]
@@ -225,7 +238,7 @@ def test_snapshots_have_the_form_of_the_contract(shardpost: CommandLine) -> None
     assert (first["snapshot"], second["snapshot"]) == (1, 2)
     assert set(first) == {
         *("snapshot", "committed_at", "looked_at", "end_offsets", "tables", "country"),
-        *("positions", "holders", "rejected"),
+        *("positions", "holders", "rejected", "unknown_exchanges"),
     }
     assert first["country"] == "US"
     assert first["tables"]["share_holders"] == 1

@@ -217,7 +217,8 @@ def test_unknown_clients_are_listed_harmlessly_and_what_to_do_is_named() -> None
 
 def dry_run_of(compared_with: str | None = None, **counts: int) -> dict[str, Any]:
     all_counts = dict.fromkeys(map(str, DryRunList), 0) | counts
-    return {"week": "2026-W47", "compared_with": compared_with, "counts": all_counts}
+    named = {"week": "2026-W47", "compared_with": compared_with}
+    return named | {"counts": all_counts, "unknown_exchanges": {}}
 
 
 def test_a_dry_run_names_everybody_under_a_heading_and_ends_with_the_counts(
@@ -228,11 +229,12 @@ def test_a_dry_run_names_everybody_under_a_heading_and_ends_with_the_counts(
         (tmp_path / kind).write_text(json.dumps(row) + "\n")
     (tmp_path / DryRunList.NEW).write_text('"c3"\n"c4"\n')
     result = dry_run_of("2026-W46", suppressed=1, failed=1, new=2)
+    result["unknown_exchanges"] = {"TSE": 2}
     assert "".join(text_lines(result, tmp_path)).splitlines() == [
         *("would be suppressed:", "c1, shard 1: why", "would fail:", "c2, shard 1: why"),
         *("new, compared with 2026-W46:", "c3", "c4"),
         "0 would get an e-mail, 1 would be suppressed, 1 would fail, 2 new and 0 left since"
-        " 2026-W46; nothing was sent",
+        " 2026-W46, 2 open positions on exchanges without a country ('TSE' 2); nothing was sent",
     ]
 
 

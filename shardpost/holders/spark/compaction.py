@@ -205,14 +205,9 @@ def _uncertain(
 
 def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int) -> Counts:
     """Update the holders by what changed of positions; return the counts of the whole view."""
-    before = run.last.counts if run.last else Counts()
-    change = update_holders(run, positions.rows if positions else None)
-    return Counts(
-        before.positions + (positions.opened if positions else 0),
-        before.holders + change.holders,
-        before.held + change.held,
-        before.rejected + rejected,
-    )
+    changed = (positions.rows, positions.opened) if positions else (None, 0)
+    counts = update_holders(run, *changed)
+    return replace(counts, rejected=counts.rejected + rejected)
 
 
 def compact(

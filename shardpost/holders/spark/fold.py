@@ -11,7 +11,8 @@ Of a few records the same is in increment.py, without Spark.
 """
 
 import logging
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.holders import countries
+from shardpost.delta.snapshot import Counts, UnknownExchanges
+from shardpost.holders.countries import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
@@ -169,23 +171,58 @@ class HoldersChange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _CountingExchanges:
-    """The exchanges whose stock counted before this run, and counts now."""
+class _Exchanges:
+    """The exchanges whose stock counted before this run, and counts now; those with a country."""
 
     before: set[str]
     now: set[str]
+    known_before: set[str]
+    known: set[str]
 
     @property
     def changed(self) -> set[str]:
         return self.before ^ self.now
 
 
-def update_holders(run: HoldersRun, changed: DataFrame | pa.Table | None) -> HoldersChange:
-    """Write the holders whose list changes; `changed` are the `changes` of positions, if any.
+def update_holders(
+    run: HoldersRun, changed: DataFrame | pa.Table | None, opened: int = 0
+) -> Counts:
+    """Write the holders whose list changes; return the counts, with `rejected` as it was.
 
-    The histories of positions and exchanges are up to date by then.
+    `changed` are the `changes` of positions, if any, by which so many more are open. The histories
+    of positions and exchanges are up to date by then.
     """
-    exchanges = _counting_exchanges(run)
+    exchanges, before = _exchanges(run), run.last.counts if run.last else Counts()
+    change = _update_lists(run, changed, exchanges)
+    return replace(
+        before,
+        positions=before.positions + opened,
+        holders=before.holders + change.holders,
+        held=before.held + change.held,
+        unknown=_unknown(run, changed, exchanges, before.unknown),
+    )
+
+
+def _unknown(
+    run: HoldersRun,
+    changed: DataFrame | pa.Table | None,
+    exchanges: _Exchanges,
+    before: UnknownExchanges,
+) -> UnknownExchanges:
+    """Count open positions on exchanges without a country; of few changes, by these alone."""
+    few, same = not isinstance(changed, DataFrame), exchanges.known == exchanges.known_before
+    if run.last and few and same and before.has_all:
+        counts = Counter(before.unknown_exchanges)
+        if changed is not None:
+            counts += increment.opened_by_exchange(changed, exchanges.known)
+        return UnknownExchanges.of(counts)
+    tables = (t.POSITIONS, t.EXCHANGES)
+    return count_unknown(run.settings, {run.tables.located(x): run.tables.at(x) for x in tables})
+
+
+def _update_lists(
+    run: HoldersRun, changed: DataFrame | pa.Table | None, exchanges: _Exchanges
+) -> HoldersChange:
     # The country of one exchange may concern any number of clients.
     few = run.few and not exchanges.changed
     if few and isinstance(changed, pa.Table):
@@ -200,9 +237,7 @@ def update_holders(run: HoldersRun, changed: DataFrame | pa.Table | None) -> Hol
     return _write_holders(run, reduce(DataFrame.union, deltas), few=few)
 
 
-def _write_few(
-    run: HoldersRun, changed: pa.Table, exchanges: _CountingExchanges
-) -> HoldersChange | None:
+def _write_few(run: HoldersRun, changed: pa.Table, exchanges: _Exchanges) -> HoldersChange | None:
     """Write the holders whose list changes, without Spark; None if that is not for few."""
     if run.tables.is_empty(t.SHARE_HOLDERS):
         return None
@@ -215,17 +250,16 @@ def _write_few(
     return HoldersChange(lists.holders, lists.held)
 
 
-def _counting_exchanges(run: HoldersRun) -> _CountingExchanges:
+def _exchanges(run: HoldersRun) -> _Exchanges:
     last, settings = run.last, run.settings
-    now = {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)}
-    return _CountingExchanges(
-        countries.counting_exchanges(settings, last) if last else set(),
-        countries.exchanges_in(settings, now, run.country),
-    )
+    before = known_at(settings, last) if last else {}
+    now = known_exchanges(settings, {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)})
+    was_counted = exchanges_in(last.country, before) if last else set[str]()
+    return _Exchanges(was_counted, exchanges_in(run.country, now), {*before}, {*now})
 
 
 def _deltas_of_run(
-    run: HoldersRun, changed: DataFrame | None, exchanges: _CountingExchanges
+    run: HoldersRun, changed: DataFrame | None, exchanges: _Exchanges
 ) -> list[DataFrame]:
     before, now = exchanges.before, exchanges.now
     deltas = [] if changed is None else [deltas_of_positions(changed, before, now)]

@@ -5,6 +5,7 @@ plans each query anew, some times that. The records are in the history by then. 
 clients and exchanges, and the lists of the clients that change; of too many, Spark does it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.snapshot import LONGEST_EXCHANGE
 from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.holder_lists import ListChange, Side, list_changes
@@ -73,6 +75,16 @@ def changed_keys(run: CompactionRun, tables: InputTables) -> pa.Table:
 def opened(rows: pa.Table) -> int:
     """Return how many more are open than before; both flags may be null."""
     return count(rows["is_open"]) - count(rows["old_is_open"])
+
+
+def opened_by_exchange(rows: pa.Table, known: set[str]) -> Counter[str]:
+    """Return how many more are open than before on each exchange that is not known."""
+    more = Counter[str]()
+    for prefix, sign in (("", 1), ("old_", -1)):
+        is_open = pc.fill_null(rows[f"{prefix}is_open"], False)
+        for code in rows[f"{prefix}exchange"].filter(is_open).to_pylist():
+            more[code[:LONGEST_EXCHANGE]] += 0 if code in known else sign
+    return more
 
 
 def count(flags: pa.ChunkedArray) -> int:

@@ -1,10 +1,11 @@
 """The plan of an import: columns, what would be written or rejected, and why it may be refused."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import POSITION_FIELDS
 from shardpost.wording import counted
@@ -80,7 +81,8 @@ class Plan:
 
     `rows` of the list, of which `rejected_rows` are rejected (`rejected` are the first of them) and
     `without_id` have no id that can be read; `counts` of positions; `samples` of their ids;
-    `open_positions` before it.
+    `open_positions` before it; `unknown_exchanges` has those of the list on exchanges
+    without a country, of the largest of these.
     """
 
     rows: int
@@ -91,6 +93,7 @@ class Plan:
     rejected_rows: int = 0
     without_id: int = 0
     ignored: tuple[str, ...] = ()
+    unknown_exchanges: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, change: Change) -> int:
         """Return how many positions it is of."""
@@ -135,6 +138,7 @@ class Plan:
             "rejected_rows": self.rejected_rows,
             "without_id": self.without_id,
             "ignored": list(self.ignored),
+            "unknown_exchanges": dict(self.unknown_exchanges),
             "samples": {str(change): list(ids) for change, ids in self.samples.items() if ids},
         }
 
@@ -168,6 +172,8 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
     """Yield what somebody should know."""
     if result["ignored"]:
         yield f"ignored columns: {', '.join(result['ignored'])}"
+    if result["unknown_exchanges"]:
+        yield f"{UnknownExchanges.of(result['unknown_exchanges'])}: they would count for nobody"
     for found in result["rejected"]:
         yield f"rejected: {_row(found['row'])}: {found['reason']}"
     if (more := result["rejected_rows"] - len(result["rejected"])) > 0:

@@ -9,7 +9,7 @@ Frames: `known_positions` (key, is_open, partition, and the columns of the field
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta.query import version_at
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_NAMED, Snapshot
+from shardpost.holders.countries import known_at
 from shardpost.holders.model.fields import POSITION_FIELDS, RecordKind
 from shardpost.holders.model.view_tables import POSITIONS
 from shardpost.holders.spark.decoding import decoded
@@ -76,7 +77,7 @@ def difference(states: DataFrame, known: DataFrame) -> DataFrame:
         .otherwise(Change.CHANGED.value)
     )
     value = F.when(F.col("is_good"), F.col("value")).alias("value")
-    found = both.select("key", value, change.alias("change"), "partition")
+    found = both.select("key", value, change.alias("change"), "partition", "now.exchange")
     return found.where("change IS NOT NULL")
 
 
@@ -137,6 +138,8 @@ def compare(
     changes = difference(states, known).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         plan = _plan(counted, changes, import_rows.rejected(rows, states), source)
+        unknown = _unknown_exchanges(settings, base.snapshot, changes)
+        plan = replace(plan, unknown_exchanges=unknown)
         written = _written(changes, _new_place(spark, known, len(base.ends)))
         yield Comparison(plan, counted.content, unread_id, written)
     finally:
@@ -177,6 +180,17 @@ def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: Sourc
         counted.without_id,
         source.ignored,
     )
+
+
+def _unknown_exchanges(
+    settings: Settings, snapshot: Snapshot, changes: DataFrame
+) -> dict[str, int]:
+    """Count the positions of the list on exchanges that have no country, of the largest."""
+    known = known_at(settings, snapshot)
+    listed = changes.where(F.col("change").isin(Change.NEW, Change.CHANGED, Change.EQUAL))
+    by_exchange = listed.where(~F.col("exchange").isin(*known)).groupBy("exchange").count()
+    largest = by_exchange.orderBy(F.desc("count"), "exchange").limit(MOST_UNKNOWN_NAMED).collect()
+    return {code[:LONGEST_EXCHANGE]: count for code, count in largest}
 
 
 def _lowest_ids(changes: DataFrame, change: Change) -> tuple[str, ...]:

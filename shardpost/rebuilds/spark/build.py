@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders import countries
+from shardpost.holders.countries import count_unknown, exchanges_in, known_exchanges
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.spark import fold
@@ -174,7 +174,7 @@ class Build:
 
     def _holders(self) -> None:
         at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}
-        codes = countries.exchanges_in(self._settings, at, self._rebuild.country)
+        codes = exchanges_in(self._rebuild.country, known_exchanges(self._settings, at))
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
         holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
@@ -272,7 +272,8 @@ def counted(settings: Settings, view: Snapshot) -> Counts:
         " WHERE cardinality(positions) > 0",
     )
     [rejected] = _row(settings, view, t.REJECTED_RECORDS, "count(*) AS n FROM rejected_records")
-    return Counts(open_, holders, held, rejected)
+    unknown = count_unknown(settings, at_snapshot(view, t.POSITIONS, t.EXCHANGES))
+    return Counts(open_, holders, held, rejected, unknown)
 
 
 def _row(settings: Settings, view: Snapshot, table: Table, select: str) -> list[int]:

@@ -161,15 +161,9 @@ def _append_histories(
 def _update(run: BesideRun, rejected: int | None) -> Counts:
     """Update who holds; return the counts of the view."""
     assert run.last is not None  # noqa: S101 - it is topped up from there
-    before = run.last.counts
-    changed, opened = (_few_positions if run.few else _many_positions)(run, run.last)
-    change = update_holders(run, changed)
-    return Counts(
-        before.positions + opened,
-        before.holders + change.holders,
-        before.held + change.held,
-        run.at.counts.rejected if rejected is None else before.rejected + rejected,
-    )
+    counts = update_holders(run, *(_few_positions if run.few else _many_positions)(run, run.last))
+    in_all = run.at.counts.rejected if rejected is None else counts.rejected + rejected
+    return replace(counts, rejected=in_all)
 
 
 def _many_positions(run: BesideRun, last: Snapshot) -> tuple[DataFrame, int]:

@@ -80,6 +80,11 @@ RUN_REFUSED = Rule(
     "run-refused",
     "what that run had to do is not done, until that is corrected or confirmed, and it runs again",
 )
+UNKNOWN_EXCHANGE = PublicRule(
+    "unknown-exchange",
+    "open positions on it count for nobody: their clients are missing from share-holders, or get no"
+    " e-mail of them",
+)
 LETTERS_OVERDUE = PublicRule(
     "letters-overdue", "records that failed are not retried: their consumers go without them"
 )

@@ -138,6 +138,7 @@ class FrozenWeek:
     From which snapshot, as of when, at which version of `audiences`, and whose stock counts.
     `shards` is the number of partitions of the ledger's topic, `recipients` that of clients.
     Once `audience_erased_at` is set, the audience is erased or being erased: nobody reads it.
+    `unknown_positions` are those on exchanges without a country, in the snapshot.
     """
 
     week: str
@@ -149,6 +150,7 @@ class FrozenWeek:
     recipients: int
     country: str
     audience_erased_at: datetime | None = None
+    unknown_positions: int = 0
 
     @property
     def why_no_audience(self) -> str | None:

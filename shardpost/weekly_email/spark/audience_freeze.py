@@ -138,7 +138,7 @@ def _frozen(
     weeks = FrozenWeeks(settings)
     counts = weeks.counts(week.iso_week, version)
     if not request.accept_drop:
-        weeks.require_no_collapse(week.iso_week, counts)
+        weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts)
     frozen = FrozenWeek(
         week=str(week.iso_week),
         snapshot=week.snapshot.number,
@@ -148,6 +148,7 @@ def _frozen(
         shards=week.partitions,
         recipients=counts[RECIPIENTS],
         country=week.snapshot.country,
+        unknown_positions=week.snapshot.counts.unknown.unknown_positions,
     )
     weeks.commit(frozen)
     log.info("%s: audience frozen, of snapshot %d", week.iso_week, week.snapshot.number)

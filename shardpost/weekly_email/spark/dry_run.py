@@ -135,6 +135,7 @@ def _write(week: PreparedWeek, options: SendOptions, folder: Path) -> dict[str, 
         "snapshot": week.snapshot_number,
         "compared_with": before.week if before else None,
         "counts": dict(counts),
+        "unknown_exchanges": week.snapshot.counts.unknown.named,
     }
 
 
