@@ -38,7 +38,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
-from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.errors import ShardpostError, UsageError, one_line, shown
 from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.spark_job import SparkJob
@@ -222,7 +222,7 @@ def paused_line(week: str, paused: dict[str, str]) -> str:
 
 def what_to_do(week: str, unknown: list[str]) -> str:
     """Return one line that says what to do about unknown deliveries."""
-    names = map(one_line, unknown[:MOST_NAMED])
+    names = map(shown, unknown[:MOST_NAMED])
     named = ", ".join(names) + (", …" if len(unknown) > MOST_NAMED else "")
     return (
         f"{week}: {len(unknown)} unknown: {named}. These mails may or may not have been "

@@ -15,6 +15,7 @@ from shardpost.dead_letters import removal as letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import table_errors
+from shardpost.errors import shown
 from shardpost.holders import erasure as holders_erasure
 from shardpost.locks import exclusive, postponing
 from shardpost.logs import step
@@ -114,7 +115,7 @@ class ErasedClient:
         tables, left = (self.left, {}) if self.dry_run else (self.tables, self.left)
         is_found = self.audiences or self.ledger or tables or left or self.postponed
         return [
-            f"{self.client}: from now on {self.name}",
+            f"{shown(self.client)}: from now on {self.name}",
             *([] if is_found else ["nothing was found: is the id right, or was it erased before?"]),
             f"{verb} from audiences (name, address, holdings): {_named(self.audiences)}",
             f"{verb} from the ledger (id, reasons): {_named(self.ledger)}",

@@ -70,6 +70,15 @@ def one_line(text: str) -> str:
     return harmless(text).replace("\n", _REPLACED)
 
 
+def shown(value: str) -> str:
+    """Return an id or another value so that it looks like no other one.
+
+    Quoted, with escapes, if it is empty, has blanks at an end, or characters that nobody sees.
+    """
+    is_plain = value != "" and value == value.strip() and value.isprintable()
+    return value if is_plain else repr(value)
+
+
 # With those that turn the direction of a line, and so make it say something else.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 

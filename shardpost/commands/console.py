@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 import click
 
 from shardpost import progress
-from shardpost.errors import ShardpostError, UsageError, harmless, one_line
+from shardpost.errors import ShardpostError, UsageError, harmless, one_line, shown
 from shardpost.instants import parse_duration, parse_instant
 
 if TYPE_CHECKING:
@@ -197,14 +197,10 @@ def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, ...], int]], Cal
 
 
 def text_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return aligned columns under a heading; characters that are not printable become U+FFFD."""
-    lines = [[_printable(cell) for cell in row] for row in (heading, *rows)]
+    """Return aligned columns under a heading; what is invisible in a cell is quoted."""
+    lines = [[cell and shown(cell) for cell in row] for row in (heading, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in lines
     )
-
-
-def _printable(cell: str) -> str:
-    return cell if cell.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in cell)

@@ -20,7 +20,7 @@ from shardpost.commands.console import (
     print_document,
     text_table,
 )
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line, shown
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
@@ -70,7 +70,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
         )
     if unknown := document["unknown"]:
         yield (
-            f"delivery unknown: {', '.join(map(one_line, unknown))}\n"
+            f"delivery unknown: {', '.join(map(shown, unknown))}\n"
             "check the mail server's log and record the result with `shardpost emails resolve`, or"
             " send them again, at most once and with the same Message-ID, with `shardpost email"
             " --on-unknown resend`"

@@ -6,7 +6,7 @@ import click
 
 from shardpost.commands.console import print_document
 from shardpost.commands.email import counts_text
-from shardpost.errors import DONE, NEEDS_ATTENTION, one_line
+from shardpost.errors import DONE, NEEDS_ATTENTION, one_line, shown
 
 if TYPE_CHECKING:
     from shardpost.settings import Settings
@@ -92,5 +92,5 @@ def state_text(document: dict[str, Any]) -> str:
             lines.append(f'{group["count"]} with "{group["reason"]}"')
         for one in group["clients"]:
             own = f": {one['reason']}" if one["reason"] not in (None, group["reason"]) else ""
-            lines.append(f"  {one['client']}, shard {one['shard']}{own}")
+            lines.append(f"  {shown(one['client'])}, shard {one['shard']}{own}")
     return "\n".join(map(one_line, lines))

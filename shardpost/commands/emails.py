@@ -16,7 +16,7 @@ from shardpost.commands.console import (
     who,
 )
 from shardpost.commands.email_status import print_client, print_state, print_week
-from shardpost.errors import COULD_NOT, DONE, UsageError, one_line
+from shardpost.errors import COULD_NOT, DONE, UsageError, one_line, shown
 from shardpost.settings import load
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
@@ -107,7 +107,7 @@ def resolve_command(
     rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]
     print_document(
         {"week": str(decided.week), "resolved": rows},
-        lambda: [f"{one}: {outcome} (was unknown), shard {shards[one]}" for one in clients],
+        lambda: [f"{shown(one)}: {outcome} (was unknown), shard {shards[one]}" for one in clients],
         as_json=as_json,
     )
     return DONE
@@ -202,7 +202,7 @@ def verify_command(client: str, token: str, as_json: bool) -> int:
     )
     if not genuine:
         click.echo(
-            f"shardpost: not genuine: that token was not made for client {one_line(client)} of list"
+            f"shardpost: not genuine: that token was not made for client {shown(client)} of list"
             f" {settings.mail_list_id} by a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
             err=True,
         )

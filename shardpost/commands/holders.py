@@ -8,7 +8,7 @@ import click
 from shardpost.commands.console import AS_JSON, INSTANT, KEY, SNAPSHOT, print_document, text_table
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS
-from shardpost.errors import one_line
+from shardpost.errors import one_line, shown
 from shardpost.holders.model.explain import Transition
 from shardpost.wording import ranges_text
 
@@ -46,9 +46,10 @@ def holders_command(
 
 def _holders_text(found: dict[str, list[str]], client: str | None) -> str:
     if not found:
-        return "nobody" if client is None else one_line(f"{client} holds none")
+        return "nobody" if client is None else f"{shown(client)} holds none"
     return text_table(
-        ("client", "positions"), [(client, ", ".join(ids)) for client, ids in found.items()]
+        ("client", "positions"),
+        [(client, ", ".join(map(shown, ids))) for client, ids in found.items()],
     )
 
 
@@ -124,8 +125,6 @@ def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
         yield f"no snapshot yet: run `shardpost compact`{hint_at_other_home(load())}"
         return
     yield text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
-    if (unknown := found[-1].counts.unknown).unknown_positions:
-        yield f"in the newest, {unknown}"
     if (at := found[-1].history_from) is not None:
         yield f"the newest has the whole history from {_minute(at)} on"
     staying = {one.number for one in tables.snapshots(at=datetime.now(UTC) + SOON)}

@@ -9,7 +9,7 @@ import click
 from shardpost.commands.console import AS_JSON, INSTANT, KEY, grouped, print_document, text_table
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
-from shardpost.errors import COULD_NOT, DONE, harmless, one_line, single_line
+from shardpost.errors import COULD_NOT, DONE, harmless, one_line, shown, single_line
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def show_command(letter_id: str, as_json: bool) -> int:
 
 
 def _details_text(details: dict[str, Any]) -> str:
-    lines = [f"{details['letter_id']}: {details['state']}, {details['where']}"]
+    lines = [f"{shown(details['letter_id'])}: {details['state']}, {details['where']}"]
     lines += [one_line(f"  {name}: {value}") for name, value in details["headers"]]
     lines.append(_value_text(details))
     steps = [

@@ -20,7 +20,7 @@ from shardpost.dead_letters.model.letter_format import (
 from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
 from shardpost.dead_letters.record_batches import read_one
 from shardpost.decisions import Decision, decode
-from shardpost.errors import NotFoundError, one_line
+from shardpost.errors import NotFoundError, shown
 from shardpost.instants import EARLIEST_MS, instant_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import first_offsets_since
@@ -80,7 +80,7 @@ def describe(settings: Settings, letter_id: str) -> LetterDetails:
     is_known = not all(step.is_by_hand for step in steps)
     if not is_known and record is None:
         raise NotFoundError(
-            f"no letter {one_line(letter_id)}: `shardpost letters list` lists those known"
+            f"no letter {shown(letter_id)}: `shardpost letters list` lists those known"
         )
     return LetterDetails(
         letter_id,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from shardpost.delta.table import LayeredVersion, Table, layered
 from shardpost.delta.typed_rows import Int32, Json, Mark, Named
-from shardpost.errors import ShardpostError, one_line
+from shardpost.errors import ShardpostError, shown
 from shardpost.kafka.coordinates import Offsets
 from shardpost.wording import counted
 
@@ -124,7 +124,7 @@ class Scattered:
     keys: tuple[str, ...]
 
     def __str__(self) -> str:
-        such = f", such as {', '.join(map(one_line, self.keys))}" if self.keys else ""
+        such = f", such as {', '.join(map(shown, self.keys))}" if self.keys else ""
         at = f"snapshot {self.snapshot} of {self.at:%Y-%m-%d %H:%M} UTC"
         return f"{counted(self.count, 'key')}{such}, by {at}"
 

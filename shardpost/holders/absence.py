@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from shardpost.delta.snapshot import NEVER, Snapshot
+from shardpost.errors import shown
 from shardpost.holders.model.explain import why_unknown
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
 from shardpost.holders.queries import has_record, knows_client, knows_position
@@ -17,7 +18,7 @@ def why_no_holder(
     if not knows_client(settings, snapshot, client):
         return unknown_client(settings, snapshot, client)
     if shard is not None and (own := shard_of(client, snapshot.shards)) != shard:
-        return f"{client} is in shard {own}, not in {shard}"
+        return f"{shown(client)} is in shard {own}, not in {shard}"
     return None
 
 
@@ -25,13 +26,12 @@ def unknown_client(settings: Settings, snapshot: Snapshot, client: str) -> str:
     """Return that no decodable record that a snapshot has names a client, and why."""
     is_rejected = has_record(settings, snapshot, CLIENT_EVENTS, client)
     why = why_unknown(has_records=True) if is_rejected else "no record of it or its positions"
-    return f"client {client} is unknown to snapshot {snapshot.number}: {why}"
+    return f"client {shown(client)} is unknown to snapshot {snapshot.number}: {why}"
 
 
-def unknown_position(snapshot: Snapshot, position: str, *, has_records: bool) -> str:
+def unknown_position(snapshot: Snapshot, position: str, why: str) -> str:
     """Return that a snapshot has no decodable record of a position, and why."""
-    why = why_unknown(has_records=has_records)
-    return f"position {position} is unknown to snapshot {snapshot.number}: {why}"
+    return f"position {shown(position)} is unknown to snapshot {snapshot.number}: {why}"
 
 
 def why_no_record(
@@ -42,12 +42,12 @@ def why_no_record(
     if not knows_client(settings, snapshot, client):
         unknown.append(unknown_client(settings, snapshot, client))
     if position is not None and not knows_position(settings, snapshot, position):
-        is_rejected = has_record(settings, snapshot, POSITION_EVENTS, position)
-        unknown.append(unknown_position(snapshot, position, has_records=is_rejected))
+        why = why_unknown(has_records=has_record(settings, snapshot, POSITION_EVENTS, position))
+        unknown.append(unknown_position(snapshot, position, why))
     if unknown:
         return "; ".join(unknown)
-    what = "any position" if position is None else f"position {position}"
-    return f"no record that was read gave {client} {what}"
+    what = "any position" if position is None else f"position {shown(position)}"
+    return f"no record that was read gave {shown(client)} {what}"
 
 
 def not_covered(snapshot: Snapshot, as_of: datetime | None) -> str | None:

@@ -16,7 +16,7 @@ from shardpost.delta.snapshot import (
     UnknownExchanges,
 )
 from shardpost.delta.table import Table, Version
-from shardpost.errors import UsageError
+from shardpost.errors import UsageError, shown
 from shardpost.holders.model.view_tables import EXCHANGES
 from shardpost.settings import Settings
 from shardpost.wording import counted
@@ -80,11 +80,11 @@ def why_unknown(exchange: str, known: Collection[str]) -> str:
 
 
 def why_not_counted(settings: Settings, position: bytes) -> str | None:
-    """Return why a good value of a position would count for nobody; None if nothing is found."""
+    """Return that a good value of a position would count for nobody, and why; None if not."""
     last, exchange = snapshots.newest(settings), json.loads(position)["Exchange"]
     if last is None or exchange in (known := known_at(settings, last)):
         return None
-    return f"{why_unknown(exchange, known)}; the position would count for nobody"
+    return f"would count the position for nobody: {why_unknown(exchange, known)}"
 
 
 def require_country(settings: Settings, last: Snapshot, country: str) -> None:
@@ -92,10 +92,8 @@ def require_country(settings: Settings, last: Snapshot, country: str) -> None:
     wanted = last.country_now(country)
     if wanted == last.country:
         return
-    known, in_force = (
-        {*known_at(settings, last).values()},
-        f"snapshot {last.number} is of {last.country!r}",
-    )
+    known = {*known_at(settings, last).values()}
+    in_force = f"snapshot {last.number} is of {last.country!r}"
     if wanted in known or not known:
         text = f"country {wanted!r}: {in_force}"
     else:
@@ -117,7 +115,7 @@ def unknown_country(country: str, known: Collection[str]) -> str:
 def _meant(name: str, known: Collection[str]) -> str:
     by_plain = {one.strip().casefold(): one for one in sorted(known)}
     nearest = get_close_matches(name.strip().casefold(), by_plain, n=1)
-    return f": did you mean {by_plain[nearest[0]]}?" if nearest else ""
+    return f": did you mean {shown(by_plain[nearest[0]])}?" if nearest else ""
 
 
 def require_exchange_in(

@@ -17,7 +17,7 @@ from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import at_snapshot, stream
 from shardpost.delta.snapshot import Snapshot
-from shardpost.errors import one_line
+from shardpost.errors import shown
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, batch_bytes
@@ -184,7 +184,7 @@ class HolderRecords:
         name = client if len(client) <= NAMED_CHARACTERS else f"{client[:NAMED_CHARACTERS]}…"
         log.warning(
             "%s: client %s: its list of %d positions is too large for a record of %d bytes: %s",
-            *(self._partition, one_line(name), count, self._largest, done),
+            *(self._partition, shown(name), count, self._largest, done),
         )
 
 

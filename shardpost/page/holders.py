@@ -276,11 +276,10 @@ def position(
     if as_of is not None:
         then = holder_then(visit.settings, at, position, as_of)
         held_then = _client(visit, then, as_of, snapshot)
-    empty = unknown_position(at, position, has_records=bool(found.records))
     return visit.answer(
         "holders_position.html",
         found,
-        page_of(_records(visit, found), RECORDS, page, empty),
+        page_of(_records(visit, found), RECORDS, page, unknown_position(at, position, found.why)),
         position=position,
         standing=standing,
         why=found.why,

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost.dead_letters.model.letter_format import LetterState
-from shardpost.errors import ShardpostError, one_line
+from shardpost.errors import ShardpostError, shown
 from shardpost.instants import instant_of, parse_instant
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.record_outcomes import outcomes_of, own_topics, record_link
@@ -56,7 +56,7 @@ def value(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in th
 
     record = describe(visit.settings, id).record
     if record is None or record.value is None:
-        raise ShardpostError(f"letter {one_line(id)}: its value is no longer in Kafka")
+        raise ShardpostError(f"letter {shown(id)}: its value is no longer in Kafka")
     headers = {**HEADERS, "Content-Disposition": 'attachment; filename="value.bin"'}
     return Response(record.value, media_type="application/octet-stream", headers=headers)
 

@@ -31,7 +31,7 @@ from markupsafe import Markup, escape
 from pydantic import AfterValidator
 
 from shardpost import __version__
-from shardpost.errors import harmless
+from shardpost.errors import harmless, shown
 from shardpost.orchestration.connections import task_settings
 from shardpost.page import access
 from shardpost.settings import Settings
@@ -296,6 +296,7 @@ def environment() -> Environment:
         "iso": lambda at: at.astimezone(UTC).isoformat(),
         "kind": _kind,
         "harmless": harmless,
+        "shown": lambda text: text and shown(text),
         "coded": _coded,
         "size": in_bytes,
     }

@@ -19,6 +19,7 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.decisions import Kind
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
+from shardpost.errors import shown
 from shardpost.holders import countries
 from shardpost.holders.following import Following, following
 from shardpost.holders.share_holders_topic import too_large_lists
@@ -229,7 +230,9 @@ def look_at_share_holders(settings: Settings, _now: datetime) -> Found:
     newest = snapshots.newest(settings)
     lists = [] if newest is None else too_large_lists(settings, newest)
     if lists:
-        named = _named([f"{one.client} ({counted(one.positions, 'position')})" for one in lists])
+        named = _named(
+            [f"{shown(one.client)} ({counted(one.positions, 'position')})" for one in lists]
+        )
         which = counted(len(lists), "client has a list", "clients have lists")
         text = f"{which} too large for a record of {lists[0].largest} bytes (max.message.bytes)"
         topic = settings.topic("share-holders")

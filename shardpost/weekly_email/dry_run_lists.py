@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from shardpost.delta.snapshot import UnknownExchanges
-from shardpost.errors import ShardpostError, one_line
+from shardpost.errors import ShardpostError, one_line, shown
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
@@ -186,10 +186,9 @@ def summary(result: dict[str, Any]) -> str:
 def _text(line: Any) -> str:
     match line:
         case str():
-            return line
+            return shown(line)
         case {"positions": positions}:
-            return (
-                f"{line['client']} <{line['email']}>, shard {line['shard']}: {', '.join(positions)}"
-            )
+            ids = ", ".join(map(shown, positions))
+            return f"{shown(line['client'])} <{line['email']}>, shard {line['shard']}: {ids}"
         case _:
-            return f"{line['client']}, shard {line['shard']}: {line['reason']}"
+            return f"{shown(line['client'])}, shard {line['shard']}: {line['reason']}"

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shardpost.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.delta import snapshots
-from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.instants import parse_instant
 from shardpost.settings import Settings
 from shardpost.shards import shard_of
@@ -218,7 +218,7 @@ def _find_frozen(settings: Settings, client: str, week: IsoWeek, frozen: FrozenW
     row = FrozenWeeks(settings).member(frozen, client)
     if row is None:
         raise ShardpostError(
-            f"week {week}: {one_line(client)} is not in its audience, and gets no e-mail:"
+            f"week {week}: {shown(client)} is not in its audience, and gets no e-mail:"
             f" `shardpost explain` says which records gave and took its positions"
         )
     contact = contact_of(settings, snapshots.current(settings), client)
@@ -245,7 +245,7 @@ def _find_current(settings: Settings, client: str, week: IsoWeek, now: datetime)
     positions, contact = holding_of(settings, snapshot, as_of, client)
     if not positions:
         raise ShardpostError(
-            f"week {week}: as of {as_of:%Y-%m-%d %H:%M} UTC {one_line(client)} holds no"
+            f"week {week}: as of {as_of:%Y-%m-%d %H:%M} UTC {shown(client)} holds no"
             f" {snapshot.country} stock at snapshot {snapshot.number}, and would get no e-mail"
         )
     member = Member(client, None, None, has_contact=False, subscribed=None)

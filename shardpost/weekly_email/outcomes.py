@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from shardpost.errors import single_line
+from shardpost.errors import shown, single_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import LONGEST_NAME
@@ -254,4 +254,4 @@ class Outcomes:
 
     def _leave_open(self, attempt: Attempt, reason: str) -> None:
         self._records.revert(attempt, reason)
-        self.left_open.append(f"{attempt.task.mail.client}: {reason}")
+        self.left_open.append(f"{shown(attempt.task.mail.client)}: {reason}")

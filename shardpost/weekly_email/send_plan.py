@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from shardpost.errors import one_line
+from shardpost.errors import shown
 from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -175,7 +175,7 @@ class SendPlan:
             return self._not_mailed(to.client, why, before)
         except TemplateError as error:  # of no client's making, so no client has failed
             raise TemplateError(
-                f"{error} (with the values of client {one_line(to.client)}): mailing stopped; the"
+                f"{error} (with the values of client {shown(to.client)}): mailing stopped; the"
                 " remaining clients are not mailed yet: change the template and run again"
             ) from None
 

@@ -16,7 +16,7 @@ from types import FrameType
 
 import pyarrow as pa
 
-from shardpost.errors import ShardpostError, one_line
+from shardpost.errors import ShardpostError, shown
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_guard import LedgerGuard
@@ -190,7 +190,7 @@ def _run(
     """Send; return what stopped the shard, or None."""
     try:
         for entry in unknown:
-            log.warning("%s: delivery unknown: %s", one_line(entry.client), entry.reason)
+            log.warning("%s: delivery unknown: %s", shown(entry.client), entry.reason)
             sender.records.write(entry)
         sender.records.flush()
         sender.run(plan.steps(batches))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, shown
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.shards import shard_of
@@ -131,38 +131,39 @@ def why_of(
 
     `rows` are those of `rows_of`; `unknown` says of a client that nothing is known of it, if so.
     """
+    name = shown(client)
     if found.closed is not None:
-        return f"{client}: {found.closed.explanation}"
+        return f"{name}: {found.closed.explanation}"
     last, week = rows[-1] if rows else {"state": "open"}, found.week
     match last["state"]:
         case "sent":
-            return f"{client} got the e-mail of {week}: {last['message_id']}{_reason(last)}"
+            return f"{name} got the e-mail of {week}: {last['message_id']}{_reason(last)}"
         case "sending" | "unknown":
-            return f"{client}: delivery of the e-mail of {week} unknown{_reason(last)}"
+            return f"{name}: delivery of the e-mail of {week} unknown{_reason(last)}"
         case "failed" | "suppressed" as state:
-            return f"{client} got no e-mail of {week}: {state}{_reason(last)}"
+            return f"{name} got no e-mail of {week}: {state}{_reason(last)}"
     return _why_open(found, client, _reason(last), unknown)
 
 
 def _why_open(
     found: FoundWeek, client: str, reason: str, unknown: Callable[[str], str | None]
 ) -> str:
-    audience, week = found.status.audience, found.week
+    audience, week, name = found.status.audience, found.week, shown(client)
     if audience is None:
-        return f"{client} got no e-mail of {week}: no run of that week, so it has no audience yet"
+        return f"{name} got no e-mail of {week}: no run of that week, so it has no audience yet"
     if gone := getattr(audience, "why_no_audience", None):
         return (
-            f"{client}: the ledger has no e-mail of {week}{reason}; whether it was in that week's"
+            f"{name}: the ledger has no e-mail of {week}{reason}; whether it was in that week's"
             f" audience is no longer known: {gone}"
         )
     why = found.status.why_open(client)
     if why is None:
         return (
-            f"{client} got no e-mail of {week}: it was not in that week's audience"
+            f"{name} got no e-mail of {week}: it was not in that week's audience"
             f"{_why_no_member(audience, unknown(client))}"
         )
     said = reason if why == NOT_MAILED else f": {why}"
-    return f"{client} has not got the e-mail of {week} yet: it is open{said}"
+    return f"{name} has not got the e-mail of {week} yet: it is open{said}"
 
 
 def _why_no_member(audience: FrozenWeek | EarlyAudience, unknown: str | None) -> str:

@@ -35,7 +35,7 @@ def unknown(settings: Settings, *clients: str) -> None:
 def test_what_a_person_decides_is_done_and_shown(ready: Settings, shardpost: CommandLine) -> None:
     unknown(ready, "client1", "client2", "evil\x1b[2J")
     said = shardpost("emails", *OF_WEEK, code=3)
-    assert "delivery unknown: client1, client2, evil\ufffd[2J" in said
+    assert "delivery unknown: client1, client2, 'evil\\x1b[2J'" in said
     assert "shardpost emails resolve" in said
 
     resolve = ("emails", "resolve", *OF_WEEK, *WHY)
@@ -54,7 +54,7 @@ def test_what_a_person_decides_is_done_and_shown(ready: Settings, shardpost: Com
     )
     assert shardpost.json("emails", *OF_WEEK, "--client", "client1")[-1]["reason"] == reason
     said = shardpost(*resolve, "--client", "evil\x1b[2J", "--as", "open")
-    assert said.startswith("evil\ufffd[2J: open (was unknown), shard ")
+    assert said.startswith("'evil\\x1b[2J': open (was unknown), shard ")
     assert shardpost.json("emails", *OF_WEEK)["unknown"] == []
 
 
@@ -64,7 +64,7 @@ def test_what_it_cannot_do_is_one_line_and_changes_nothing(
     unknown(ready, "client1")
     sent = ("emails", "resolve", *OF_WEEK, "--as", "sent", "--client", "client1")
     line = shardpost.refused(*sent, "--client", "evil\x1b[2J", *WHY, code=1)
-    assert "expected clients whose delivery is unknown, found evil\ufffd[2J is open" in line
+    assert "expected clients whose delivery is unknown, found 'evil\\x1b[2J' is open" in line
     with LedgerGuard(ready, WEEK).locked([partition_of("client1", ready.partitions)]):
         assert "is already running" in shardpost.refused(*sent, *WHY, code=1)
     assert "--why" in shardpost.refused(*sent, "--why", " ", code=2)

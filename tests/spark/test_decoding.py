@@ -33,7 +33,7 @@ def test_a_position_is_one_object_with_typed_fields(spark: SparkSession) -> None
     assert found == [("upsert", None)] * 4 + [("tombstone", None)]
 
 
-TEXTS = ["c1", "Z", "zoe", "true", "truer", "false", "null", "5", "-1", "{}", "[]", "é", "", " x"]
+TEXTS = ["c1", "Z", "zoe", "true", "truer", "false", "null", "5", "-1", "{}", "[]", "é", " x"]
 
 
 def test_texts_that_look_like_something_else_are_kept_as_they_are(spark: SparkSession) -> None:
@@ -81,6 +81,7 @@ VALUES = [
 def test_a_person_who_corrects_a_value_is_told_the_same_before(spark: SparkSession) -> None:
     whole = '{"Client":%s,"Ticker":"T","Amount":%s,"Exchange":"X"}'
     values = [*VALUES, *(whole % ('"c"', one) for one in VALUES), *(whole % (o, 1) for o in VALUES)]
+    values += [whole % (json.dumps(one, ensure_ascii=False), 1) for one in BLANK[:-1]]
     values += ['{"Name":"n","Email":5,"Subscribed":true}', '{"Subscribed":"yes"}', '{"Name":null}']
     for fields in (POSITION_FIELDS, CLIENT_FIELDS, EXCHANGE_FIELDS):
         found = judge(spark, fields, [(b"k", value.encode()) for value in values])
@@ -160,6 +161,26 @@ def test_two_good_objects_are_not_one(spark: SparkSession) -> None:
     assert [kind for kind, _ in found] == ["rejected"] * 5
     spaced = f" \n{good}\t ".encode()
     assert judge(spark, POSITION_FIELDS, [(b"k", spaced)]) == [("upsert", None)]
+
+
+BLANK = ["", " ", "\xa0", "\u3000", "\t \u2003", "\x1c"]
+
+
+def test_the_id_of_a_client_is_not_blank(spark: SparkSession) -> None:
+    fields = {"Ticker": "", "Amount": 1, "Exchange": " "}
+    ids = [*BLANK, " x", "\u200b"]
+    values = [json.dumps({"Client": one, **fields}, ensure_ascii=False).encode() for one in ids]
+    found = judge(spark, POSITION_FIELDS, [(b" ", value) for value in values])
+    assert [kind for kind, _ in found] == ["rejected"] * len(BLANK) + ["upsert"] * 2
+    assert found[2] == ("rejected", 'expected text that is not blank for Client, found "\xa0"')
+    keys: list[tuple[bytes | None, bytes | None]] = [
+        *((one.encode(), b'{"Subscribed":true}') for one in ids),
+        (b" ", None),
+    ]
+    kinds = ["rejected"] * len(BLANK) + ["upsert"] * 2 + ["rejected"]
+    found = judge(spark, CLIENT_FIELDS, keys)
+    assert [kind for kind, _ in found] == kinds
+    assert found[1] == ("rejected", "expected a key that is not blank, found blanks alone")
 
 
 def test_a_record_needs_a_key(spark: SparkSession) -> None:

@@ -90,11 +90,13 @@ class Fold:
 
     def _one(self, record: Raw, value: bytes | None, place: Place) -> None:
         key = (record.key or b"").decode()
-        if not key:
+        if not (key.strip() if record.topic == "clients" else key):
             raise ValueError
         form: Any = None if value is None else json.loads(value.decode())
         if form is not None and record.topic == "positions":
             if not all(_is(form.get(name), kinds) for name, kinds in POSITION.items()):
+                raise ValueError
+            if not form["Client"].strip():
                 raise ValueError
         elif value is not None:
             form.get("Country")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any, NoReturn
 
-from shardpost.holders.model.fields import Field, FieldType
+from shardpost.holders.model.fields import NOT_BLANK, Field, FieldType
 
 MAX_DIGITS = 38
 
@@ -43,6 +43,8 @@ def decode(value: bytes, fields: tuple[Field, ...]) -> Decoded:
     for field in fields:
         if not _fits(form.get(field.name), field):
             return Decoded(reason=f"expected {field.expected} for {field.name}")
+        if field.is_id and not form[field.name].strip():
+            return Decoded(reason=f"expected {NOT_BLANK} for {field.name}")
     return Decoded(tuple(_column(form.get(field.name)) for field in fields))
 
 

@@ -27,6 +27,7 @@ RESULT: dict[str, Any] = {
     "reconciled": 0,
     "uncertain": 0,
     "open_transactions": [],
+    "unknown_exchanges": {},
 }
 
 
@@ -59,6 +60,7 @@ def test_a_list_that_is_too_large_is_told_and_the_exit_code_is_3(
 def test_rejected_records_are_in_the_summary_with_where_to_look(compact: Compact) -> None:
     code, out, err = compact(rejected=3)
     assert (code, err) == (0, "3 records rejected\n")
+    assert "(' NASDAQ' 2): they count for" in compact(unknown_exchanges={" NASDAQ": 2})[2]
     assert out.endswith("2 records published, 3 rejected (`shardpost letters list` has them)\n")
 
 

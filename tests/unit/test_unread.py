@@ -292,6 +292,6 @@ def test_uncertain_keys_are_refused_by_name_and_the_rest_counted() -> None:
         require_certain({"positions": many, "clients": NamedKeys(1, ["a\nb"])}, last, NOW)
     assert refused.value.exit_code == NEEDS_ATTENTION
     said = str(refused.value)
-    assert "a record: clients: a\ufffdb; positions: k0, k1, k2, k3" in said
+    assert "a record: clients: 'a\\nb'; positions: k0, k1, k2, k3" in said
     assert "k9 and 2 more. The inputs were last read at 2026-11-20 12:00 UTC, 3 d ago" in said
     assert "nothing was changed. Write new records of these keys and compact again, or run" in said

@@ -108,7 +108,7 @@ def test_a_message_names_the_largest_groups_and_cannot_steer_a_terminal() -> Non
         Cause("b", 1, ("c7",)),
     ]
     assert causes_text(found, 14) == (
-        '9 with "550 gone" (c1, c2, c3, …); 2 with "evil\ufffd[2J" (\ufffd, c5); 1 with "a" (c6);'
+        '9 with "550 gone" (c1, c2, c3, …); 2 with "evil\ufffd[2J" (\'\\n\', c5); 1 with "a" (c6);'
         " 2 for other reasons"
     )
     assert causes_text([], 5) == ""
@@ -207,11 +207,12 @@ def test_the_reason_says_how_many_and_the_way_back(counts: dict[str, int], reaso
 
 EVIL = "c\x1b[2J\u202e\n1"
 HARMLESS = "c\ufffd[2J\ufffd\ufffd1"
+SHOWN = repr(EVIL)
 
 
 def test_unknown_clients_are_listed_harmlessly_and_what_to_do_is_named() -> None:
     text = counts_text({"week": "2026-W47", "shards": [], "unknown": [EVIL, "client2"]})
-    assert f"delivery unknown: {HARMLESS}, client2\n" in text
+    assert f"delivery unknown: {SHOWN}, client2\n" in text
     assert "`shardpost emails resolve`" in text
 
 
@@ -263,7 +264,7 @@ def test_who_would_get_an_e_mail_is_listed_harmlessly(tmp_path: Path) -> None:
     row = {"client": EVIL, "email": f"{EVIL}@x", "shard": 1, "positions": [EVIL]}
     (tmp_path / "recipients").write_text(json.dumps(row) + "\n")
     assert list(text_lines(dry_run_of(recipients=1), tmp_path)) == [
-        f"{HARMLESS} <{HARMLESS}@x>, shard 1: {HARMLESS}\n",
+        f"{SHOWN} <{HARMLESS}@x>, shard 1: {SHOWN}\n",
         "1 would get an e-mail; nothing was sent\n",
     ]
 
@@ -286,6 +287,6 @@ def test_too_many_failed_clients_are_named_with_why_and_what_lists_them(
     said = capsys.readouterr().err
     assert said.startswith("shardpost: 2026-W47: 502 of 504 clients failed, more than SHARDPOST_")
     assert '500 with "550 no such user" (c1, c2, c3, …); 2 with "no contact' in said
-    assert f"({HARMLESS}, c9)" in said
+    assert f"({SHOWN}, c9)" in said
     assert "`shardpost emails --week 2026-W47 --state failed` lists them all" in said
     assert said.count("\n") == 1

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER, Cleaning
-from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError, shown
 from shardpost.kafka.coordinates import OffsetRange, Offsets, Watermarks
 from shardpost.wording import duration_text
 
@@ -206,7 +206,7 @@ class NamedKeys:
     keys: Sequence[str] = ()
 
     def __str__(self) -> str:
-        named = list(map(one_line, self.keys[:MAX_NAMED_KEYS]))
+        named = list(map(shown, self.keys[:MAX_NAMED_KEYS]))
         more = f" and {self.count - len(named)} more" if self.count > len(named) else ""
         return f"{', '.join(named)}{more}"
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from shardpost.errors import shown
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.record_order import Order, is_reconciled, is_retry
 from shardpost.kafka.coordinates import Coordinates
@@ -120,11 +121,11 @@ class _State:
                 return "the topic no longer held this record: compact --reconcile closed it"
             return "it is closed"
         if self.latest.client != client:
-            return f"it is {self.latest.client}'s"
+            return f"it is {shown(self.latest.client)}'s"
         country = self._country()
         if country is None:
-            return f"the country of exchange {self.latest.exchange} is not known"
-        return f"exchange {self.latest.exchange} is in {country}"
+            return f"the country of exchange {shown(self.latest.exchange or '')} is not known"
+        return f"exchange {shown(self.latest.exchange or '')} is in {country}"
 
     def _country(self) -> str | None:
         exchange = self.latest and self.latest.exchange

@@ -30,14 +30,23 @@ class FieldType(StrEnum):
     FLAG = "true or false"
 
 
+NOT_BLANK = "text that is not blank"
+# All characters that Python's `str.isspace` knows: Unicode's blanks.
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
+
+
 @dataclass(frozen=True)
 class Field:
-    """One JSON field, and its column. One that is not required may be missing or null."""
+    """One JSON field, and its column. One that is not required may be missing or null.
+
+    That of the id of a client may not be blank: empty, or of BLANKS alone.
+    """
 
     name: str
     column: str
     type: FieldType
     required: bool = True
+    is_id: bool = False
 
     @property
     def expected(self) -> str:
@@ -51,7 +60,7 @@ class Field:
 
 
 POSITION_FIELDS = (
-    Field("Client", "client", FieldType.TEXT),
+    Field("Client", "client", FieldType.TEXT, is_id=True),
     Field("Ticker", "ticker", FieldType.TEXT),
     Field("Amount", "amount", FieldType.NUMBER),
     Field("Exchange", "exchange", FieldType.TEXT),
@@ -62,6 +71,11 @@ CLIENT_FIELDS = (
     Field("Subscribed", "subscribed", FieldType.FLAG),
 )
 EXCHANGE_FIELDS = (Field("Country", "country", FieldType.TEXT, required=False),)
+
+
+def has_id_as_key(fields: tuple[Field, ...]) -> bool:
+    """Tell whether the key of records with these fields is the id of a client."""
+    return fields == CLIENT_FIELDS
 
 
 def columns_of(fields: tuple[Field, ...]) -> Columns:

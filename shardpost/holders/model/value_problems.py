@@ -5,7 +5,7 @@ spark/decoding.py decides, and is stricter about what is no JSON; what both find
 
 import json
 
-from shardpost.holders.model.fields import Field, FieldType
+from shardpost.holders.model.fields import NOT_BLANK, Field, FieldType
 
 # As spark/decoding.py quotes them.
 MAX_QUOTED = 100
@@ -26,10 +26,13 @@ def first_problem(value: bytes, fields: tuple[Field, ...]) -> str | None:
     for field in fields:
         own = found.get(field.name)
         is_left_out = own is None and not field.required
-        if not (is_left_out or _is_of(field.type, own)):
+        expected = None if is_left_out or _is_of(field.type, own) else field.expected
+        if expected is None and field.is_id and not str(own).strip():
+            expected = NOT_BLANK
+        if expected is not None:
             own_text = json.dumps(own, ensure_ascii=False, separators=(",", ":"))
             said = own_text[:MAX_QUOTED] if field.name in found else "nothing"
-            return f"expected {field.expected} for {field.name}, found {said}"
+            return f"expected {expected} for {field.name}, found {said}"
     return None
 
 

@@ -22,7 +22,14 @@ from functools import cache
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.holders.model.fields import Field, FieldType, RecordKind
+from shardpost.holders.model.fields import (
+    BLANKS,
+    NOT_BLANK,
+    Field,
+    FieldType,
+    RecordKind,
+    has_id_as_key,
+)
 
 # How deep objects and arrays may nest in a value, and how long a number may be.
 MAX_DEPTH = 1000
@@ -200,6 +207,8 @@ def _is_plain(fields: tuple[Field, ...], plain: Column) -> Column:
     is_plain = F.is_valid_utf8(_key()) & (F.length(_key()) > 0) & F.is_valid_utf8(_text())
     is_plain &= is_one_object(plain) & ~may_close_the_array(_text())
     is_plain &= ~may_have_surrogates(_text())
+    if has_id_as_key(fields):
+        is_plain &= ~_is_blank(_key())
     for field in fields:
         value = field_of(plain, field.name)
         is_plain &= _was_text(value) if field.type is FieldType.TEXT else value.isNotNull()
@@ -243,6 +252,10 @@ def _reason(fields: tuple[Field, ...]) -> Column:
         .when(F.col("raw_key").isNull(), "expected a key, found none")
         .when(~F.is_valid_utf8(_key()), "expected a key in UTF-8, found other bytes")
         .when(F.length(_key()) == 0, "expected a key, found an empty one")
+        .when(
+            F.lit(has_id_as_key(fields)) & _is_blank(_key()),
+            "expected a key that is not blank, found blanks alone",
+        )
         .when(F.col("value").isNull(), None)
         .when(~F.is_valid_utf8(_text()), "expected a value in UTF-8, found other bytes")
         .when(~F.coalesce(is_object, F.lit(False)), _expected("one JSON object", _text()))
@@ -255,7 +268,14 @@ def _reason(fields: tuple[Field, ...]) -> Column:
         reason = reason.when(
             _is_wrong(field), _expected(f"{field.expected} for {field.name}", _found(field))
         )
+        if field.is_id:
+            found = _expected(f"{NOT_BLANK} for {field.name}", _found(field))
+            reason = reason.when(_is_blank(_column_value(field)), found)
     return reason
+
+
+def _is_blank(text: Column) -> Column:
+    return F.trim(text, F.lit(BLANKS)) == ""
 
 
 def _is_wrong(field: Field) -> Column:

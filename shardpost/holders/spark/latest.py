@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta.table import Table
-from shardpost.errors import one_line
+from shardpost.errors import shown
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, lowest_of
 from shardpost.holders.model.unread import ranges_to_read
@@ -167,7 +167,7 @@ def report_reconciled(topic: str, count: int, closing: DataFrame) -> None:
     some = closing.select("partition", "offset", "key").orderBy("partition", "offset")
     for partition, offset, key in some.limit(MAX_NAMED).collect():
         at = Coordinates(topic, partition, offset)
-        log.warning("%s: no longer in the topic: key %s is closed", at, one_line(key))
+        log.warning("%s: no longer in the topic: key %s is closed", at, shown(key))
     log.warning("%s: %d keys closed: their records are no longer in the topic", topic, count)
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.errors import one_line
+from shardpost.errors import one_line, shown
 from shardpost.holders.model import view_tables
 from shardpost.holders.model.compacted_topics import LastLook, NamedKeys
 from shardpost.holders.model.fields import RecordKind
@@ -94,7 +94,7 @@ def report_uncertain(topic: str, uncertain: NamedKeys) -> None:
     """Log up to MAX_NAMED keys whose good records may be lost, and the number of all."""
     for key in uncertain.keys:
         log.warning(
-            "%s: key %s is left as it is: good records of it may be lost", topic, one_line(key)
+            "%s: key %s is left as it is: good records of it may be lost", topic, shown(key)
         )
     log.warning(
         "%s: %d keys may have lost good records, behind which undecodable ones came; write new"
@@ -106,7 +106,7 @@ def report_uncertain(topic: str, uncertain: NamedKeys) -> None:
 def report_scattered(topic: str, scattered: NamedKeys) -> None:
     """Log up to MAX_NAMED keys that several partitions have records of, and the number of all."""
     for key in scattered.keys:
-        log.warning("%s: key %s has records in several partitions", topic, one_line(key))
+        log.warning("%s: key %s has records in several partitions", topic, shown(key))
     log.warning(
         "%s: %d keys have records in several partitions, which added partitions do not explain."
         " What is read later wins; among records first read by the same run, timestamps decide: %s",

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from shardpost.errors import shown
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.server_health import ShareAlarm
 from shardpost.wording import counted
@@ -138,7 +139,7 @@ class Refusals:
 def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int) -> str:
     """Return why refused clients of a shard are not mailed yet at the end of a run."""
     entries = [refusal.entry for refusal in refusals]
-    first = "; ".join(f"{entry.client}: {entry.reason}" for entry in entries[:3])
+    first = "; ".join(f"{shown(entry.client)}: {entry.reason}" for entry in entries[:3])
     which = counted(len(entries), "refused client is", "refused clients are")
     return (
         f"{which} not mailed yet: the mail server refused {counted(refused, 'mail')} of this run"

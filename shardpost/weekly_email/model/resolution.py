@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from shardpost.decisions import Decision, Kind
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, shown
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -49,7 +49,7 @@ class Resolution:
     def require_unknown(self, states: Mapping[str, DeliveryState | None]) -> None:
         """Refuse the whole decision if a client is in another state; None is open."""
         others = [
-            f"{client} is {state or 'open'}"
+            f"{shown(client)} is {state or 'open'}"
             for client, state in states.items()
             if state not in (DeliveryState.UNKNOWN, DeliveryState.SENDING)
         ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from shardpost.errors import one_line
+from shardpost.errors import one_line, shown
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.provisional_refusals import Refusal
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -93,7 +93,9 @@ def causes_text(causes: Iterable[Cause], count: int) -> str:
 
 def _text(cause: Cause) -> str:
     more = ", …" if cause.count > len(cause.clients) else ""
-    return one_line(f'{cause.count} with "{cause.reason}" ({", ".join(cause.clients)}{more})')
+    return one_line(
+        f'{cause.count} with "{cause.reason}" ({", ".join(map(shown, cause.clients))}{more})'
+    )
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,7 @@ def late_line(late: Mapping[str, Any]) -> str:
     return one_line(
         f"came late: by records that were read after the freeze, {which} held stock"
         f" at the week's end, and {changed} held other positions than their e-mail lists; they are"
-        f" not mailed for that ({', '.join(named)})"
+        f" not mailed for that ({', '.join(map(shown, named))})"
     )
 
 
