@@ -136,14 +136,11 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
 
 def _check_value(redrive: "Redrive", planned: "RedrivePlan", value: bytes) -> None:
     """Say why a compaction would reject the new value of a letter of an input."""
-    from shardpost.holders.inputs import fields_of_inputs
-    from shardpost.holders.model.value_problems import first_problem
+    from shardpost.holders.inputs import problem_of
 
-    fields = fields_of_inputs(redrive.settings)
     for origin, _ in planned.groups:
-        if origin in fields and (problem := first_problem(value, fields[origin])):
-            said = f"--value: the next compaction would reject it again: {problem}"
-            click.echo(harmless(one_line(said)), err=True)
+        if problem := problem_of(redrive.settings, origin, value):
+            click.echo(one_line(f"--value: the next compaction {problem}"), err=True)
 
 
 def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:

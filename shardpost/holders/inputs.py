@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
+from shardpost.holders.countries import why_not_counted
 from shardpost.holders.model.compacted_topics import compaction_of
-from shardpost.holders.model.fields import Field
 from shardpost.holders.model.unread import Look, Unread, ranges_to_read, require_readable
+from shardpost.holders.model.value_problems import first_problem
 from shardpost.holders.model.view_tables import INPUTS
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition, ends_of, total_size
@@ -27,9 +28,14 @@ def input_topics(settings: Settings) -> list[str]:
     return [settings.topic(topic.name) for topic in declared.INPUTS]
 
 
-def fields_of_inputs(settings: Settings) -> dict[str, tuple[Field, ...]]:
-    """Return {topic: the fields of its values} of the inputs."""
-    return {settings.topic(name): tables.fields for name, tables in INPUTS.items()}
+def problem_of(settings: Settings, topic: str, value: bytes) -> str | None:
+    """Return what the next compaction would do with a bad value of a topic; None of a good one."""
+    for name, tables in INPUTS.items():
+        if topic == settings.topic(name):
+            if why := first_problem(value, tables.fields):
+                return f"would reject it again: {why}"
+            return why_not_counted(settings, value) if name == "positions" else None
+    return None
 
 
 def retry_topics(settings: Settings) -> list[str]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from shardpost.dead_letters.listed_letters import ListedLetters
     from shardpost.dead_letters.redrive import Redrive
     from shardpost.dead_letters.redrive_runs import RedriveRun
-    from shardpost.holders.model.fields import Field
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # A parking lot with more records is read only if one asks for it: the numbers are there sooner.
@@ -240,24 +239,19 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
 
 def _problem(visit: Visit, document: dict[str, Any], value: bytes) -> str | None:
     """Return what a compaction would have against the new value of a letter of an input."""
-    from shardpost.holders.countries import why_not_counted
-    from shardpost.holders.model.value_problems import first_problem
+    from shardpost.holders.inputs import problem_of
 
-    for topic, fields in _inputs_of(visit, document).items():
-        if why := first_problem(value, fields):
-            return f"would reject it again: {why}"
-        if topic == visit.settings.topic("positions"):
-            return why_not_counted(visit.settings, value)
-    return None
+    found = (problem_of(visit.settings, topic, value) for topic in _inputs_of(visit, document))
+    return next(found, None)
 
 
-def _inputs_of(visit: Visit, document: dict[str, Any]) -> dict[str, tuple["Field", ...]]:
-    """Return {topic: its fields} of the letters' origins that are inputs of the compaction."""
-    from shardpost.holders.inputs import fields_of_inputs
+def _inputs_of(visit: Visit, document: dict[str, Any]) -> list[str]:
+    """Return the letters' origins that are inputs of the compaction."""
+    from shardpost.holders.inputs import input_topics
 
-    origins = {group["origin"] for group in document["groups"]}
-    fields = fields_of_inputs(visit.settings)
-    return {topic: fields[topic] for topic in sorted(origins & fields.keys())}
+    return sorted(
+        {group["origin"] for group in document["groups"]} & {*input_topics(visit.settings)}
+    )
 
 
 def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
