@@ -32,11 +32,10 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as
     """Print a line for each consumer group: what is unread, and when that can be lost.
 
     LOSS: data is lost, or can be at any moment; WARN: it can be within SHARDPOST_LOSS_WARNING
-    seconds, or a partition could not be queried; ?: a member has not committed yet, so how far it
-    has read is not known. Groups of Shardpost's own are printed only where they are not OK, or with
-    --all. With --group or --topic, their partitions follow; --json has
-    all. Exit code 3 if data is lost already, or can be within SHARDPOST_LOSS_WARNING seconds; 1 if
-    not everything could be queried.
+    seconds, or a partition could not be queried; ?: a member has committed nothing yet. Groups of
+    Shardpost's own are printed only where they are not OK, or with --all. With --group or --topic,
+    their partitions follow; --json has all. Exit code 3 if data is lost already, or can be within
+    SHARDPOST_LOSS_WARNING seconds; 1 if not everything could be queried.
     """
     from shardpost.lag.measure import measure
     from shardpost.lag.model.report import Selection

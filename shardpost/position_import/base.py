@@ -7,13 +7,14 @@ are taken, which a run of it wrote that was broken off; after anything else it i
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardpost.dead_letters.model.letter_format import ORIGIN_TOPIC, header_text
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.unread import ranges_to_read
 from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
-from shardpost.kafka.reading import open_transactions, stable_ends
+from shardpost.kafka.reading import open_transactions, read_to_end, record_of, stable_ends
 from shardpost.kafka.topic_metadata import changed_topics, topic_ids
 from shardpost.settings import Settings
 
@@ -45,14 +46,23 @@ def find_base(settings: Settings) -> Base:
             " ends it after a minute, if its producer does not: run again then"
         )
     unread = ranges_to_read(snapshot.end_offsets, reached.stable)
-    if any(range_.topic == retries for range_ in unread):
-        raise not_compared(f"{retries} has corrections that are not in the tables yet")
+    for range_ in [range_ for range_ in unread if range_.topic == retries]:
+        _require_no_corrections(settings, range_, positions)
     marks = reached.stable[positions]
     for partition, (_, end) in marks.items():
         read = snapshot.end_offsets.get(positions, {}).get(partition, 0)
         if read > end:
             raise not_compared(f"{positions}[{partition}]: read up to {read}, but it ends at {end}")
-    return Base(snapshot, {partition: end for partition, (_, end) in marks.items()}, unread)
+    own = [range_ for range_ in unread if range_.topic == positions]
+    return Base(snapshot, {partition: end for partition, (_, end) in marks.items()}, own)
+
+
+def _require_no_corrections(settings: Settings, retries: OffsetRange, positions: str) -> None:
+    """Refuse a retry of a record of positions; retries of other topics change no table of it."""
+    found = read_to_end(settings, retries.topic_partition, start=retries.first, committed=True)
+    for record in map(record_of, found):
+        if header_text(dict(record.headers).get(ORIGIN_TOPIC)) == positions:
+            raise not_compared(f"{record.coordinates}: a correction that is not in the tables yet")
 
 
 def not_compared(why: str) -> ShardpostError:

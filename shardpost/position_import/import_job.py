@@ -34,8 +34,8 @@ def find_source(
         return _with_driver(jdbc_source(text, table, query))
     if table or query:
         raise UsageError("--table and --query are for a JDBC URL")
-    if not text.strip():
-        raise UsageError("expected a file, a folder or a JDBC URL, found nothing")
+    if text.strip() in {"", "-"}:
+        raise UsageError(f"expected a file, a folder or a JDBC URL, found {text!r}")
     if "://" in text.removeprefix(FILE):
         raise UsageError(
             f"{text.partition(':')[0]}://…: expected a file or a folder of this machine, or a JDBC"

@@ -6,19 +6,19 @@ same files. A file that was cut, or whose rows were swallowed by a quote, is ref
 of rows that is found here is the number that Spark has to find.
 """
 
+import csv
 import gzip
 import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from shardpost.errors import ShardpostError, UsageError, single_line
-from shardpost.position_import.model.plan import COLUMNS
+from shardpost.position_import.model.plan import COLUMNS, SourceColumn, column_of, require_type
 from shardpost.position_import.model.source import COMPRESSED, FileSource, Format
 
 GZIP = ".gz"
@@ -30,17 +30,18 @@ _MOST_QUOTED = 60
 _MOST_LINES = 10_000
 
 
-@dataclass(frozen=True)
-class ListFiles:
-    """The files of a list, each of them whole, and how many rows they have.
+class ListFiles(NamedTuple):
+    """A file of a list, or all of them, each of them whole: columns, and how many rows they have.
 
-    `has_text` is false if there is not even a header; `is_array` says that JSON is in arrays.
+    `form` is what all files have alike, None of an empty one; `row_end` ends each row of CSV.
     """
 
-    paths: tuple[str, ...]
-    rows: int
-    has_text: bool = True
-    is_array: bool = False
+    form: str | None = None
+    rows: int = 0
+    columns: tuple[SourceColumn, ...] = ()
+    row_end: str = "\n"
+    is_utf8: bool = True
+    paths: tuple[str, ...] = ()
 
 
 def files_of(path: Path) -> list[Path]:
@@ -70,8 +71,8 @@ def _is_mark(path: Path) -> bool:
 
 
 def _require_name(path: Path) -> None:
-    if wrong := set(_PATTERNS) & set(str(path)):
-        raise UsageError(f"{path}: Spark takes {min(wrong)!r} as a pattern: rename it")
+    if wrong := set(_PATTERNS) & set(str(path)) or set(":" * path.is_file()) & set(path.name):
+        raise UsageError(f"{path}: Spark cannot read a name with {min(wrong)!r}: rename it")
     if path.name.startswith(_LEFT_OUT):
         raise UsageError(
             f"{path}: Spark leaves out names that begin with _ or a dot: rename it, or move it away"
@@ -86,10 +87,12 @@ def _readable(path: Path) -> Path:
             " leaves out: move its files up, or give that folder"
         )
     if not path.is_file():
-        raise UsageError(f"{path}: expected a file, found a link to none, or a device: remove it")
+        what = "a link to none, a pipe or a device"
+        raise UsageError(f"{path}: expected a file, found {what}: write the list to a file")
     suffix = path.suffix
     if suffix.lower() in COMPRESSED and suffix != GZIP:
-        raise UsageError(f"{path}: expected no compression but {GZIP}, found {suffix}: unpack it")
+        helps = f"rename it to {path.stem}{GZIP}" if suffix.lower() == GZIP else "unpack it"
+        raise UsageError(f"{path}: expected no compression but {GZIP}, found {suffix}: {helps}")
     return path
 
 
@@ -109,21 +112,24 @@ def require_whole(source: FileSource) -> ListFiles:
                 f"{path}: expected what {paths[0]} has, {_quoted(found[0].form)}, found"
                 f" {_quoted(one.form)}: write all files of a list alike"
             )
-    form, rows = found[0].form, sum(one.rows for one in found)
-    return ListFiles(tuple(map(str, paths)), rows, form is not None, form == _ARRAYS)
+    columns = found[0].columns
+    if source.format is Format.JSON:  # an object may lack what another one has
+        columns = tuple(dict.fromkeys(column for one in found for column in one.columns))
+    return found[0]._replace(
+        rows=sum(one.rows for one in found),
+        columns=columns,
+        is_utf8=all(one.is_utf8 for one in found),
+        paths=tuple(map(str, paths)),
+    )
 
 
-class _File(NamedTuple):
-    """What all files of a list have to have alike (None of an empty one), and the rows of one."""
-
-    form: str | None
-    rows: int
-
-
-def _checked(path: Path, read: Callable[[Path], _File]) -> _File:
+def _checked(path: Path, read: Callable[[Path, str], ListFiles]) -> ListFiles:
     try:
-        return read(path)
-    except (OSError, EOFError, zlib.error) as error:
+        try:
+            return read(path, "strict")
+        except UnicodeDecodeError:
+            return read(path, "replace")._replace(is_utf8=False)
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
         kind = f"is no whole file of {GZIP}" if path.suffix == GZIP else "cannot be opened"
         raise ShardpostError(
             f"{path}: cannot be read: {path.name} {kind} ({error}): write it again"
@@ -131,14 +137,14 @@ def _checked(path: Path, read: Callable[[Path], _File]) -> _File:
 
 
 @contextmanager
-def _text(path: Path) -> Iterator[TextIOWrapper]:
+def _text(path: Path, errors: str) -> Iterator[TextIOWrapper]:
     """Open a file, unpacked, as text whose lines end with a line feed only."""
     is_packed = path.suffix == GZIP
     if is_packed and not path.stat().st_size:
         raise EOFError("it is empty")
     with gzip.open(path) if is_packed else path.open("rb") as file:
         binary = cast("BinaryIO", file)
-        yield TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="\n")
+        yield TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="\n")
 
 
 # A quoted field by RFC 4180; in it a quote is doubled.
@@ -160,36 +166,47 @@ class _Row(NamedTuple):
         return "\r\n" if self.lines[-1].endswith("\r\n") else "\n"
 
 
-def _csv(path: Path) -> _File:
+def _csv(path: Path, errors: str) -> ListFiles:
     """Check rows by RFC 4180; each has as many values as the header, and ends like it."""
-    header: _Row | None = None
-    width = count = 0
-    with _text(path) as file:
-        for row in _csv_rows(path, file):
-            if header is None:
-                _require_commas(path, row)
-            values = _values(path, row)
-            if header is None:
-                header, width = row, len(values)
-                continue
-            _require_like(path, row, len(values), header, width)
+    with _text(path, errors) as file:
+        rows = _csv_rows(path, file)
+        if (header := next(rows, None)) is None:
+            return ListFiles()
+        _require_header(path, header)
+        width, count = len(_values(path, header)), 0
+        names = next(csv.reader(header.lines))
+        own = [(at, column) for at, name in enumerate(names) if (column := column_of(name))]
+        for row in rows:
             count += 1
-    return _File(None if header is None else header.text.strip().lower(), count)
+            values = _values(path, row)
+            _require_like(path, row, len(values), header, width)
+            for at, column in own:
+                if "." in values[at] and _ROUNDED.fullmatch(values[at]):
+                    require_type(f"{path}: line {row.line}", column, "double", values[at])
+    form = f"rows that end with {header.end!r}, {header.text.strip().lower()}"
+    return ListFiles(form, count, tuple(map(SourceColumn, names)), header.end)
 
 
+# What tools write for a number that may have been an id, without quotes: 1.0, and Excel 1.23E+11.
+_ROUNDED = re.compile(r"-?\d+\.0+|-?\d\.\d+[eE]\+\d+")
 _OTHER_MARKS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def _require_commas(path: Path, header: _Row) -> None:
-    """Refuse a header whose columns are separated by something else, as spreadsheets write it."""
-    names = {column.lower() for column in COLUMNS}
+def _require_header(path: Path, header: _Row) -> None:
+    """Refuse columns that are separated otherwise, as by spreadsheets, and a line above them."""
     for mark, what in _OTHER_MARKS.items():
-        there = {name.strip(' "\r\n').lower() for name in header.text.split(mark)}
-        if names <= there:
+        if _columns(header, mark) >= {*COLUMNS}:
             raise ShardpostError(
                 f"{path}: line {header.line}: expected commas between the columns, found {what}:"
                 " write it again with commas, and with points in decimals"
             )
+    if not _columns(header, ",") & {*COLUMNS}:
+        expected = f"a header with {', '.join(COLUMNS)}, and no title or `sep=` above it"
+        raise _wrong(path, header.line, expected, header.text)
+
+
+def _columns(header: _Row, mark: str) -> set[str | None]:
+    return {column_of(name.strip(' "\r\n')) for name in header.text.split(mark)}
 
 
 def _csv_rows(path: Path, file: TextIOWrapper) -> Iterator[_Row]:
@@ -244,30 +261,28 @@ def _require_like(path: Path, row: _Row, values: int, header: _Row, width: int) 
         )
 
 
-_OBJECTS, _ARRAYS = "objects in lines", "an array"
+_OBJECTS, ARRAYS = "objects in lines", "an array"
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def _json(path: Path) -> _File:
+def _json(path: Path, errors: str) -> ListFiles:
     """Check an array of objects, or an object in each line."""
-    count = 0
-    with _text(path) as file:
+    form, count = None, 0
+    names: dict[str, None] = {}
+    with _text(path, errors) as file:
         for number, line in enumerate(file, 1):
             if not (text := line.strip()):
                 continue
             if not count and text.startswith("["):
-                return _File(_ARRAYS, _array(path, number, (line + file.read()).strip()))
-            if not line.endswith("\n"):
+                form, text = ARRAYS, (line + file.read()).strip()
+                rows = _parsed(path, number, text)
+            elif line.endswith("\n"):
+                form, rows = _OBJECTS, [_parsed(path, number, text)]
+            else:
                 raise _cut(path, number, line)
-            _require_objects(path, number, text, [_parsed(path, number, text)])
-            count += 1
-    return _File(_OBJECTS if count else None, count)
-
-
-def _array(path: Path, number: int, text: str) -> int:
-    rows = _parsed(path, number, text)
-    _require_objects(path, number, text, rows)
-    return len(rows)
+            names |= _names(path, number, text, rows)
+            count += len(rows)
+    return ListFiles(form, count, tuple(map(SourceColumn, names)))
 
 
 def _parsed(path: Path, number: int, text: str) -> Any:
@@ -288,9 +303,22 @@ def _parsed(path: Path, number: int, text: str) -> Any:
     return found
 
 
-def _require_objects(path: Path, number: int, text: str, rows: list[Any]) -> None:
-    if not all(isinstance(row, dict) for row in rows):
-        raise _no_json(path, number, text)
+def _names(path: Path, number: int, text: str, rows: list[Any]) -> dict[str, None]:
+    """Return the names in objects; refuse what is none, or has a value of a wrong type."""
+    names: dict[str, None] = {}
+    for at, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise _no_json(path, number, text)
+        names |= dict.fromkeys(row)
+        for name, value in row.items():
+            if not isinstance(value, str | None) and (column := column_of(name)):
+                where = f"{path}: line {number}" + f", object {at}" * (len(rows) > 1)
+                found = _quoted(json.dumps(value))
+                require_type(where, column, _TYPES.get(type(value), found), found)
+    return names
+
+
+_TYPES = {bool: "boolean", float: "double"}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -304,19 +332,34 @@ def _none(constant: str) -> None:
     raise ValueError(f"{constant}, which is no JSON")
 
 
-_JSON = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_none, parse_float=str, parse_int=str
-)
+_JSON = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_none, parse_int=str)
 
 
-def _parquet(path: Path) -> _File:
+_SPARK_TYPES = {"large_string": "string", "string_view": "string", "bool": "boolean", "null": "int"}
+
+
+def _spark_type(type_: Any) -> str:
+    """Return Spark's name of a type of texts or numbers in Arrow; of another, Arrow's."""
+    from pyarrow import types
+
+    if types.is_dictionary(type_):
+        type_ = type_.value_type
+    if types.is_integer(type_):
+        return "decimal(20,0)" if str(type_) == "uint64" else "bigint"
+    found = _SPARK_TYPES.get(str(type_), str(type_))
+    return re.sub(r"decimal\d+\((\d+), (\d+)\)", r"decimal(\1,\2)", found)
+
+
+def _parquet(path: Path, _errors: str) -> ListFiles:
     """Check that the footer is there, which is what Parquet ends with."""
     from pyarrow import ArrowException, parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            columns = ", ".join(f"{field.name} {field.type}" for field in file.schema_arrow)
-            return _File(columns, file.metadata.num_rows)
+            fields = [*file.schema_arrow]
+            columns = tuple(SourceColumn(one.name, _spark_type(one.type)) for one in fields)
+            form = ", ".join(f"{one.name} {one.type}" for one in fields)
+            return ListFiles(form, file.metadata.num_rows, columns)
     except ArrowException as error:
         reason = single_line(str(error), 2 * _MOST_QUOTED)
         raise ShardpostError(

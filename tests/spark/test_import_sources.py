@@ -16,6 +16,7 @@ from shardpost.position_import.model.source import Source
 from shardpost.position_import.spark import import_rows
 from shardpost.position_import.spark.source_rows import read_source
 from shardpost.settings import Settings
+from tests.support.how_far import drawn
 from tests.support.postgresql import PASSWORD, USER, Postgresql, postgresql
 
 HEADER = "PositionId,Client,Ticker,Amount,Exchange\n"
@@ -26,7 +27,8 @@ MANY = "12345678901234567890.123456789"
 def read(spark: SparkSession, source: Source, **more: Any) -> list[tuple[str | None, ...]]:
     """Return (id, client, ticker, amount, exchange) of each good row, (id, reason) of each bad."""
     found = read_source(spark, Settings(**more), source)
-    rows = import_rows.as_records(found.frame, 1_000_000).collect()
+    is_utf8 = found.files is None or found.files.is_utf8
+    rows = import_rows.as_records(found.frame, 1_000_000, is_utf8=is_utf8).collect()
     return [
         (one.key, one.reason)
         if one.reason
@@ -49,10 +51,11 @@ def written(folder: Path, name: str, text: str | bytes) -> Source:
         ("lines.csv", (HEADER + "1,c,A,1.5,N\n").replace("\n", "\r\n")),
         ("names.csv", "exchange,AMOUNT,ticker,client,Note,positionid\nN,1.5,A,c,x,1\n"),
         ("equal.csv", HEADER + '"1","c","A","1.500","N"\n'),
+        ("others.csv", ",note,Note," + HEADER.strip() + ",\n0,x,y,1,c,A,1.5,N,\n"),
         (
             "line.jsonl",
-            '{"PositionId":1,"Client":"c","Ticker":"A","Amount":1.50,"Exchange":"N","More":{"a":[]}}'
-            "\n",
+            '{"PositionId":1,"Client":"c","Ticker":"A","Amount":1.50,"Exchange":"N","More":{"a":[]},'
+            '"note":1,"Note":2}\n',
         ),
         (
             "array.json",
@@ -65,11 +68,17 @@ def test_one_row_in_many_forms(spark: SparkSession, tmp_path: Path, name: str, t
     assert read(spark, written(tmp_path, name, text)) == [GOOD]
 
 
-def test_quoted_commas_quotes_and_line_breaks(spark: SparkSession, tmp_path: Path) -> None:
-    text = HEADER + '1,"a, b","line\r\nbreak",1,"say ""hi"""\n2,c,A,1,N\n'
+@pytest.mark.parametrize("row_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("line_break", drawn(["\r\n", "\n", "\r"]))
+def test_quoted_commas_quotes_and_line_breaks(
+    spark: SparkSession, tmp_path: Path, row_end: str, line_break: str
+) -> None:
+    rows = f'1,"a, b","line{line_break}break",1,"say ""hi"""', "2,c,A,1,N", '3,c,"",1,""', ""
+    text = row_end.join([HEADER.strip(), *rows])
     assert read(spark, written(tmp_path, "list.csv", text)) == [
-        ("1", "a, b", "line\r\nbreak", "1", 'say "hi"'),
+        ("1", "a, b", f"line{line_break}break", "1", 'say "hi"'),
         ("2", "c", "A", "1", "N"),
+        ("3", "c", "", "1", ""),
     ]
 
 
@@ -93,6 +102,10 @@ def test_ids_that_cannot_be_read_are_none(spark: SparkSession, tmp_path: Path) -
         (None, "expected UTF-8, found other bytes"),
         ("2", "expected UTF-8, found other bytes"),
     ]
+    replaced = HEADER + "\ufffd,M\ufffdller,A,1,N\n"
+    assert read(spark, written(tmp_path, "replaced.csv", replaced)) == [
+        ("\ufffd", "M\ufffdller", "A", "1", "N")
+    ]
 
 
 def test_numbers_keep_all_their_digits(spark: SparkSession, tmp_path: Path) -> None:
@@ -115,6 +128,14 @@ def parquet(folder: Path, **columns: Any) -> Path:
     return path
 
 
+# {number: a value, and a type of Arrow that Spark does not read}
+NOT_SPARKS = {
+    1: (1, pa.timestamp("ns")),
+    2: (b"0123456789abcdef", pa.uuid()),
+    3: (1, pa.time64("ns")),
+}
+
+
 def test_parquet_of_plain_types(spark: SparkSession, tmp_path: Path) -> None:
     ids = pa.array([1, 2, 3], pa.int64())
     path = parquet(tmp_path, PositionId=ids, Amount=[1.5, float("nan"), 0.0])
@@ -123,6 +144,12 @@ def test_parquet_of_plain_types(spark: SparkSession, tmp_path: Path) -> None:
         ("2", 'expected a number for Amount, found "NaN"'),
         ("3", "c", "A", "0", "N"),
     ]
+    widths = {f"Note{number}": pa.array([n], type_) for number, (n, type_) in NOT_SPARKS.items()}
+    for type_ in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.int8(), pa.int16()):
+        path = parquet(tmp_path, PositionId=pa.array([100], type_), Amount=[1.5], **widths)
+        assert read(spark, find_source(str(path))) == [("100", *GOOD[1:])]
+    path = parquet(tmp_path, PositionId=["1"], Client=pa.nulls(1), Amount=[1])
+    assert read(spark, find_source(str(path))) == [("1", "expected text for Client, found nothing")]
     zeros = pa.array([Decimal(0), Decimal("1.5")], pa.decimal128(38, 18))
     path = parquet(tmp_path, PositionId=["0", "1"], Amount=zeros)
     assert [row[3] for row in read(spark, find_source(str(path)))] == ["0", "1.5"]
@@ -161,6 +188,7 @@ def test_a_file_that_changes_after_it_was_checked_is_noticed(
     [
         ("dup.csv", "PositionId,Client,client,Ticker,Amount,Exchange\n", "Client is there more"),
         ("few.csv", "PositionId,Client,Ticker\n", "Amount is missing; Exchange is missing; found"),
+        ("case.jsonl", '{"PositionId":1,"positionid":2}\n', "PositionId is there more than once"),
         ("text.json", "5\n", "expected JSON objects, one in each line or all in one array"),
         ("cut.json", '[{"PositionId":1},', "expected JSON objects, one in each line or all in one"),
         ("none.parquet", "", "cannot be read: .*none.parquet is not a Parquet file"),
@@ -178,10 +206,16 @@ def test_lists_that_cannot_be_read(
 
 
 def test_types_that_are_no_text(spark: SparkSession, tmp_path: Path) -> None:
-    whole = "expected text or whole numbers for PositionId, found double"
-    with pytest.raises(ShardpostError, match=whole):
-        read(spark, find_source(str(parquet(tmp_path, PositionId=[1.0], Amount=[1]))))
-    with pytest.raises(ShardpostError, match="text or numbers for Amount, found array<bigint>"):
+    whole = "expected text or whole numbers for PositionId, found "
+    others = {"double": [1.0], "fixed_size_binary": pa.array([b"1" * 16], pa.binary(16))}
+    others |= {"decimal": [Decimal("1.00")], "boolean": [True], "dictionary": pa.array([1.0])}
+    others["dictionary"] = others["dictionary"].dictionary_encode()
+    for found, ids in others.items():
+        with pytest.raises(
+            ShardpostError, match=whole + ("double" if found[:2] == "di" else found)
+        ):
+            read(spark, find_source(str(parquet(tmp_path, PositionId=ids, Amount=[1]))))
+    with pytest.raises(ShardpostError, match="text or numbers for Amount, found list"):
         read(spark, find_source(str(parquet(tmp_path, PositionId=["1"], Amount=[[1]]))))
 
 
@@ -196,19 +230,23 @@ def test_json_without_rows(spark: SparkSession, tmp_path: Path, text: str) -> No
 
 
 def test_a_folder_is_one_list(spark: SparkSession, tmp_path: Path) -> None:
-    written(tmp_path, "a.csv", HEADER + "1,c,A,1.5,N\n")
-    written(tmp_path, "b.csv", HEADER + "2,c,A,1.5,N\n")
-    (tmp_path / "_SUCCESS").touch()
-    found = read(spark, find_source(str(tmp_path)))
+    folder = tmp_path / "at 8:00"
+    folder.mkdir()
+    written(folder, "a.csv", HEADER + "1,c,A,1.5,N\n")
+    written(folder, "b.csv", HEADER + "2,c,A,1.5,N\n")
+    (folder / "_SUCCESS").touch()
+    found = read(spark, find_source(str(folder)))
     assert sorted(str(key) for key, *_ in found) == ["1", "2"]
-    (tmp_path / "c.csv").write_text("Client,PositionId,Ticker,Amount,Exchange\nc,2,A,1,N\n")
-    with pytest.raises(ShardpostError, match=r"c\.csv: expected what .*a\.csv has, positionid,"):
-        read_source(spark, Settings(), find_source(str(tmp_path)))
+    (folder / "c.csv").write_text("Client,PositionId,Ticker,Amount,Exchange\nc,2,A,1,N\n")
+    with pytest.raises(
+        ShardpostError, match=r"c\.csv: expected what .*a\.csv has, rows .* positionid,"
+    ):
+        read_source(spark, Settings(), find_source(str(folder)))
 
 
 LIST = """
 CREATE TABLE list (
-    number integer, PositionId text, Client text, Ticker text, Amount numeric, Exchange char(4)
+    number integer, PositionId text, Client text, Ticker text, Amount numeric, Exchange char(10)
 );
 INSERT INTO list VALUES
     (1, '1', 'c', 'A', 12345678901234567890.123456789, 'NYSE'), (2, '2', 'ü', 'A', 0.00, 'NYSE'),
@@ -240,7 +278,7 @@ def test_a_table_of_a_database(spark: SparkSession, database: Postgresql) -> Non
 def test_a_query_of_a_database(spark: SparkSession, database: Postgresql) -> None:
     sql = (
         'SELECT number AS "PositionId", client, ticker, amount * 2.0::float8 AS amount,'
-        " exchange FROM list WHERE number IN (2, 4)"
+        " exchange::text FROM list WHERE number IN (2, 4)"
         " UNION ALL SELECT 5, 'c', 'A', 1e7::float8, 'NYSE'"
     )
     assert read(spark, find_source(database.url, query=sql), **LOGIN) == [
@@ -248,6 +286,20 @@ def test_a_query_of_a_database(spark: SparkSession, database: Postgresql) -> Non
         ("4", 'expected a number for Amount, found "NaN"'),
         ("5", "c", "A", "10000000", "NYSE"),
     ]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM list WHERE number = 1 ; \n",
+        "SELECT * FROM list WHERE number = 1 -- a note",
+        "SELECT * FROM list WHERE number = 1 /* a note */;",
+    ],
+)
+def test_a_query_may_end_as_people_end_it(
+    spark: SparkSession, database: Postgresql, query: str
+) -> None:
+    assert read(spark, find_source(database.url, query=query), **LOGIN) == LISTED[:1]
 
 
 def test_databases_that_cannot_be_read(spark: SparkSession, database: Postgresql) -> None:
@@ -265,5 +317,7 @@ def test_databases_that_cannot_be_read(spark: SparkSession, database: Postgresql
     assert 'relation "lists" does not exist' in error(database.url, table="lists")
     assert "syntax error" in error(database.url, query="SELEC 1")
     assert "Client is missing" in error(database.url, query='SELECT 1 AS "PositionId"')
+    ids = "SELECT number::numeric(12,2) AS positionid, client, ticker, amount, exchange FROM list"
+    assert "for PositionId, found decimal(12,2): give" in error(database.url, query=ids)
     assert "refused" in error("jdbc:postgresql://127.0.0.1:1/postgres", table="list")
     assert "no_such" in error(database.url.replace("/postgres", "/no_such"), table="list")

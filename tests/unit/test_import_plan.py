@@ -14,10 +14,20 @@ from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_configs import topic_config
 from shardpost.kafka.transactions import FencedError, produce
 from shardpost.position_import import run
+from shardpost.position_import.base import find_base
 from shardpost.position_import.import_job import find_source
 from shardpost.position_import.model import import_ids
 from shardpost.position_import.model.import_ids import AppliedImport, Lookup
-from shardpost.position_import.model.plan import Change, Plan, find_columns, notes, summary
+from shardpost.position_import.model.plan import (
+    COLUMNS,
+    Change,
+    Plan,
+    SourceColumn,
+    find_columns,
+    notes,
+    require_type,
+    summary,
+)
 from shardpost.position_import.model.source import (
     FileSource,
     Format,
@@ -28,6 +38,7 @@ from shardpost.position_import.model.source import (
 from shardpost.position_import.run import ImportWriter, applied_import, record_of
 from shardpost.shares import parse_share, share
 from tests.support.at_step import at_step
+from tests.support.committed_snapshot import commit_snapshot
 from tests.support.letter_world import committed
 from tests.support.memory_kafka import MemoryKafka
 
@@ -195,7 +206,7 @@ def test_files_that_spark_would_not_read_are_refused(tmp_path: Path, name: str) 
 
 
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
-    for text in ("", " ", str(tmp_path / "none.csv")):
+    for text in ("", " ", "-", str(tmp_path / "none.csv")):
         with pytest.raises(UsageError):
             find_source(text)
     for url in ("s3a://bucket/list.csv", "https://host/list.csv", "hdfs://host/list.csv"):
@@ -295,20 +306,43 @@ def test_a_url_without_a_login_is_taken(url: str) -> None:
 
 
 def test_columns_are_found_in_any_case_and_order() -> None:
-    found = find_columns("list", ["note", "EXCHANGE", "amount", "Ticker", "client", " positionid "])
-    assert found.names["PositionId"] == " positionid "
-    assert found.names["Exchange"] == "EXCHANGE"
-    assert found.ignored == ("note",)
+    names = ["note", "EXCHANGE", "amount", "", "Ticker", "client", "note", " positionid "]
+    found = find_columns("list", [*map(SourceColumn, names)])
+    assert found.columns["PositionId"].name == " positionid "
+    assert found.columns["Exchange"].name == "EXCHANGE"
+    assert found.ignored == ("note", "(without a name)", "note")
+
+
+@pytest.mark.parametrize("column", ["PositionId", "Client"])
+@pytest.mark.parametrize(
+    "type_", ["string", "char(10)", "varchar(20)", "smallint", "bigint", "decimal(20,0)"]
+)
+def test_an_id_is_text_or_a_whole_number(column: str, type_: str) -> None:
+    require_type("list", column, type_)
+
+
+@pytest.mark.parametrize("column", ["PositionId", "Client", "Ticker", "Exchange"])
+@pytest.mark.parametrize(
+    "type_", ["double", "float", "decimal(12,2)", "boolean", "binary", "date", "array<int>"]
+)
+def test_an_id_of_another_type_would_be_another_id(column: str, type_: str) -> None:
+    columns = [SourceColumn(name, type_ if name == column else "string") for name in COLUMNS]
+    with pytest.raises(ShardpostError) as raised:
+        find_columns("list", columns)
+    assert str(raised.value) == (
+        f"list: expected text or whole numbers for {column}, found {type_}: give it as text,"
+        " in CSV in quotes, in a query by a CAST"
+    )
 
 
 def test_all_columns_that_are_wrong_are_named() -> None:
-    # Spark numbers the columns of a header that has a name twice.
+    names = ["PositionId", "Client", "client", "Ticker", "Exchange", "exchange"]
     with pytest.raises(ShardpostError) as raised:
-        find_columns("list", ["PositionId", "Client1", "client2", "Ticker", "Exchange", "exchange"])
+        find_columns("list", [*map(SourceColumn, names)])
     assert str(raised.value) == (
         "list: expected the columns PositionId, Client, Ticker, Amount, Exchange, each once: Client"
         " is there more than once; Amount is missing; Exchange is there more than once; found"
-        " PositionId, Client1, client2, Ticker, Exchange, exchange"
+        " PositionId, Client, client, Ticker, Exchange, exchange"
     )
 
 
@@ -400,3 +434,22 @@ def test_a_newer_import_fences_an_older_one(
     with pytest.raises(FencedError, match="another import into positions has taken over"):
         write(kafka, KEYS, ends(kafka))
     assert len([*committed(kafka.settings, "positions")]) == 5
+
+
+def test_of_all_retries_only_a_correction_of_a_position_stops_an_import(kafka: MemoryKafka) -> None:
+    commit_snapshot(kafka)
+
+    def retried(*headers: tuple[str, str | bytes | None]) -> object:
+        return produce(kafka.settings, Outgoing("retries", b"1", b"{}", [*headers], 0))
+
+    retried(("origin-topic", b"orders"))
+    retried()
+    retried(("origin-topic", b"clients"))
+    assert find_base(kafka.settings).unread == []
+    at = retried(("origin-topic", b"positions"))
+    with pytest.raises(ShardpostError) as raised:
+        find_base(kafka.settings)
+    assert str(raised.value) == (
+        f"{at}: a correction that is not in the tables yet: a list cannot be compared with old"
+        " positions; run `shardpost compact` first"
+    )

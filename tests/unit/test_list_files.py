@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 from collections.abc import Callable
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.position_import.list_files import ListFiles, files_of, require_whole
+from shardpost.position_import.list_files import ARRAYS, ListFiles, files_of, require_whole
 from shardpost.position_import.model.plan import COLUMNS
 from shardpost.position_import.model.source import FileSource, Format, format_of
 
@@ -186,13 +187,67 @@ def test_json_that_may_have_lost_rows_is_refused(tmp_path: Path, text: str, erro
 def test_json_is_taken_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "list.jsonl"
     path.write_text('\ufeff{"a":' + "9" * 5000 + '}\r\n\n{"a":"\\ud83d\\ude00"}\n')
-    assert whole(path) == ListFiles((str(path),), 2)
-    path.write_text(' [ {"a": 1},\n{"a": 2}]')
-    assert whole(path) == ListFiles((str(path),), 2, is_array=True)
+    assert (whole(path).form, whole(path).rows) == ("objects in lines", 2)
+    path.write_text(' [ {"a": 1},\n{"b": 2}]')
+    assert (whole(path).form, whole(path).rows) == (ARRAYS, 2)
+    assert [name for name, _ in whole(path).columns] == ["a", "b"]
     path.write_text("[]")
-    assert whole(path) == ListFiles((str(path),), 0, is_array=True)
+    assert (whole(path).form, whole(path).rows) == (ARRAYS, 0)
     path.write_text("")
-    assert whole(path) == ListFiles((str(path),), 0, has_text=False)
+    assert (whole(path).form, whole(path).rows) == (None, 0)
+
+
+@pytest.mark.parametrize("column", ["PositionId", " client", "TICKER", "Exchange"])
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [("1.0", "1.0"), ("1e0", "1.0"), ("true", "true"), ("[1]", '["1"]'), ('{"a":1}', '{"a": "1"}')],
+)
+def test_an_id_of_json_that_is_no_whole_number_is_refused(
+    tmp_path: Path, column: str, value: str, found: str
+) -> None:
+    name = next(name for name in COLUMNS if name.lower() == column.strip().lower())
+    said = f"expected text or whole numbers for {name}, found {found}: give it as text"
+    lines = f'{{"{column}":1}}\n{{"{column}":{value}}}\n'
+    assert f"line 2: {said}" in refused(tmp_path / "list.jsonl", lines)
+    array = f"[{lines.strip().replace('}' + chr(10), '},')}]"
+    assert f"line 1, object 2: {said}" in refused(tmp_path / "list.json", array)
+
+
+@pytest.mark.parametrize("value", ["1", "-1", '"1.0"', "123456789012345678901234567890", "null"])
+def test_an_id_of_json_is_text_or_a_whole_number(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "list.jsonl"
+    path.write_text(
+        f'{{"PositionId":{value},"Amount":1.5,"Note":true,"More":{{"PositionId":1.0}}}}\n'
+    )
+    assert whole(path).rows == 1
+
+
+@pytest.mark.parametrize("rounded", ["1.0", "10.00", "1.23457E+11"])
+def test_an_id_of_csv_that_a_tool_has_made_a_fraction_is_refused_without_quotes(
+    tmp_path: Path, rounded: str
+) -> None:
+    said = refused(tmp_path / "list.csv", f"{HEADER}1,c,A,1.0,N\n{rounded},c,A,1,N\n")
+    assert f"line 3: expected text or whole numbers for PositionId, found {rounded}: give" in said
+    path = tmp_path / "quoted.csv"
+    path.write_text(f'{HEADER}"{rounded}",c,A,1.0,N\n1.5,1E7,3.1.0,{rounded},x1.0\n')
+    assert whole(path).rows == 2
+
+
+@pytest.mark.parametrize(
+    "above", ["sep=,", "Positions of 28 November", '"Account, all"', "a,b,c,d,e"]
+)
+def test_a_line_above_the_header_is_named(tmp_path: Path, above: str) -> None:
+    said = refused(tmp_path / "list.csv", f"{above}\n{CSV}")
+    assert "line 1: expected a header with PositionId, Client, Ticker, Amount, Exchange" in said
+    assert "and no title or `sep=` above it" in said
+
+
+def test_bytes_that_are_no_characters_are_no_replacement_characters(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text(CSV.replace("ü", "\ufffd"))
+    assert whole(path).is_utf8
+    path.write_bytes(CSV.encode("latin-1"))
+    assert (whole(path).is_utf8, whole(path).rows) == (False, 3)
 
 
 def folder(path: Path) -> None:
@@ -216,9 +271,24 @@ def by_spark(path: Path) -> None:
         ("more", folder, "expected only files in the folder of a list, found a folder, which"),
         ("by-spark.csv", by_spark, "expected only files in the folder of a list, found a folder"),
         ("lost.csv", lambda path: path.symlink_to("nothing"), "a link to none"),
-        ("b[1].csv", Path.touch, "Spark takes '[' as a pattern"),
+        ("b[1].csv", Path.touch, "Spark cannot read a name with '[': rename it"),
         ("b.csv.bz2", Path.touch, "expected no compression but .gz, found .bz2: unpack it"),
-        ("b.csv.GZ", Path.touch, "expected no compression but .gz, found .GZ: unpack it"),
+        (
+            "b.csv.GZ",
+            Path.touch,
+            "expected no compression but .gz, found .GZ: rename it to b.csv.gz",
+        ),
+        ("b:1.csv", Path.touch, "Spark cannot read a name with ':': rename it"),
+        (
+            "pipe.csv",
+            os.mkfifo,
+            "a pipe or a device: write the list to a file",
+        ),
+        (
+            "b.csv",
+            lambda path: path.write_text(CSV.replace("\n", "\r\n")),
+            "rows that end with '\\n'",
+        ),
         ("b.csv", Path.touch, "expected rows, found an empty file: remove it"),
         ("b.csv", lambda path: path.write_text("PositionId\n1\n"), "expected what"),
     ],
@@ -244,7 +314,8 @@ def test_a_folder_that_spark_wrote_is_a_list(tmp_path: Path) -> None:
     (tmp_path / "._SUCCESS.crc").touch()
     paths = [tmp_path / "part-0.csv", tmp_path / "part-1.csv"]
     assert files_of(tmp_path) == paths
-    assert whole(paths[0], "all") == ListFiles(tuple(map(str, paths)), 6)
+    found = whole(paths[0], "all")
+    assert (found.paths, found.rows) == (tuple(map(str, paths)), 6)
 
 
 def test_files_of_other_kinds_are_no_one_list(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The plan of an import: columns, what would be written or rejected, and why it may be refused."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -7,46 +8,71 @@ from typing import Any, NamedTuple
 
 from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.fields import POSITION_FIELDS
+from shardpost.holders.model.fields import POSITION_FIELDS, FieldType
 from shardpost.wording import counted
 
 POSITION_ID = "PositionId"
 COLUMNS = (POSITION_ID, *(field.name for field in POSITION_FIELDS))
+NUMBERS = frozenset(field.name for field in POSITION_FIELDS if field.type is FieldType.NUMBER)
+
+
+class SourceColumn(NamedTuple):
+    """A column of a list, and Spark's name for its type; of text files all are `string`."""
+
+    name: str
+    type: str = "string"
 
 
 class FoundColumns(NamedTuple):
-    """{the name of a column: its name in the list}, and those that are ignored, in their order."""
+    """{a column: that of the list}, and the names of those that are ignored, in their order."""
 
-    names: dict[str, str]
+    columns: dict[str, SourceColumn]
     ignored: tuple[str, ...]
 
 
-def find_columns(where: str, there: Sequence[str]) -> FoundColumns:
-    """Return which columns a list has; ShardpostError, naming all, if some is missing or twice."""
-    by_name: dict[str, list[str]] = {}
-    for name in there:
-        by_name.setdefault(name.strip().lower(), []).append(name)
-    names: dict[str, str] = {}
+_WHOLE = r"string|(var)?char\(\d+\)|(tiny|small|big)?int|decimal\(\d+,0\)"
+_NUMBER = r"|float|double|decimal\(\d+,\d+\)|boolean"  # a row with true is rejected, not the list
+
+
+def require_type(where: str, column: str, type_: str, found: str | None = None) -> None:
+    """Refuse, of whatever source, what is neither text nor a whole number; of amounts, a number.
+
+    1 would become 1.0, and so another position or client. `type_` is Spark's name of the type.
+    """
+    is_number = column in NUMBERS
+    if not re.fullmatch(_WHOLE + _NUMBER * is_number, type_):
+        raise ShardpostError(
+            f"{where}: expected text or {'numbers' if is_number else 'whole numbers'} for {column},"
+            f" found {found or type_}: give it as text, in CSV in quotes, in a query by a CAST"
+        )
+
+
+def column_of(name: str) -> str | None:
+    """Return which column it is that a list calls so; None of one that is ignored."""
+    return _BY_NAME.get(name.strip().lower())
+
+
+_BY_NAME = {column.lower(): column for column in COLUMNS}
+
+
+def find_columns(where: str, there: Sequence[SourceColumn]) -> FoundColumns:
+    """Return the columns of a list; ShardpostError for those missing, twice or of wrong types."""
+    columns: dict[str, SourceColumn] = {}
     wrong = []
     for column in COLUMNS:
-        found = by_name.get(column.lower(), [])
+        found = [one for one in there if column_of(one.name) == column]
         if len(found) == 1:
-            names[column] = found[0]
-        elif found or _numbered(column, there):
-            wrong.append(f"{column} is there more than once")
+            columns[column] = found[0]
         else:
-            wrong.append(f"{column} is missing")
+            wrong.append(f"{column} is {'there more than once' if found else 'missing'}")
     if wrong:
         expected = f"expected the columns {', '.join(COLUMNS)}, each once"
-        raise ShardpostError(
-            f"{where}: {expected}: {'; '.join(wrong)}; found {', '.join(there) or 'none'}"
-        )
-    return FoundColumns(names, tuple(name for name in there if name not in names.values()))
-
-
-def _numbered(column: str, there: Sequence[str]) -> bool:
-    """Tell whether Spark has put its place behind the name of a column that a header has twice."""
-    return any(name.lower() == f"{column}{at}".lower() for at, name in enumerate(there))
+        names = ", ".join(name for name, _ in there) or "none"
+        raise ShardpostError(f"{where}: {expected}: {'; '.join(wrong)}; found {names}")
+    for column, one in columns.items():
+        require_type(where, column, one.type)
+    ignored = (name or "(without a name)" for name, _ in there if not column_of(name))
+    return FoundColumns(columns, tuple(ignored))
 
 
 # So many rejected rows are listed, and so many ids of each change.

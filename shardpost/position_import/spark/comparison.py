@@ -125,7 +125,9 @@ def compare(
     unread = read_ranges(spark, settings, base.unread) if base.unread else None
     unread_id = None if unread is None else _only_import(unread)
     source = read_source(spark, settings, request.source)
-    rows = import_rows.as_records(source.frame, largest).persist(StorageLevel.MEMORY_AND_DISK)
+    is_utf8 = source.files is None or source.files.is_utf8
+    rows = import_rows.as_records(source.frame, largest, is_utf8=is_utf8)
+    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     with source_errors(str(request.source)):
         counted = _counted(rows)
     source.require_all(counted.rows, request.source)

@@ -7,18 +7,20 @@ Frames: rows with KEY, `value` (BINARY), the columns of the fields, `reason` (nu
 and `row` (a struct of the values as they were read); `states` one for each key.
 """
 
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.holders.model.fields import POSITION_FIELDS, FieldType
+from shardpost.holders.model.fields import POSITION_FIELDS
 from shardpost.holders.spark.decoding import decoded
 from shardpost.kafka.records import BATCH_OVERHEAD
-from shardpost.position_import.model.plan import COLUMNS, POSITION_ID
+from shardpost.position_import.model.plan import COLUMNS, NUMBERS, POSITION_ID
 
 FIELD_COLUMNS = tuple(field.column for field in POSITION_FIELDS)
 # What a record takes at most besides key and value: of headers it has its import id.
 _MORE_BYTES = BATCH_OVERHEAD + 1024
-_NUMBERS = {field.name for field in POSITION_FIELDS if field.type is FieldType.NUMBER}
 # JSON's numbers (RFC 8259, 6). What is none becomes a text, which decoding rejects.
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _REPLACEMENT = "\ufffd"
@@ -26,12 +28,13 @@ _MOST_QUOTED = 100
 _COORDINATES = ("partition INT", "offset BIGINT", "timestamp TIMESTAMP")
 
 
-def as_records(source: DataFrame, largest: int) -> DataFrame:
+def as_records(source: DataFrame, largest: int, *, is_utf8: bool = True) -> DataFrame:
     """Return the rows of a list (source_rows.py) as rows of records.
 
     `largest` is how many bytes the topic accepts. `key` is null of a row whose id cannot be read.
+    If its files are not `is_utf8`, U+FFFD is what Spark has made of other bytes.
     """
-    key = F.when(_has_id(), F.col(POSITION_ID))
+    key = F.when((F.col(POSITION_ID) != "") & _is_read(POSITION_ID, is_utf8), F.col(POSITION_ID))
     nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in map(str.split, _COORDINATES)]
     headers = F.lit(None).cast("array<struct<key: string, value: binary>>").alias("headers")
     raw = source.select(
@@ -40,7 +43,7 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
         *nulls,
         headers,
         key.alias("readable_key"),
-        _own_reason().alias("own_reason"),
+        _own_reason(is_utf8).alias("own_reason"),
         F.struct(*COLUMNS).alias("row"),
     )
     found = decoded(raw, POSITION_FIELDS, ("readable_key", "own_reason", "row"))
@@ -104,20 +107,18 @@ def _shortened(name: str) -> Column:
     return F.left(F.col("row").getField(name), F.lit(_MOST_QUOTED)).alias(name)
 
 
-def _has_id() -> Column:
-    return F.coalesce(F.col(POSITION_ID) != "", F.lit(False)) & ~F.contains(
-        POSITION_ID, F.lit(_REPLACEMENT)
-    )
+def _is_read(name: str, is_utf8: bool) -> Column:
+    """Tell whether a text of the list is what its bytes say."""
+    text = F.coalesce(name, F.lit(""))
+    return F.is_valid_utf8(text) & (F.lit(is_utf8) | ~F.contains(text, F.lit(_REPLACEMENT)))
 
 
-def _own_reason() -> Column:
+def _own_reason(is_utf8: bool) -> Column:
     """Return why a row is rejected before it could be a record; null if it is not."""
-    is_utf8 = F.lit(True)
-    for name in COLUMNS:
-        is_utf8 &= ~F.contains(F.coalesce(name, F.lit("")), F.lit(_REPLACEMENT))
+    is_read = reduce(and_, (_is_read(name, is_utf8) for name in COLUMNS))
     is_nameless = F.coalesce(F.col(POSITION_ID), F.lit("")) == ""
     return F.when(is_nameless, f"expected a {POSITION_ID}, found none").when(
-        ~is_utf8, "expected UTF-8, found other bytes"
+        ~is_read, "expected UTF-8, found other bytes"
     )
 
 
@@ -132,6 +133,6 @@ def _json(name: str) -> Column:
     """Return a value as JSON: a number as it was written, all else as text or null."""
     in_array = F.to_json(F.array(name))
     text = F.substring(in_array, F.lit(2), F.length(in_array) - 2)
-    if name not in _NUMBERS:
+    if name not in NUMBERS:
         return text
     return F.when(F.col(name).rlike(_NUMBER), F.col(name)).otherwise(text)

@@ -9,9 +9,9 @@ then is an error, and so is another number of rows.
 Frames: one row for each row of the list, with the columns of model/plan.py (all STRING).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,16 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StructType,
-)
 
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark import decoding
-from shardpost.position_import.list_files import ListFiles, files_of, require_whole
-from shardpost.position_import.model.plan import COLUMNS, POSITION_ID, FoundColumns, find_columns
+from shardpost.position_import.list_files import ARRAYS, ListFiles, files_of, require_whole
+from shardpost.position_import.model.plan import (
+    COLUMNS,
+    FoundColumns,
+    SourceColumn,
+    find_columns,
+)
 from shardpost.position_import.model.source import FileSource, Format, JdbcSource, Source
 from shardpost.settings import Settings
 from shardpost.wording import counted
@@ -94,13 +90,12 @@ _CSV = {
     "header": "true",
     "multiLine": "true",  # a quoted text may have line breaks
     "escape": '"',  # RFC 4180
-    "enforceSchema": "false",  # each file of a folder has the same header
     "encoding": "UTF-8",
+    "nullValue": "\0",  # not in the files, so that "" is a text, and no value is null
     "mode": "FAILFAST",
 }
-_JSON = {"primitivesAsString": "true", "mode": "FAILFAST"}
-_NESTED = (StructType, ArrayType, MapType)
-_FLOATING = (DoubleType, FloatType)
+_FLOATING = ("double", "float")
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps char(10) of a database
 
 
 @dataclass(frozen=True)
@@ -133,71 +128,73 @@ def read_source(spark: SparkSession, settings: Settings, source: Source) -> Sour
         with source_errors(str(source)):
             return _jdbc(spark, settings, source)
     files = require_whole(source)
+    if files.form is None or not (files.rows or files.columns):
+        nothing = ", ".join(f"{name} STRING" for name in COLUMNS)
+        return SourceRows(spark.createDataFrame([], nothing), files=files)
+    found = find_columns(str(source), files.columns)
     readers = {Format.CSV: _csv, Format.JSON: _json, Format.PARQUET: _parquet}
     with source_errors(str(source)):
-        found = readers[source.format](spark, source, files)
-    return replace(found, files=files)
+        rows = readers[source.format](spark, files, [*found.columns.values()])
+        return SourceRows(_selected(rows, found), found.ignored, files)
 
 
-def _csv(spark: SparkSession, source: FileSource, files: ListFiles) -> SourceRows:
-    if not files.has_text:
-        return _no_rows(spark)
-    there = spark.read.options(**_CSV).csv(_paths(files)).columns
-    found = find_columns(str(source), there)
-    ddl = ", ".join(f"{_quoted(name)} STRING" for name in there)
-    return _selected(spark.read.options(**_CSV).schema(ddl).csv(_paths(files)), found)
+def _csv(spark: SparkSession, files: ListFiles, own: Sequence[SourceColumn]) -> DataFrame:
+    """Return the rows, by the places of the columns: others may have no name, or one twice."""
+    there = (one if one in own else SourceColumn(f"_{at}") for at, one in enumerate(files.columns))
+    reader = spark.read.options(**_CSV, lineSep=files.row_end).schema(_schema(there))
+    return reader.csv(_paths(files))
 
 
-def _json(spark: SparkSession, source: FileSource, files: ListFiles) -> SourceRows:
-    if not files.rows:
-        return _no_rows(spark)
-    options = _JSON | {"multiLine": str(files.is_array).lower()}
-    schema = spark.read.options(**options).json(_paths(files)).schema
-    found = find_columns(str(source), schema.names)
-    _require_plain(source, schema, found)
-    whole = spark.read.text(_paths(files), wholetext=files.is_array)
+def _json(spark: SparkSession, files: ListFiles, own: Sequence[SourceColumn]) -> DataFrame:
+    is_array = files.form == ARRAYS
+    whole = spark.read.text(_paths(files), wholetext=is_array)
     texts = whole.select(_without_mark("value").alias("text")).where("text != ''")
-    return _selected(json_rows(texts, list(found.names.values()), files.is_array), found)
+    return json_rows(texts, [one.name for one in own], is_array)
 
 
-def _parquet(spark: SparkSession, source: FileSource, files: ListFiles) -> SourceRows:
-    rows = spark.read.parquet(*_paths(files))
-    found = find_columns(str(source), rows.columns)
-    _require_plain(source, rows.schema, found)
-    _require_whole_ids(source, rows.schema[found.names[POSITION_ID]].dataType)
-    return _selected(rows, found, rows.schema)
+def _parquet(spark: SparkSession, files: ListFiles, own: Sequence[SourceColumn]) -> DataFrame:
+    """Return the rows, without a look at ignored columns: Spark does not know all types."""
+    return spark.read.schema(_schema(own)).parquet(*_paths(files))
+
+
+def _schema(columns: Iterable[SourceColumn]) -> str:
+    return ", ".join(f"{_quoted(name)} {type_}" for name, type_ in columns)
 
 
 def _jdbc(spark: SparkSession, settings: Settings, source: JdbcSource) -> SourceRows:
-    what = {"dbtable": source.table} if source.table else {"query": str(source.query)}
+    what = {"dbtable": source.table}
+    if source.query:  # a subquery, which no `;` and no comment at its end may close
+        what = {"query": source.query.rstrip("; \t\r\n") + "\n"}
     options = {
         "url": source.url,
         "driver": source.driver.class_name,
         "fetchsize": FETCH_ROWS,
         **what,
     }
-    if settings.import_jdbc_user is not None:
-        options["user"] = settings.import_jdbc_user
-    if settings.import_jdbc_password is not None:
-        options["password"] = settings.import_jdbc_password
+    login = {"user": settings.import_jdbc_user, "password": settings.import_jdbc_password}
+    options |= {name: value for name, value in login.items() if value is not None}
     reader = spark.read.format("jdbc").options(**options)
-    schema = reader.load().schema
-    found = find_columns(str(source), schema.names)
-    _require_plain(source, schema, found)
-    if isinstance(id_type := schema[found.names[POSITION_ID]].dataType, _FLOATING):
-        _require_whole_ids(source, id_type)
-    as_text = ", ".join(f"{_quoted(name)} STRING" for name in found.names.values())
-    return _selected(reader.option("customSchema", as_text).load(), found, schema)
+    there = [
+        SourceColumn(one.name, one.metadata.get(_CHAR_TYPE, one.dataType.simpleString()))
+        for one in reader.load().schema
+    ]
+    found = find_columns(str(source), there)
+    as_text = _schema(SourceColumn(one.name) for one in found.columns.values())
+    rows = _selected(reader.option("customSchema", as_text).load(), found)
+    return SourceRows(rows, found.ignored)
 
 
-def _selected(rows: DataFrame, found: FoundColumns, schema: StructType | None = None) -> SourceRows:
-    """Return the columns of a list as text; `schema` has the types that they had."""
+def _selected(rows: DataFrame, found: FoundColumns) -> DataFrame:
+    """Return the columns of a list as text."""
     columns = []
-    for column, name in found.names.items():
+    for column, (name, type_) in found.columns.items():
         text = F.col(_quoted(name)).cast("string")
-        is_floating = schema is not None and isinstance(schema[name].dataType, _FLOATING)
-        columns.append((_plain(text) if is_floating else text).alias(column))
-    return SourceRows(rows.select(*columns), found.ignored)
+        if type_ in _FLOATING:
+            text = _plain(text)
+        elif type_.startswith("char("):  # databases pad it, and compare it without
+            text = F.rtrim(text)
+        columns.append(text.alias(column))
+    return rows.select(*columns)
 
 
 _EXPONENT = r"^(-?)(\d)(?:\.(\d*?)0*)?[eE]([+-]?\d+)$"
@@ -215,32 +212,9 @@ def _plain(text: Column) -> Column:
     return F.when(F.rlike(text, F.lit(_EXPONENT)), F.concat(sign, number)).otherwise(text)
 
 
-def _no_rows(spark: SparkSession) -> SourceRows:
-    ddl = ", ".join(f"{name} STRING" for name in COLUMNS)
-    return SourceRows(spark.createDataFrame([], ddl))
-
-
 def _without_mark(column: str) -> Column:
     """Return text without a byte order mark and the blanks before it."""
     return F.trim(F.ltrim(F.col(column), F.lit("\ufeff")), F.lit(" \t\r\n"))
-
-
-def _require_plain(source: Source, schema: StructType, found: FoundColumns) -> None:
-    for column, name in found.names.items():
-        if isinstance(type_ := schema[name].dataType, _NESTED):
-            raise ShardpostError(
-                f"{source}: expected text or numbers for {column}, found {type_.simpleString()}"
-            )
-
-
-def _require_whole_ids(source: Source, type_: DataType) -> None:
-    """Refuse ids with decimal places: 1 would become 1.0, which is another position."""
-    is_decimal = isinstance(type_, DecimalType) and type_.scale > 0
-    if is_decimal or isinstance(type_, _FLOATING):
-        raise ShardpostError(
-            f"{source}: expected text or whole numbers for {POSITION_ID}, found"
-            f" {type_.simpleString()}: write the list with ids as text"
-        )
 
 
 def _paths(files: ListFiles) -> list[str]:
