@@ -7,8 +7,9 @@ the end of the week (Monday 00:00 UTC) gets **one** e-mail with its own position
 2. `send`, one task per group of shards, mails the clients that are not mailed yet, and records each
    delivery in the ledger (topic `weekly-emails`). A failed task is retried alone; no client that
    got the mail gets another.
-3. `report` fails the run once if deliveries are unknown, or if too many clients failed or are not
-   subscribed, and says what to do.
+3. `report` decides, by the answers to all mails of the run, about refusals that no shard could
+   decide about. It fails the run once if deliveries are unknown, if refused clients remain open, or
+   if too many clients failed or are not subscribed, and says what to do.
 
 A *scheduled* run skips its week (`groups` says why, and nothing after it runs) if no snapshot
 was committed before the week ended, or if the week ended too long ago
@@ -173,6 +174,7 @@ def groups(
         # All shards of a week that has not ended are as of one instant.
         as_of=parse_instant(frozen["as_of"]) if params["early"] else None,
         groups=min(AT_ONCE, len(frozen["groups"])),
+        is_part=True,
         kept_as=run_id if params["dry_run"] else None,
         **common_options(params),
     )
@@ -187,21 +189,27 @@ def groups(
 
 @task(
     retries=0,
-    doc_md="Fails the run, once, if deliveries are unknown or too many got no mail.",
+    doc_md="Decides about refused mails by the answers to all; fails the run, once, if deliveries"
+    " are unknown or too many got no mail.",
 )
 @task_errors()
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
-    """Log the counts; fail if deliveries are unknown, or if too many clients got no mail."""
-    groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
+    """Settle refusals, log the counts; fail if deliveries are unknown, or too many got no mail."""
+    from shardpost.weekly_email.send_shard import settle_parts
+
+    parts = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
+    week, settings = IsoWeek.parse(frozen["week"]), task_settings()
+    groups, left_open = settle_parts(settings, week, parts, datetime.now(UTC))
     shards = [shard for group in groups for shard in group.get("shards", ())]
     log.info("%s: %s", frozen["week"], totals(shards) if shards else "nothing was sent")
     if failed := failed_line(frozen["week"], groups):
         log.warning("%s: %s", frozen["week"], failed)
     unknown = [client for group in groups for client in group.get("unknown", ())]
     wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
-    if paused := next((group["paused"] for group in groups if group.get("paused")), None):
+    if paused := next((part["paused"] for part in parts if part.get("paused")), None):
         wrong.insert(0, paused_line(frozen["week"], paused))
-    wrong += too_many(task_settings(), frozen["week"], groups)
+    wrong += [f"{why}; run it again." for why in left_open]
+    wrong += too_many(settings, frozen["week"], groups)
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 

@@ -24,7 +24,7 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import too_many
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek, shard_label
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
-from shardpost.weekly_email.send_shard import SendOptions
+from shardpost.weekly_email.send_shard import SendOptions, settle_refusals
 from shardpost.weekly_email.spark.audience_freeze import freeze
 from shardpost.weekly_email.spark.dry_run import dry_run
 from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
@@ -47,7 +47,7 @@ def run(request: EmailRequest, settings: Settings) -> JobResult:
         if request.mode is Mode.DRY_RUN:
             log.info("%s: listing what a run would do to each client", request.week)
             return DONE, dry_run(week, options, request.recipients, request.kept_as)
-        return send(week, options, request.groups)
+        return send(week, options, request)
 
 
 def why_skip(request: EmailRequest, settings: Settings) -> str | None:
@@ -84,9 +84,12 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     return freeze(settings, request, week)
 
 
-def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
-    """Send; return the exit code and the counts of each shard. LockedError beside another run."""
-    settings = options.settings
+def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> JobResult:
+    """Send; return the exit code and the counts of each shard. LockedError beside another run.
+
+    A part of a run returns the answers that its shards had as well, for `settle_parts`.
+    """
+    settings, groups = options.settings, request.groups
     unsubscribed = Unsubscribed(settings, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
     rate = settings.mail_rate / groups if settings.mail_rate else None
@@ -98,10 +101,14 @@ def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
         mail_looks.keep(settings, week.context, week.shards, options.clock())
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
         reports = send_shards(week, options, rate)
+        if not request.is_part:
+            reports = settle_refusals(settings, week.iso_week, reports)
         guard.mark_end(options.clock())
         shards = _counted(settings, week, reports)
     errors = {report.shard: report.error for report in reports if report.error}
     document = status_document(week.iso_week, shards) | {"snapshot": week.snapshot_number}
+    if request.is_part:
+        document["answers"] = [report.answers for report in reports]
     if paused := paused_weeks.find(settings, week.iso_week):
         document["paused"] = paused.as_json()
         if set(errors.values()) == {paused.explanation}:
@@ -126,13 +133,15 @@ def _counted(
 def exit_code_of(settings: Settings, document: Mapping[str, Any], errors: Mapping[int, str]) -> int:
     """Return the exit code; `errors` says of each shard that stopped why.
 
-    What stopped shards, or that too many clients got no mail, goes to standard error.
+    What stopped shards, or that too many clients of a whole run got no mail, goes to standard
+    error.
     """
     if errors:
         stopped = "; ".join(f"shard {shard}: {error}" for shard, error in errors.items())
         sys.stderr.write(f"shardpost: {one_line(stopped)}\n")
         return COULD_NOT
-    reasons = too_many(settings, document["week"], [document])
+    is_part = "answers" in document
+    reasons = [] if is_part else too_many(settings, document["week"], [document])
     for reason in reasons:
         sys.stderr.write(f"shardpost: {one_line(reason)}\n")
     return NEEDS_ATTENTION if document["unknown"] or reasons else DONE

@@ -1,18 +1,19 @@
 """One shard from end to end: open its ledger, send what is open, report the counts.
 
 It stops at the signals with which Spark ends its Python workers. A shard of three clients, two of
-which are refused, cannot tell bad addresses from a broken server; the other shards can. So the
-refusals that no shard could decide about are settled by the answers that all of a run had.
+which are refused, cannot tell bad addresses from a broken server, and neither can a job that mails
+some of the shards. So what no shard could decide about is settled once, by all answers of a run.
 """
 
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import FrameType
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,13 +29,14 @@ from shardpost.weekly_email.model.provisional_refusals import Refusal, Refusals,
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardReport
+from shardpost.weekly_email.model.week_report import ShardReport, status_document
 from shardpost.weekly_email.outcomes import Progress
 from shardpost.weekly_email.paused_weeks import PauseWatch
 from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import ShardSender
 from shardpost.weekly_email.smtp_server import refusal_limits_of
 from shardpost.weekly_email.unsubscribed import nobody_unsubscribed
+from shardpost.weekly_email.week_status import find_week
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -54,6 +56,31 @@ def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def settle_parts(
+    settings: Settings, week: IsoWeek, parts: Iterable[Mapping[str, Any]], now: datetime
+) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """Settle the refusals of a run of several jobs, by what `email_run.send` returned of each.
+
+    Return these documents, with the counts of afterwards, and why refused clients remain open.
+    ShardpostError beside another run, or if the ledger may lack records: then all remain open.
+    """
+    documents = list(parts)
+    answers = [one for document in documents for one in document.get("answers", ())]
+    reports = [ShardReport(**one) for one in answers]
+    undecided = [report.shard for report in reports if report.provisional]
+    if not undecided:
+        return documents, []
+    guard = LedgerGuard(settings, week)
+    with guard.locked(undecided):
+        guard.require_ledger()
+        settled = settle_refusals(settings, week, reports)
+        guard.mark_end(now)
+    status = find_week(settings, week, now).status
+    counted = status.by_shard([report.shard for report in reports], wait=True)
+    left_open = [one.error for one in settled if one.error and one.shard in undecided]
+    return [status_document(week, counted)], left_open
 
 
 def settle_refusals(

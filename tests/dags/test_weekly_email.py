@@ -115,7 +115,8 @@ def test_a_run_that_is_cleared_or_waited_long_is_checked_by_the_time_it_runs(
 
 def test_all_shards_of_an_early_run_are_as_of_one_instant(dag: Any) -> None:
     as_of = "2026-11-25T09:15:00+00:00"
-    early = {"week": "2026-W46", "early": True, "as_of": "2026-11-25T09:15:00Z", "groups": 2}
+    early = {"week": "2026-W46", "early": True, "as_of": "2026-11-25T09:15:00Z"}
+    early |= {"groups": 2, "is_part": True}
     assert groups(dag, as_of, early=True) == [
         early | {"shards": "0-3"},
         early | {"shards": "4-7"},
@@ -130,7 +131,7 @@ def test_names_in_a_message_cannot_steer_a_terminal(dag: Any) -> None:
 
 def test_each_group_of_shards_becomes_a_task_of_its_name(dag: Any) -> None:
     made = dag.task_dict["groups"].python_callable(FROZEN, params=AS_DECLARED)
-    shared = '{"week":"2026-W46","shards":"%s","groups":2}'
+    shared = '{"week":"2026-W46","shards":"%s","groups":2,"is_part":true}'
     assert made == [
         {"request": shared % "0-3", "part": "shards 0-3"},
         {"request": shared % "4-7", "part": "shards 4-7"},

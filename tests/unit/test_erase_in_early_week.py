@@ -54,7 +54,7 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
     assert begun.frozen is None
     assert erased(at).postponed == {}
     with pytest.raises(ShardpostError, match="a client was erased since this run began"):
-        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), 1)
+        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), REQUEST)
     assert prepare(REQUEST, at).snapshot.has_contacts
 
 
@@ -66,7 +66,7 @@ def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
     swapped = replace(last, number=number, country="GB", rebuilt_in=number)
     snapshots.commit(at, replace(swapped, set_country=at.country))
     with pytest.raises(ShardpostError, match="tables were swapped, or the country changed, since"):
-        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), 1)
+        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), REQUEST)
     assert prepare(REQUEST, at).context.country == "GB"
 
 

@@ -1,13 +1,17 @@
 """Refusals that a shard could not decide about, by the answers of the whole run."""
 
+import json
+from typing import Any
+
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.provisional_refusals import Refusal
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
-from shardpost.weekly_email.send_shard import settle_refusals
+from shardpost.weekly_email.send_shard import settle_parts, settle_refusals
 from tests.support.plain_ledger import fold
+from tests.support.written_weeks import begin, freeze
 
 WEEK = IsoWeek(2026, 47)
 UNKNOWN = DeliveryState.UNKNOWN
@@ -104,3 +108,36 @@ def test_a_refused_resend_is_no_longer_unknown(at: Settings) -> None:
     )
     assert settle_refusals(at, WEEK, [before]) == [ShardReport(0, failed=1)]
     assert states(at, 0) == {"a": "failed"}
+
+
+def settled_in_parts(settings: Settings, *reports: ShardReport) -> tuple[list[Any], list[str]]:
+    """Settle the refusals of a run with one job for each shard."""
+    begin(settings, WEEK, WEEK.end)
+    freeze(settings, WEEK, ["c0", "c1"], WEEK.end)
+    made = [{"shards": [], "unknown": [], "answers": [one.answers]} for one in reports]
+    return settle_parts(settings, WEEK, json.loads(json.dumps(made)), WEEK.end)
+
+
+def test_of_a_run_in_parts_the_answers_of_all_decide(at: Settings) -> None:
+    _, left_open = settled_in_parts(at, report(0, "a", "b"), report(1, "c", "d"))
+    assert ["refused 4 mails of this run and accepted 0" in why for why in left_open] == [True] * 2
+    assert (states(at, 0), states(at, 1)) == ({}, {})
+
+
+def test_of_a_run_in_parts_the_counts_are_those_after_its_refusals_were_settled(
+    at: Settings,
+) -> None:
+    [document], left_open = settled_in_parts(at, report(0, accepted=1), report(1, "c1"))
+    counts = [(one["open"], one["failed"]) for one in document["shards"]]
+    assert (counts, left_open) == ([(1, 0), (0, 1)], [])
+    assert document["causes"]["failed"][0]["clients"] == ["c1"]
+
+
+def test_a_part_that_was_stopped_leaves_the_refused_clients_of_all_parts_open(
+    at: Settings,
+) -> None:
+    paused = report(1, accepted=1000, error="2026-W47 was paused")
+    _, left_open = settled_in_parts(at, report(0, "a"), paused)
+    assert len(left_open) == 1
+    assert "a: 550 no" in left_open[0]
+    assert states(at, 0) == {}

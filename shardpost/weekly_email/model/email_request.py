@@ -171,6 +171,7 @@ class EmailRequest:
     week that has not ended, as of `as_of` at the latest, None for `now`. `again`: FAILED mails
     those again that had failed, SUPPRESSED those that were not subscribed, and are now.
     `on_unknown` None is the setting's. `groups`: how many jobs share the rate limit.
+    `is_part`: a later step decides, by the answers of all jobs, about refusals and limits.
     `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: what would be
     refused is meant (plausibility.py). `recipients`: the folder (for JSON lines) or file (for text)
     that a dry run writes its lists to, None for into the result. `kept_as`: the run as whose they
@@ -186,6 +187,7 @@ class EmailRequest:
     again: Literal["FAILED", "SUPPRESSED"] | None = None
     on_unknown: Literal["hold", "resend"] | None = None
     groups: int = 1
+    is_part: bool = False
     is_scheduled: bool = False
     country_changed: bool = False
     accept_drop: bool = False

@@ -150,6 +150,12 @@ class ShardReport(ShardCounts):
     refused: int = field(default=0, compare=False)
     provisional: tuple[str, ...] = field(default=(), compare=False)
 
+    @property
+    def answers(self) -> dict[str, Any]:
+        """What the shard adds to the answers of the whole run, as fields of a report."""
+        names = ("shard", "error", "accepted", "refused", "provisional")
+        return {name: getattr(self, name) for name in names}
+
     def with_failed(self, refusals: Sequence[Refusal]) -> "ShardReport":
         """Return the counts after refusals were decided to be final."""
         before = Counter(refusal.before for refusal in refusals)

@@ -27,7 +27,7 @@ from shardpost.spark import driver
 from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
-from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
+from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
 from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 
 
@@ -101,8 +101,7 @@ def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) ->
     """Send what is open of the run's shards; return the report of each.
 
     `rate` is the mails per second of this run, None for no limit: with one, as many shards are
-    mailed at once as there are cores now, whatever executors come later. A refusal that no shard
-    could decide about is decided by the answers of all.
+    mailed at once as there are cores now, whatever executors come later.
     """
     audience = WeekFrames(options.settings, week)
     members = audience.members().persist(StorageLevel.DISK_ONLY)
@@ -129,8 +128,7 @@ def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) ->
         return _report(row)
 
     with ThreadPoolExecutor(at_once) as pool:
-        reports = [*pool.map(send_one, range(len(shards)))]
-    return settle_refusals(options.settings, week.iso_week, reports)
+        return [*pool.map(send_one, range(len(shards)))]
 
 
 def _report(row: Row) -> ShardReport:
