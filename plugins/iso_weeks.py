@@ -45,14 +45,14 @@ class IsoWeeks(Timetable):
     def next_dagrun_info(
         self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
     ) -> DagRunInfo | None:
-        """Return the week after the last; without catch-up none before the last that ended."""
+        """Return the week after the last; without catch-up none that is too late to be mailed."""
         weeks = []
         if last_automated_data_interval is not None:
             weeks.append(IsoWeek.of(last_automated_data_interval.end))
         if restriction.earliest is not None:
             weeks.append(_first_from(restriction.earliest))
         if not restriction.catchup:
-            weeks += _earliest_scheduled(one("weekly_first"))
+            weeks = [self._first_in_time([*weeks, *_first_of_all()], now(UTC))]
         if not weeks:
             return None
         interval = _interval(max(weeks))
@@ -62,6 +62,18 @@ class IsoWeeks(Timetable):
             run_after=instance(self._send.after(interval.end)), data_interval=interval
         )
 
+    def _first_in_time(self, weeks: list[IsoWeek], at: DateTime) -> IsoWeek:
+        """Return the first week from the latest of these on that is not too late.
+
+        That is the last week that ended, where none is known or all that ended are too late: an
+        older one could not be backfilled beside its scheduled run.
+        """
+        ended, days = IsoWeek.last_ended(at), one("weekly_lateness_days")
+        week = max(weeks, default=ended)
+        while week < ended and week.is_too_late(at, days, self._send.later(week.end)):
+            week = week.next
+        return week
+
 
 def _first_from(earliest: DateTime) -> IsoWeek:
     """Return the first week that does not start before that time."""
@@ -69,12 +81,10 @@ def _first_from(earliest: DateTime) -> IsoWeek:
     return week if week.start == earliest else week.next
 
 
-def _earliest_scheduled(first: str | None) -> list[IsoWeek]:
-    """Return the weeks before which no run is scheduled: the last that ended, and the first of all.
-
-    An older week needs no scheduled run, and could not be backfilled beside one.
-    """
-    return [IsoWeek.last_ended(now(UTC)), *([IsoWeek.parse(first)] if first else [])]
+def _first_of_all() -> list[IsoWeek]:
+    """Return the week before which no run is scheduled, if a setting names one."""
+    first = one("weekly_first")
+    return [IsoWeek.parse(first)] if first else []
 
 
 def _interval(week: IsoWeek) -> DataInterval:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.exceptions import ParamValidationError
 from airflow.sdk import DAG
-from airflow.timetables.base import TimeRestriction
+from airflow.timetables.base import DataInterval, TimeRestriction
 from iso_weeks import IsoWeeks
 from pendulum import DateTime, instance
 
@@ -80,6 +80,33 @@ def test_after_a_run_comes_the_next_week_and_none_long_gone(
     newest = TimeRestriction(earliest=None, latest=None, catchup=False)
     first = dag.timetable.next_dagrun_info(last_automated_data_interval=None, restriction=newest)
     assert IsoWeek.of(first.data_interval.start) == IsoWeek.last_ended(datetime.now(UTC))
+
+
+@pytest.mark.parametrize(
+    ("send", "at", "following"),
+    [  # after the run of W46
+        ("Fri 18:00", "2026-11-27T18:00", "2026-W47"),
+        ("Fri 18:00", "2026-11-30T10:00", "2026-W47"),
+        ("Fri 18:00", "2026-11-30T10:01", "2026-W48"),
+        ("Sat 08:00", "2026-12-01T00:00", "2026-W47"),
+        ("Sat 08:00", "2026-12-01T00:01", "2026-W48"),
+        ("Mon 08:00", "2026-11-30T00:00", "2026-W48"),
+        ("Mon 08:00", "2026-12-11T00:00", "2026-W49"),
+    ],
+)
+def test_a_week_is_scheduled_until_it_is_too_late_to_be_mailed(
+    monkeypatch: pytest.MonkeyPatch, send: str, at: str, following: str
+) -> None:
+    # Airflow imports the module once more, under the same name.
+    own: dict[str, Any] = vars(IsoWeeks)["next_dagrun_info"].__globals__
+    monkeypatch.setitem(own, "now", lambda _zone: day(at))
+    monkeypatch.setenv("SHARDPOST_WEEKLY_FIRST", "2026-W01")
+    monkeypatch.setenv("SHARDPOST_WEEKLY_LATENESS_DAYS", "3")
+    last = DataInterval(start=day("2026-11-09"), end=day("2026-11-16"))
+    newest = TimeRestriction(earliest=None, latest=None, catchup=False)
+    run = IsoWeeks(send).next_dagrun_info(last_automated_data_interval=last, restriction=newest)
+    assert run is not None
+    assert IsoWeek.of(run.data_interval.start) == IsoWeek.parse(following)
 
 
 def test_no_scheduled_run_is_of_a_week_before_the_first(

@@ -117,12 +117,16 @@ class IsoWeek:
         """
         if first_commit is None or first_commit >= self.end:
             return f"no snapshot was committed before week {self} ended"
-        if now - self.end - later > timedelta(days=most_days):
+        if self.is_too_late(now, most_days, later):
             return (
                 f"week {self} ended more than {most_days} days ago"
                 " (SHARDPOST_WEEKLY_LATENESS_DAYS); to mail it, run `shardpost email` by hand"
             )
         return None
+
+    def is_too_late(self, now: datetime, most_days: int, later: timedelta) -> bool:
+        """Tell whether a scheduled run no longer mails this week."""
+        return now - self.end - later > timedelta(days=most_days)
 
     def _monday(self) -> date:
         return date.fromisocalendar(self.year, self.number, 1)
