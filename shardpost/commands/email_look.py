@@ -28,12 +28,12 @@ def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> i
 
     Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
     """
-    from shardpost.weekly_email.mail_preview import preview, when_sent
-    from shardpost.weekly_email.week_status import rows_of_frozen
+    from shardpost.weekly_email.mail_preview import preview
+    from shardpost.weekly_email.week_status import rows_of_begun
 
     settings, iso_week, now = load(), IsoWeek.parse(week), datetime.now(UTC)
-    sent_at = when_sent(rows_of_frozen(settings, iso_week, client, now))
-    found = preview(settings, client, iso_week, now=now, sent_at=sent_at)
+    rows = rows_of_begun(settings, iso_week, client, now)
+    found = preview(settings, client, iso_week, rows, now=now)
     if as_json:
         print_document(found, str, as_json=True)
     else:
@@ -45,9 +45,10 @@ def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> i
 
 def _lines(found: "MailPreview") -> Iterator[str]:
     of = "its frozen audience" if found.is_frozen else "the newest snapshot, not frozen yet"
-    since = found.look_since
-    written = f", as it was sent (templates since {since:%Y-%m-%d %H:%M} UTC)" if since else ""
-    yield f"# {found.week}, of {of}{written}; nothing is sent now"
+    if since := found.look_since:
+        templates = f"templates since {since:%Y-%m-%d %H:%M} UTC"
+        of = f"snapshot {found.snapshot}, as it was sent ({templates})"
+    yield f"# {found.week}, of {of}; nothing is sent now"
     if found.remark:
         yield f"# {one_line(found.remark)}"
     for name, value in found.headers.items():

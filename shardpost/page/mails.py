@@ -59,7 +59,6 @@ def mail(visit: Asked, week: Text, client: Text) -> Response:
         why=why_of(found, client, rows),
         state=rows[-1]["state"] if rows else None,
         shown=shown,
-        is_sent=any(row["state"] == "sent" for row in rows),
         why_none=why_none,
         templates=visit.settings.mail_templates,
     )
@@ -120,16 +119,16 @@ def _shown(
     rows: Sequence[Mapping[str, Any]],
     subject: str | None = None,
 ) -> tuple["MailPreview | None", str | None]:
-    """Return the mail, as of when it was sent if it was; or None, and why there is none.
+    """Return the mail, as it was sent if it was; or None, and why there is none.
 
     With a subject that is tried it is as a run of now would write it.
     """
     from shardpost.weekly_email.bounded_rendering import rendered
-    from shardpost.weekly_email.mail_preview import preview, when_sent
+    from shardpost.weekly_email.mail_preview import preview
 
-    of, sent_at = (visit.settings, client, found.week), when_sent(rows)
+    of = (visit.settings, client, found.week, rows)
     try:
-        return preview(*of, now=visit.now, sent_at=sent_at, subject=subject, render=rendered), None
+        return preview(*of, now=visit.now, subject=subject, render=rendered), None
     except ShardpostError as error:
         return None, str(error)
 

@@ -222,19 +222,20 @@ _TAG_OF_STATE = {"sent": "good", "failed": "bad", "unknown": "bad", "sending": "
 
 def _of_ledger(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
     """Return the state that each record of the ledger gives its client."""
-    from shardpost.weekly_email.model.ledger import decode
+    from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
     from shardpost.weekly_email.model.week import IsoWeek
 
     found: Outcomes = {}
     for record in records:
-        text, is_client, _ = (record.key or b"").decode(errors="replace").partition("/")
+        text = (record.key or b"")[:WEEK_BYTES]
         try:
-            week = IsoWeek.parse(text)
+            week = IsoWeek.parse(text.decode(errors="replace"))
         except UsageError:
             continue
         entry = decode(record.key, record.value, week)
-        if not is_client or entry is None:
-            found[record.coordinates] = Outcome(f"{week} is closed")
+        if entry is None:
+            if record.key == closed_key(week):
+                found[record.coordinates] = Outcome(f"{week} is closed")
             continue
         state = str(entry.state or "open")
         link = Link("the client", visit.url("emails/mail", week=str(week), client=entry.client))

@@ -180,7 +180,9 @@ def _partitions(topic: OwnTopic, asked: Question, count: int) -> range | list[in
     if asked.key is None or topic.kind == "dead-letters":  # placed by the keys of their origins
         return range(count)
     keys = _keys(asked.key) or set()
-    if topic.kind == "weekly-emails":  # placed by the client
+    if topic.kind == "weekly-emails":  # placed by the client, if the key has it
+        if not all(b"/" in key for key in keys):
+            return range(count)
         keys = {key.partition(b"/")[2] for key in keys}
     return [partition_of(key, count) for key in keys]
 

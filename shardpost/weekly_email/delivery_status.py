@@ -23,7 +23,7 @@ from shardpost.weekly_email.ledger_topic import (
     ShardLedger,
     State,
 )
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ledger_id
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerId, ledger_id
 from shardpost.weekly_email.model.ledger_index import WHY_UNKNOWN, LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.member import why_no_mail_can_be_written
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -197,7 +197,8 @@ def status_of(
     shard: int, index: LedgerIndex, reasons: LedgerReasons, open_clients: int, without_contact: int
 ) -> ShardStatus:
     """Return the status of one shard by its ledger, in which nobody is `sending`."""
-    counts = ShardCounts.of(shard, index.counts(), open_clients, index.delivery_unknown)
+    unknown = [about.client for about in index.delivery_unknown]
+    counts = ShardCounts.of(shard, index.counts(), open_clients, unknown)
     return ShardStatus(counts, _causes(reasons), without_contact)
 
 
@@ -205,7 +206,9 @@ def _causes(reasons: LedgerReasons) -> dict[str, list[Cause]]:
     last = sorted(reasons.last.items())
     return {
         str(state): causes_of(
-            (client, cause_of(reason, client)) for client, (own, reason) in last if own is state
+            (client, cause_of(reason, client))
+            for (client, _), (own, reason) in last
+            if own is state
         )
         for state in EXPLAINED
     }
@@ -220,7 +223,7 @@ def _listed(
         yield from _open(LedgerIndex.fold(entries), reasons, audience)
         return
     deque(entries, maxlen=0)
-    for client, (last, reason) in reasons.last.items():
+    for (client, _), (last, reason) in reasons.last.items():
         yield client, WHY_UNKNOWN if last is DeliveryState.SENDING else reason
 
 
@@ -229,7 +232,7 @@ def _open(
 ) -> Iterator[tuple[str, str | None]]:
     for client, state in zip(audience.clients, index.states(audience.clients), strict=True):
         if state is None:
-            _, reason = reasons.last.get(ledger_id(client), (None, None))
+            _, reason = reasons.last.get(LedgerId(ledger_id(client)), (None, None))
             yield client, audience.without_contact.get(client) or reason or NOT_MAILED
 
 

@@ -11,7 +11,6 @@ What the ledger says of it is put under a hash of the client. That a mail was se
 the client could be mailed again. Its id, and reasons, which often have its address, must not.
 """
 
-import re
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -34,11 +33,12 @@ from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import (
+    WEEK_BYTES,
     DeliveryState,
     LedgerEntry,
+    LedgerId,
     decode,
     erased_id,
-    ledger_id,
 )
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
@@ -152,7 +152,6 @@ def _on_disk(files: AudienceFiles) -> list[str]:
 
 
 REASON = "erased"
-_KEY = re.compile(rb"([0-9]{4}-W[0-9]{2})/")
 
 
 @dataclass(frozen=True)
@@ -174,11 +173,11 @@ def find_in_ledger(settings: Settings, client: str) -> ClientLedger:
     topic = settings.topic("weekly-emails")
     shard = partition_of(client, partition_counts(settings, [topic])[topic])
     _, end = watermark_of(settings, TopicPartition(topic, shard), committed=False)
-    entries: dict[str, dict[IsoWeek, LedgerEntry]] = {client: {}, erased_id(client): {}}
-    for own, week, entry in _entries(settings, client, shard, None):
-        entries[own][week] = entry
-    erased = frozenset(week for week, entry in entries[erased_id(client)].items() if entry.state)
-    return ClientLedger(client, shard, end, entries[client], erased)
+    entries: dict[bool, dict[IsoWeek, LedgerEntry]] = {False: {}, True: {}}
+    for week, entry in _entries(settings, client, shard, None):
+        entries[entry.is_erased][week] = entry
+    erased = frozenset(week for week, entry in entries[True].items() if entry.state)
+    return ClientLedger(client, shard, end, entries[False], erased)
 
 
 def erase_from_ledger(
@@ -192,8 +191,8 @@ def erase_from_ledger(
     with closing(Ledger(settings, week, known.shard)) as ledger:
         ledger.fence()
         last = known.entries.get(week)
-        for own, of_week, entry in _entries(settings, known.client, known.shard, known.end):
-            last = entry if (own, of_week) == (known.client, week) else last
+        for of_week, entry in _entries(settings, known.client, known.shard, known.end):
+            last = entry if of_week == week and not entry.is_erased else last
         entries = list(_under_hash(known, week, last, is_member=is_member))
         ledger.write(entries)
         return bool(entries)
@@ -202,13 +201,13 @@ def erase_from_ledger(
 def _under_hash(
     known: ClientLedger, week: IsoWeek, last: LedgerEntry | None, *, is_member: bool
 ) -> Iterator[LedgerEntry]:
-    name = erased_id(known.client)
+    about = LedgerEntry(erased_id(known.client), None, reason=REASON, is_erased=True)
     if last is not None and last.state is not None:
         is_sending = last.state is DeliveryState.SENDING  # nobody is sending it any more
         state = DeliveryState.UNKNOWN if is_sending else last.state
-        erased = replace(last, client=name, state=state, reason=REASON)
+        erased = replace(about, state=state, message_id=last.message_id, resends=last.resends)
     elif is_member and week not in known.erased:
-        erased = LedgerEntry(name, DeliveryState.SUPPRESSED, reason=REASON)
+        erased = replace(about, state=DeliveryState.SUPPRESSED)
     else:
         return
     if last is not None:
@@ -218,20 +217,18 @@ def _under_hash(
 
 def _entries(
     settings: Settings, client: str, shard: int, start: int | None
-) -> Iterator[tuple[str, IsoWeek, LedgerEntry]]:
-    """Yield the client's entries from an offset on, oldest first: under which id, week, entry."""
-    ids = {ledger_id(client): client, erased_id(client): erased_id(client)}
-    own = {name.encode(errors="surrogatepass"): id_ for name, id_ in ids.items()}
+) -> Iterator[tuple[IsoWeek, LedgerEntry]]:
+    """Yield the client's entries from an offset on, its own and those under its hash, by week."""
+    own = {id_.key("") for id_ in (LedgerId(client), LedgerId.erased(client))}
     partition = TopicPartition(settings.topic("weekly-emails"), shard)
     for message in read_to_end(settings, partition, start=start):
         key = message.key() or b""
-        match = _KEY.match(key)
-        if not match or key[match.end() :] not in own:
+        if key[WEEK_BYTES:] not in own:
             continue
         try:
-            week = IsoWeek.parse(match[1].decode())
+            week = IsoWeek.parse(key[:WEEK_BYTES].decode(errors="replace"))
         except UsageError:  # there is no such week: another program wrote it, and nobody reads it
             continue
         entry = decode(key, message.value(), week)
         assert entry is not None  # noqa: S101 - its key has the week
-        yield own[key[match.end() :]], week, entry
+        yield week, entry

@@ -134,7 +134,7 @@ def _listed(fold: ShardFold, state: str) -> Iterator[tuple[str, str | None]]:
             is_sending = entry.state is DeliveryState.SENDING
             yield entry.client, WHY_UNKNOWN if is_sending else entry.reason
         return
-    for client, (own, reason) in fold.reasons.last.items():
+    for (client, _), (own, reason) in fold.reasons.last.items():
         if own == state:
             yield client, reason
 

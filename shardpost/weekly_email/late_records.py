@@ -18,7 +18,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.ledger import ERASED, erased_id
+from shardpost.weekly_email.model.ledger import LedgerId
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import LateClients
 from shardpost.weekly_email.model.week_tables import POSITION
@@ -99,5 +99,5 @@ def _not_erased(settings: Settings, frozen: FrozenWeek, shard: int, clients: set
     if not clients:
         return clients
     entries = ShardLedger(settings, IsoWeek.parse(frozen.week), shard).entries()
-    erased = {entry.client for entry in entries if entry.state and entry.client.startswith(ERASED)}
-    return {client for client in clients if erased_id(client) not in erased}
+    erased = {entry.id for entry in entries if entry.state and entry.is_erased}
+    return {client for client in clients if LedgerId.erased(client) not in erased}

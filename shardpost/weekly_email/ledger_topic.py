@@ -27,11 +27,12 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
+    LedgerId,
     WeekClosedError,
     closed_counts,
     closed_key,
     decode,
-    erased_id,
+    is_of_week,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
@@ -48,15 +49,15 @@ class LedgerReasons:
     """
 
     states: frozenset[State]
-    last: dict[str, tuple[State, str | None]] = field(default_factory=dict, init=False)
+    last: dict[LedgerId, tuple[State, str | None]] = field(default_factory=dict, init=False)
 
     def watch(self, entries: Iterable[LedgerEntry]) -> Iterator[LedgerEntry]:
         """Pass entries on, oldest first."""
         for entry in entries:
             if entry.state in self.states:
-                self.last[entry.client] = entry.state, entry.reason
+                self.last[entry.id] = entry.state, entry.reason
             else:
-                self.last.pop(entry.client, None)
+                self.last.pop(entry.id, None)
             yield entry
 
 
@@ -96,10 +97,9 @@ class ShardLedger:
         As they are, also those that `decode` reads as another client. To be called behind a fence.
         """
         keys: set[bytes] = set()
-        prefix = f"{self._week}/".encode()
         for message in read_to_end(self._settings, self._partition):
             key = message.key()
-            if key is None or not key.startswith(prefix):
+            if key is None or not is_of_week(key, self._week):
                 continue
             (keys.discard if message.value() is None else keys.add)(key)
         return sorted(keys)
@@ -110,9 +110,7 @@ class ShardLedger:
         If its data were erased: those under its hash, and what was written since. With `start`
         those from that offset on.
         """
-        own, erased = (
-            LedgerEntry(id_, None).key(self._week) for id_ in (client, erased_id(client))
-        )
+        own, erased = (id_.key(self._week) for id_ in (LedgerId(client), LedgerId.erased(client)))
         rows: list[dict[str, Any]] = []
         for message in read_to_end(self._settings, self._partition, start=start, committed=True):
             if message.key() == erased:
@@ -219,6 +217,7 @@ def _row(record: Record, week: IsoWeek) -> dict[str, Any]:
         "state": str(entry.state or "open"),
         "message_id": entry.message_id or None,
         "reason": entry.reason or _header(record.headers, "reason"),
+        "written": entry.written and entry.written.to_json(),
     }
 
 

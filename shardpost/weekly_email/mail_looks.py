@@ -21,7 +21,8 @@ def keep(settings: Settings, context: EmailContext, shards: Sequence[int], now: 
     """Keep by what a run writes the mails of its shards from now on."""
     sender, templates = context.sender, context.templates
     look = MailLook(
-        *(str(context.week), tuple(shards), now, sender.name, sender.address),
+        *(str(context.week), tuple(shards), now),
+        *(sender.name, sender.address, sender.unsubscribe_url, sender.list_id),
         *(templates.all_files(), templates.language, templates.most_rows),
     )
     last = {shard: kept for kept in _kept(settings, context.week) for shard in kept.shards}
@@ -31,10 +32,9 @@ def keep(settings: Settings, context: EmailContext, shards: Sequence[int], now: 
         table_log.append(settings, MAIL_LOOKS, lambda: look)
 
 
-def find(settings: Settings, week: IsoWeek, shard: int, sent_at: datetime) -> MailLook | None:
-    """Return by what a mail of a shard was written that was sent then; None if it is not known."""
-    known = [look for look in _kept(settings, week) if shard in look.shards and look.at <= sent_at]
-    return known[-1] if known else None
+def of_shard(settings: Settings, week: IsoWeek, shard: int) -> list[MailLook]:
+    """Return by what the mails of a shard were written, the newest first."""
+    return [look for look in reversed(_kept(settings, week)) if shard in look.shards]
 
 
 def _kept(settings: Settings, week: IsoWeek) -> list[MailLook]:

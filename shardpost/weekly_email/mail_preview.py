@@ -1,8 +1,9 @@
 """One client's mail of a week as it was or would be written; and the same, sent as a test.
 
-Of a week that was frozen it is that of its audience: what was sent as it was sent, else by the
-templates of now. Of another week it is what a run of now would send, as of the newest snapshot. No
-JVM, and nothing is written: a test goes to the mail server and leaves nothing in the ledger.
+A mail that was handed to the mail server is written anew from what the ledger has on record of it,
+and shown if it is the same to the last byte; else what was in it is not known. Any other is what a
+run of now would send: of a frozen week that of its audience, of another as of the newest snapshot.
+No JVM, and nothing is written: a test goes to the mail server and leaves nothing in the ledger.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +17,14 @@ import pyarrow as pa
 
 from shardpost.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError, UsageError, shown
-from shardpost.instants import parse_instant
 from shardpost.settings import Settings
-from shardpost.shards import shard_of
 from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
+from shardpost.weekly_email.model.ledger import DeliveryState, Written
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.member import Member, Recipient, recipient_of
@@ -43,11 +44,11 @@ NOWHERE = Address("nobody@invalid", needs_utf8=False)
 class MailPreview:
     """One mail as people read it: its headers are decoded, in their order.
 
-    `is_frozen`: it is of the audience that was frozen, and else what a run of now would send.
-    `snapshot` is the one that it is of, and `as_of` when its positions were held. `language` is
-    that of its numbers and dates, None for those of records. `remark` is why no run would send it
-    now, None if one would. `look_since`: it is by the sender and the templates that its shard was
-    mailed by from then on; None: by those of now.
+    `is_frozen`: it is of the audience that was frozen. `snapshot` is the one that it is of, and
+    `as_of` when its positions were held. `language` is that of its numbers and dates, None for
+    those of records. `remark` is why no run would send it now, None if one would. `look_since`: it
+    is as it was sent, by the sender and the templates that its shard was mailed by from then on;
+    None: it is what a run of now would send.
     """
 
     client: str
@@ -60,8 +61,8 @@ class MailPreview:
     snapshot: int
     as_of: datetime
     language: str | None
-    remark: str | None
-    look_since: datetime | None
+    remark: str | None = None
+    look_since: datetime | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `email preview --json`."""
@@ -84,59 +85,51 @@ class SentTest:
         return dict(vars(self))
 
 
-def when_sent(rows: Sequence[Mapping[str, Any]]) -> datetime | None:
-    """Return when a client was sent its mail, by the ledger's rows of it; None if it was not."""
-    sent = [row["timestamp"] for row in rows if row["state"] == "sent"]
-    return parse_instant(sent[-1]) if sent else None
+# States of a client whose mail was handed to the mail server.
+HANDED_OVER = ("sending", "sent", "unknown")
 
 
 def preview(
     settings: Settings,
     client: str,
     week: IsoWeek,
+    rows: Sequence[Mapping[str, Any]] = (),
     *,
     now: datetime | None = None,
-    sent_at: datetime | None = None,
     subject: str | None = None,
     render: Callable[..., Rendered] = rendered,
 ) -> MailPreview:
-    """Return a client's mail of a week, frozen or as of now; `now` is by default the clock's time.
+    """Return a client's mail of a week, by the ledger's rows of it: as it was sent, or would be.
 
-    With `sent_at` of a frozen week it is the one that was sent then. `subject` is a template that
-    is tried in the place of the subject's; `render` is what renders it, perhaps within bounds.
-    ShardpostError for a client that gets none: it is not in the audience, or holds nothing. One
-    that is not subscribed, or has no usable address, has its mail with a remark. UsageError for a
-    template that is wrong.
+    `now` is by default the clock's time. `subject` is a template that is tried in the place of the
+    subject's, in the mail that would be sent; `render` is what renders, perhaps within bounds.
+    ShardpostError for a client that gets none: it is not in the audience, or holds nothing; and for
+    a mail that was sent if what was in it is not known. One that is not subscribed, or has no
+    usable address, has its mail with a remark. UsageError for a template that is wrong.
     """
-    now = sent_at or now or datetime.now(UTC)
+    state, now = rows[-1]["state"] if rows else None, now or datetime.now(UTC)
+    if subject is None and state in HANDED_OVER:
+        try:
+            written = _written(rows[-1])
+            found = _find_written(settings, client, week, written, now)
+            return _as_sent(settings, found, written, rows[-1]["shard"], render)
+        except ShardpostError as error:
+            raise ShardpostError(
+                f"week {week}: the e-mail of {shown(client)} is `{state}`, by the ledger at"
+                f" {rows[-1]['timestamp']}, and what was in it is not known: {error}"
+            ) from None
     found = _find(settings, client, week, now)
-    to = recipient_of(found.member)
-    remark = None
+    member = found.member.as_mailed(DeliveryState.FAILED if state == "failed" else None)
+    to, remark = recipient_of(member), None
     if not isinstance(to, Recipient):
         remark = f"no run sends it: {to.reason}"
-        to = found.recipient(_address_of(found.member.email))
-    sender, look = shown_sender_of(settings), None
-    if sent_at is not None and found.shards is not None:
-        look = mail_looks.find(settings, week, shard_of(client, found.shards), sent_at)
-    if look is not None:
-        sender = replace(sender, name=look.sender_name, address=look.sender_address)
-    templates = read(settings) if look is None else look.templates
+        to = replace(found, member=member).recipient(_address_of(member.email))
+    templates = read(settings)
     if subject is not None:
         templates = with_subject(templates, subject)
-    is_tried = look is None or subject is not None
-    made = found.draft(sender, templates, to, now, render=partial(render, is_tried=is_tried))
-    headers = {name: _text(value) for name, value in made.headers.items()}
-    if to.address == NOWHERE:
-        del headers["To"]
-    return MailPreview(
-        *(client, str(week), headers["Subject"], headers, made.text, made.html),
-        is_frozen=found.shards is not None,
-        snapshot=found.snapshot,
-        as_of=found.as_of,
-        language=templates.language_for(to.language),
-        remark=remark,
-        look_since=look.at if look else None,
-    )
+    sender, tried = shown_sender_of(settings), partial(render, is_tried=True)
+    made = found.draft(sender, templates, to, now, render=tried)
+    return replace(found.preview(made, templates), remark=remark)
 
 
 def send_test(
@@ -178,6 +171,19 @@ class _Found:
     as_of: datetime
     country: str
 
+    def preview(self, made: Draft, templates: MailTemplates) -> MailPreview:
+        """Return a mail of it as people read it."""
+        headers = {name: _text(value) for name, value in made.headers.items()}
+        if made.to.address == NOWHERE:
+            del headers["To"]
+        return MailPreview(
+            *(made.to.client, str(self.week), headers["Subject"], headers, made.text, made.html),
+            is_frozen=self.shards is not None,
+            snapshot=self.snapshot,
+            as_of=self.as_of,
+            language=templates.language_for(made.to.language),
+        )
+
     def recipient(self, address: Address) -> Recipient:
         """Return the client as the recipient at an address."""
         member = self.member
@@ -204,6 +210,25 @@ class _Found:
         return holdings_of_batch(pa.array([self.positions], type_), [language], most_rows)[0]
 
 
+def _written(row: Mapping[str, Any]) -> Written:
+    if (written := Written.from_json(row["written"])) is None:
+        raise ShardpostError("its ledger record does not say from what it was written")
+    return written
+
+
+def _as_sent(
+    settings: Settings, found: _Found, written: Written, shard: int, render: Rendering
+) -> MailPreview:
+    """Return a mail as it was handed to the mail server; ShardpostError if that is not known."""
+    to = found.recipient(_address_of(found.member.email))
+    for look in mail_looks.of_shard(settings, found.week, shard):
+        for sender in look.senders(settings.unsubscribe_secret):
+            made = found.draft(sender, look.templates, to, written.date, render=render)
+            if made.mail().digest == written.digest:
+                return replace(found.preview(made, look.templates), look_since=look.at)
+    raise ShardpostError("it differs from what is made of what is on record of it")
+
+
 def _find(settings: Settings, client: str, week: IsoWeek, now: datetime) -> _Found:
     frozen = FrozenWeeks(settings).find(week)
     if frozen is not None:
@@ -227,6 +252,8 @@ def _find_frozen(settings: Settings, client: str, week: IsoWeek, frozen: FrozenW
         has_contact=row["has_contact"],
         subscribed=contact and contact.subscribed,
         language=row.get("language"),
+        name_now=contact and contact.name,
+        email_now=contact and contact.email,
     )
     return _Found(
         *(member, row["positions"], week),
@@ -237,11 +264,41 @@ def _find_frozen(settings: Settings, client: str, week: IsoWeek, frozen: FrozenW
     )
 
 
+def _find_written(
+    settings: Settings, client: str, week: IsoWeek, written: Written, now: datetime
+) -> _Found:
+    """Return from what a mail was written, as far as that is kept."""
+    from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
+
+    frozen = FrozenWeeks(settings).find(week)
+    if frozen and (frozen.snapshot, frozen.as_of) == (written.snapshot, written.as_of):
+        found = _find_frozen(settings, client, week, frozen)
+    else:
+        snapshot = _kept(settings, written.snapshot, now)
+        found = _find_held(settings, client, week, snapshot, written.as_of)
+    if written.contacts == written.snapshot:
+        return found
+    contact = contact_of(settings, _kept(settings, written.contacts, now), client)
+    name, email = (contact.name, contact.email) if contact else (None, None)
+    return replace(found, member=replace(found.member, name=name, email=email))
+
+
+def _kept(settings: Settings, number: int, now: datetime) -> Snapshot:
+    """Return the first snapshot from that one on that is kept, which may say the same."""
+    kept = snapshots.list_kept(settings, now=now, pinned=())
+    return next((one for one in kept if one.number >= number), snapshots.current(settings))
+
+
 def _find_current(settings: Settings, client: str, week: IsoWeek, now: datetime) -> _Found:
+    snapshot = snapshots.current(settings)
+    return _find_held(settings, client, week, snapshot, week.held_at(now, snapshot.looked_at))
+
+
+def _find_held(
+    settings: Settings, client: str, week: IsoWeek, snapshot: Snapshot, as_of: datetime
+) -> _Found:
     from shardpost.holders.spark.held_positions import holding_of  # imports PySpark
 
-    snapshot = snapshots.current(settings)
-    as_of = week.held_at(now, snapshot.looked_at)
     positions, contact = holding_of(settings, snapshot, as_of, client)
     if not positions:
         raise ShardpostError(

@@ -55,7 +55,7 @@ class Progress:
     @classmethod
     def of(cls, week: IsoWeek, shard: int, size: int, ledger_index: LedgerIndex) -> "Progress":
         """Return the counts as the ledger has them."""
-        unknown = set(ledger_index.delivery_unknown)
+        unknown = {about.client for about in ledger_index.delivery_unknown}
         return cls(week, shard, size, ledger_index.counts(), unknown)
 
     def record(self, client: str, before: DeliveryState | None, after: DeliveryState) -> None:

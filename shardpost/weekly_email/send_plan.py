@@ -1,7 +1,7 @@
 """What a shard has to do, as a stream: decisions that need no mail, and mails that are ready."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -9,7 +9,7 @@ import pyarrow as pa
 from shardpost.errors import shown
 from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_headers import ComposeError
 from shardpost.weekly_email.model.mail_rendering import TemplateError
@@ -34,17 +34,19 @@ _MEMBER_COLUMNS = tuple(field.name for field in fields(Member))
 class MailToSend:
     """A mail to be sent, and what the ledger says of the client before it.
 
-    `resends`: how often its mail was sent again already.
+    `resends`: how often its mail was sent again already. `written`: from what it was written.
     """
 
     mail: Mail
     before: DeliveryState | None
     resends: int = 0
+    written: Written | None = None
 
     def entry(self, state: DeliveryState, reason: str | None = None) -> LedgerEntry:
         """Return what the ledger says while this mail is being sent, or after it."""
         resends = self.resends + (self.before is DeliveryState.UNKNOWN)
-        return LedgerEntry(self.mail.client, state, self.mail.message_id, reason, resends)
+        entry = LedgerEntry(self.mail.client, state, self.mail.message_id, reason, resends)
+        return replace(entry, written=self.written)
 
     def entry_before(self, reason: str) -> LedgerEntry:
         """Return what the ledger said before, for a mail that was certainly not sent."""
@@ -167,9 +169,12 @@ class SendPlan:
     def _composed(
         self, to: Recipient, holdings: Holdings, before: DeliveryState | None
     ) -> MailToSend | NoMail:
+        context, date = self.context, self.clock()
+        contacts = context.newest if before is DeliveryState.FAILED else context.snapshot
         try:
-            mail = compose(self.context, to, holdings, self.clock())
-            return MailToSend(mail, before, self.ledger_index.resent(to.client))
+            mail = compose(context, to, holdings, date)
+            written = Written(context.snapshot, context.as_of, contacts, date, mail.digest)
+            return MailToSend(mail, before, self.ledger_index.resent(to.client), written)
         except ComposeError as error:
             why = NotMailed(DeliveryState.FAILED, str(error))
             return self._not_mailed(to.client, why, before)

@@ -21,7 +21,6 @@ from shardpost.weekly_email.delivery_status import (
     WeekStatus,
     audience_of,
 )
-from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_guard import LedgerGuard, first_offsets
 from shardpost.weekly_email.ledger_topic import ShardLedger
@@ -113,12 +112,12 @@ def rows_of(found: FoundWeek, client: str) -> list[dict[str, Any]]:
     return ShardLedger(status.settings, found.week, shard).rows_of(client, start=start)
 
 
-def rows_of_frozen(
+def rows_of_begun(
     settings: Settings, week: IsoWeek, client: str, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return `rows_of` of a week that is frozen; none of another, and nothing is read then."""
-    frozen = FrozenWeeks(settings).find(week)
-    return rows_of(find_week(settings, week, now), client) if frozen else []
+    """Return `rows_of` of a week that was begun; none of another, and nothing is read then."""
+    is_begun = audience_of(settings, week, now) is not None
+    return rows_of(find_week(settings, week, now), client) if is_begun else []
 
 
 def why_of(

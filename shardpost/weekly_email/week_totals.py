@@ -21,6 +21,7 @@ from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.kept_folds import Kept, by_shard
 from shardpost.weekly_email.limits import totals
+from shardpost.weekly_email.model.ledger import WEEK_BYTES
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import ShardStatus, counts_document
 from shardpost.weekly_email.model.week_tables import ClosedWeek
@@ -106,7 +107,7 @@ class _Reader:
                 partition = TopicPartition(topic, at[1])
                 start = before[at] if before[at] < end else 0
                 for message in read_to_end(settings, partition, start=start, committed=True):
-                    week, _, _ = (message.key() or b"").partition(b"/")
+                    week = (message.key() or b"")[:WEEK_BYTES]
                     self._stale.add(week.decode(errors="replace"))
 
 

@@ -105,8 +105,9 @@ def test_a_week_is_scheduled_until_it_is_too_late_to_be_mailed(
     last = DataInterval(start=day("2026-11-09"), end=day("2026-11-16"))
     newest = TimeRestriction(earliest=None, latest=None, catchup=False)
     run = IsoWeeks(send).next_dagrun_info(last_automated_data_interval=last, restriction=newest)
-    assert run is not None
-    assert IsoWeek.of(run.data_interval.start) == IsoWeek.parse(following)
+    interval = run and run.data_interval
+    assert interval is not None
+    assert IsoWeek.of(interval.start) == IsoWeek.parse(following)
 
 
 def test_no_scheduled_run_is_of_a_week_before_the_first(

@@ -13,9 +13,9 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.mail_preview import preview, when_sent
+from shardpost.weekly_email.mail_preview import preview
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.week_status import rows_of_frozen
+from shardpost.weekly_email.week_status import rows_of_begun
 from tests.support.email_requests import email_request
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
@@ -82,8 +82,8 @@ def test_each_client_is_mailed_in_its_language_as_it_was_shown_before_and_after(
         found = read(server, client)
         text = found.get_body(("plain",))
         assert text is not None
-        sent_at = when_sent(rows_of_frozen(settings, WEEK, client, NOW))
-        after = preview(settings, client, WEEK, sent_at=sent_at)
+        rows = rows_of_begun(settings, WEEK, client, NOW)
+        after = preview(settings, client, WEEK, rows, now=NOW)
         assert after.look_since is not None
         for shown in (before[client], after):
             assert found["Subject"] == shown.subject

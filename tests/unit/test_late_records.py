@@ -131,7 +131,7 @@ def test_a_client_that_was_erased_is_not_missed(at: Settings) -> None:
     assert find_late(at, week) == concerned(["c1"], ["c2"])
     with closing(Ledger(at, WEEK, partition_of("c1", 2))) as ledger:
         ledger.open()
-        ledger.write([LedgerEntry(erased_id("c1"), DeliveryState.SENT)])
+        ledger.write([LedgerEntry(erased_id("c1"), DeliveryState.SENT, is_erased=True)])
     assert find_late(at, week) == concerned([], ["c2"])
 
 

@@ -10,6 +10,7 @@ from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
     decode,
+    erased_id,
     ledger_id,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
@@ -95,7 +96,7 @@ def test_the_index_has_every_client_in_the_state_of_a_plain_fold(
     unknown = {
         c for c, e in plain.items() if e.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN)
     }
-    assert set(ledger_index.delivery_unknown) == unknown
+    assert {about.client for about in ledger_index.delivery_unknown} == unknown
 
 
 @given(ENTRIES, st.lists(st.booleans()))
@@ -109,9 +110,23 @@ def test_the_index_tells_whose_mail_was_sent_again(
     ]
     expected = {client: entry.resends for client, entry in fold(history).items() if entry.resends}
     ledger_index = LedgerIndex.fold(history)
-    assert ledger_index.resends == expected
+    assert {about.client: n for about, n in ledger_index.resends.items()} == expected
     for entry in sending_to_unknown(ledger_index):
         assert entry.resends == expected.get(entry.client, 0)
+
+
+def test_a_client_that_is_named_as_the_hash_of_an_erased_one_is_another() -> None:
+    erased = LedgerEntry(erased_id("client7"), DeliveryState.SENT, is_erased=True)
+    named = replace(erased, is_erased=False)
+    assert erased.key(WEEK) != named.key(WEEK)
+    assert decode(erased.key(WEEK), erased.value(), WEEK) == erased
+    assert decode(named.key(WEEK), named.value(), WEEK) == named
+    ids = ["client7", named.client]
+    assert LedgerIndex.fold([erased]).states(ids) == [DeliveryState.SENT, None]
+    assert LedgerIndex.fold([named]).states(ids) == [None, DeliveryState.SENT]
+    both = LedgerIndex.fold([replace(one, state=DeliveryState.SENDING) for one in (erased, named)])
+    assert len(sending_to_unknown(both)) == 2
+    assert both.unknown("client7").is_erased
 
 
 def test_a_sending_without_outcome_becomes_unknown() -> None:

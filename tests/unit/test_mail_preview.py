@@ -3,6 +3,8 @@
 import json
 import webbrowser
 from datetime import datetime, timedelta
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,21 +14,22 @@ from shardpost.delta import table_log
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.shards import shard_of
-from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_decisions import resolve
 from shardpost.weekly_email.mail_preview import MailPreview, preview
-from shardpost.weekly_email.model.email_request import EmailContext
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
-from shardpost.weekly_email.own_templates import templates_of
-from shardpost.weekly_email.smtp_server import sender_of
+from shardpost.weekly_email.week_status import rows_of_begun
 from tests.support.command_line import CommandLineHere
+from tests.support.handed_over import Run
 from tests.support.week_tables import World
-from tests.support.written_weeks import freeze
+from tests.support.written_weeks import begin, freeze, record
 
 WEEK = IsoWeek(2026, 45)
-NOW = WEEK.end + timedelta(hours=8)
+NOW, MINUTE = WEEK.end + timedelta(hours=8), timedelta(minutes=1)
 CLIENT = '"><script>alert(1)</script>'
 
 
@@ -83,36 +86,128 @@ def test_of_a_frozen_week_it_is_that_of_its_audience(world: World) -> None:
         shown(world, "c1")
 
 
+def run(settings: Settings, now: datetime = NOW, *, again: bool = False) -> Run:
+    return Run(settings, WEEK, "c1", now, again)
+
+
+def as_sent(settings: Settings, now: datetime = NOW) -> MailPreview:
+    return preview(settings, "c1", WEEK, rows_of_begun(settings, WEEK, "c1", NOW), now=now)
+
+
+def require_same(found: MailPreview, mail: Mail) -> None:
+    assert found.look_since is not None
+    sent = message_from_bytes(mail.content, policy=default)
+    for name in ("From", "To", "Subject", "Date", "Message-ID", "List-Unsubscribe"):
+        assert str(sent[name]) == found.headers[name]
+    body = sent.get_body(("plain",))
+    assert body is not None
+    assert body.get_content().replace("\r\n", "\n") == found.text
+
+
+def why_not_known(settings: Settings, now: datetime = NOW) -> str:
+    with pytest.raises(ShardpostError, match="and what was in it is not known: ") as error:
+        as_sent(settings, now)
+    return str(error.value).partition("not known: ")[2]
+
+
+def looking(settings: Settings, folder: Path, name: str) -> Settings:
+    folder = folder / "look"
+    folder.mkdir(exist_ok=True)
+    (folder / "subject.txt").write_text(f"Look {name}")
+    url = f"https://{name}.example/{{client}}/{{token}}"
+    given = {"mail_from": f"Bank {name} <bank@x.example>", "unsubscribe_url": url}
+    secret = {"unsubscribe_secret": f"{name}:0123456789abcdef-{name}"}
+    return settings.model_copy(update={"mail_templates": folder, **given, **secret})
+
+
+def begun(settings: Settings, *clients: str) -> None:
+    begin(settings, WEEK, NOW)
+    freeze(settings, WEEK, clients, NOW)
+
+
 def test_what_was_sent_is_shown_by_the_sender_and_the_templates_of_then(
     world: World, tmp_path: Path
 ) -> None:
-    freeze(world.settings, WEEK, ["c1"], NOW)
-    frozen = FrozenWeeks(world.settings).find(WEEK)
-    assert frozen is not None
-    folder = tmp_path / "look"
-    folder.mkdir()
-    subject, minute = folder / "subject.txt", timedelta(minutes=1)
-    own = shard_of("c1", frozen.shards)
-    other, settings = own + 1, world.settings
-    for number, shards in enumerate([[own], [own], [own, other], [other]]):
-        subject.write_text(f"look {number // 2}")
-        given = {"mail_templates": folder, "mail_from": f"Bank {number // 2} <bank@x.example>"}
-        settings = world.settings.model_copy(update=given)
-        context = EmailContext(WEEK, NOW, "US", sender_of(settings), templates_of(settings))
-        mail_looks.keep(settings, context, shards, NOW + number * minute)
-    subject.write_text("look of now")
+    begun(world.settings, "c1")
+    settings = looking(world.settings, tmp_path, "a")
+    mail = run(settings).send()
+    later = looking(world.settings, tmp_path, "b")
+    run(later, NOW + MINUTE).keep_look()
+    both = f"{later.unsubscribe_secret} {settings.unsubscribe_secret}"
+    later = later.model_copy(update={"unsubscribe_secret": both})
+    found = as_sent(later)
+    require_same(found, mail)
+    assert (found.subject, found.look_since, found.is_frozen) == ("Look a", NOW, True)
+    assert preview(later, "c1", WEEK, now=NOW).subject == "Look b"
+    gone = later.model_copy(update={"unsubscribe_secret": "b:0123456789abcdef-b"})
+    assert "differs" in why_not_known(gone)
 
-    def at(sent_at: datetime | None) -> tuple[str, str, datetime | None]:
-        found = preview(settings, "c1", WEEK, now=NOW, sent_at=sent_at)
-        return found.subject, found.headers["From"], found.look_since
 
-    first, second = "Bank 0 <bank@x.example>", "Bank 1 <bank@x.example>"
-    assert at(None) == at(NOW - minute) == ("look of now", second, None)
-    assert at(NOW) == at(NOW + minute) == ("look 0", first, NOW)
-    assert at(NOW + 3 * minute) == ("look 1", second, NOW + 2 * minute)
-    assert [kept.shards for kept in mail_looks._kept(settings, WEEK)] == [(own,), (own, other)]
-    date = preview(settings, "c1", WEEK, sent_at=NOW).headers["Date"]
-    assert date == "Mon, 09 Nov 2026 08:00:00 +0000"
+def test_what_was_resolved_as_sent_is_shown_as_it_was_written_before(
+    world: World, tmp_path: Path
+) -> None:
+    begun(world.settings, "c1")
+    mail = run(looking(world.settings, tmp_path, "a")).hand_over()
+    require_same(as_sent(looking(world.settings, tmp_path, "a")), mail)
+    settings = looking(world.settings, tmp_path, "a").model_copy(
+        update={"mail_from": "b@x.example"}
+    )
+    run(settings, NOW + MINUTE).keep_look()
+    given = (WEEK, ("c1",), Outcome.SENT, "bob", "by the log of the server", NOW + 9 * MINUTE)
+    resolve(settings, Resolution(*given))
+    require_same(as_sent(settings), mail)
+
+
+def test_what_was_mailed_early_is_shown_as_it_was_sent_whatever_was_frozen_since(
+    at: Settings,
+) -> None:
+    wednesday = WEEK.start + timedelta(days=2)
+    world = World(at)
+    world.position("1", "c1", ticker="AAPL")
+    world.client("c1", email="early@x.example")
+    world.commit(looked_at=wednesday)
+    mail = run(at, wednesday).send()
+    require_same(as_sent(at), mail)
+    world.position("1", "c1", ticker="TSLA", at=wednesday + MINUTE)
+    world.client("c1", email="late@x.example")
+    world.commit(looked_at=NOW)
+    require_same(as_sent(at), mail)
+    world.close("1", at=wednesday + 2 * MINUTE)
+    world.commit(looked_at=NOW)
+    begun(at, "c2")
+    found = as_sent(at)
+    require_same(found, mail)
+    assert ("AAPL" in found.text, found.is_frozen, found.snapshot) == (True, False, 1)
+    assert found.headers["To"] == "c1 <early@x.example>"
+    aged = at.model_copy(update={"snapshot_days": 1})
+    assert "it differs from what" in why_not_known(aged, NOW + timedelta(days=2))
+
+
+def test_what_was_mailed_again_after_a_failure_is_shown_with_the_contact_of_then(
+    world: World,
+) -> None:
+    begun(world.settings, "c1")
+    run(world.settings).fail()
+    for email in ("new@x.example", "newer@x.example"):
+        world.client("c1", name="New", email=email)
+        world.commit(looked_at=NOW)
+        assert as_sent(world.settings).headers["To"] == f"New <{email}>"
+    mail = run(world.settings, again=True).send()
+    world.client("c1", name="Newest", email="newest@x.example")
+    world.commit(looked_at=NOW)
+    found = as_sent(world.settings)
+    require_same(found, mail)
+    assert found.headers["To"] == "New <newer@x.example>"
+
+
+def test_of_a_mail_whose_record_does_not_say_from_what_it_was_written_nothing_is_shown(
+    world: World, shardpost: CommandLineHere
+) -> None:
+    begun(world.settings, "c1")
+    record(world.settings, WEEK, "c1", DeliveryState.SENT)
+    assert "does not say from what it was written" in why_not_known(world.settings)
+    said = shardpost.refused("email", "preview", "c1", "--week", str(WEEK), code=1)
+    assert "the e-mail of c1 is `sent`, by the ledger at " in said
 
 
 def test_whom_no_run_would_mail_has_a_remark(world: World) -> None:

@@ -58,13 +58,18 @@ class Sender:
 
 @dataclass(frozen=True)
 class EmailContext:
-    """What all e-mails of a run have in common; `country` is whose stock counts."""
+    """What all e-mails of a run have in common; `country` is whose stock counts.
+
+    Positions are those of `snapshot`, and the contacts of now those of `newest`.
+    """
 
     week: IsoWeek
     as_of: datetime
     country: str
     sender: Sender
     templates: MailTemplates = field(default_factory=MailTemplates)
+    snapshot: int = 0
+    newest: int = 0
 
     @property
     def is_early(self) -> bool:
@@ -241,7 +246,9 @@ class PreparedWeek:
     def context(self) -> EmailContext:
         """What the week's e-mails have in common."""
         country = (self.frozen or self.snapshot).country
-        return EmailContext(self.iso_week, self.as_of, country, self.sender, self.templates)
+        snapshots = (self.snapshot_number, self.snapshot.number)
+        common = (self.iso_week, self.as_of, country, self.sender, self.templates)
+        return EmailContext(*common, *snapshots)
 
     def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
         """Return the result of a freeze: how many clients (None: not frozen), groups of shards."""

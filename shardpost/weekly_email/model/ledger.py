@@ -1,8 +1,9 @@
 """The ledger of the weekly e-mail: what was decided and done, per week and client.
 
 The topic `weekly-emails` holds it: key `<week>/<client>`, value {"State", "MessageId", "Reason"},
-and "Resends" if there were any. The last record of a key counts; none, or a tombstone, means that
-the client is open: not mailed yet.
+"Resends" if there were any, and "Written" once a mail was handed to SMTP. The last record of a key
+counts; none, or a tombstone, means that the client is open: not mailed yet. The key of an erased
+client is `<week>#<its hash>`, which is that of no other client.
 
 Of a closed week the ledger says so, in a record of each of its partitions. Its key is the week
 alone, which is no client's; Kafka keeps it for as long as the topic is there.
@@ -10,18 +11,23 @@ alone, which is no client's; Kafka keeps it for as long as the topic is there.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import AwareDatetime, ConfigDict, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_pascal
 
 from shardpost.errors import ShardpostError, single_line
 
 # Bytes of a client id in a key; a longer one, which no mail can be written to, is shortened.
 LONGEST_CLIENT = 65_536
-# How the id of a client begins whose data were erased.
-ERASED = "sha256:"
+# What is between week and client in a key.
+OF_CLIENT, OF_ERASED = "/", "#"
+# Bytes of the week in a key.
+WEEK_BYTES = len("2026-W47")
 # Characters of a MessageId (RFC 5322, 2.1.1), and of what is wrong with a record.
 LONGEST_MESSAGE_ID = 998
 LONGEST_FAULT = 200
@@ -38,10 +44,61 @@ class DeliveryState(StrEnum):
 
 
 @dataclass(frozen=True)
+class Written:
+    """From what a mail was written when it was handed to SMTP, and the `digest` of it.
+
+    Its positions are those of `as_of` at `snapshot`; name and address are of the snapshot
+    `contacts`, or of the freeze if that is `snapshot`. `date` is that of its header.
+    """
+
+    __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_pascal)
+
+    snapshot: int
+    as_of: AwareDatetime
+    contacts: int
+    date: AwareDatetime
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as in the value of a record."""
+        form: dict[str, Any] = _WRITTEN.dump_python(self, mode="json", by_alias=True)
+        return form
+
+    @classmethod
+    def from_json(cls, form: Any) -> "Written | None":
+        """Return what `to_json` wrote; None of anything else: then it is not known."""
+        try:
+            return _WRITTEN.validate_python(form)
+        except ValidationError:
+            return None
+
+
+_WRITTEN = TypeAdapter(Written)
+
+
+class LedgerId(NamedTuple):
+    """Whom an entry is about: a client, or by its hash one whose data were erased."""
+
+    client: str
+    is_erased: bool = False
+
+    @classmethod
+    def erased(cls, client: str) -> "LedgerId":
+        """Return that of a client once its data were erased."""
+        return cls(erased_id(client), is_erased=True)
+
+    def key(self, week: object) -> bytes:
+        """Return the key of its records in a week."""
+        between = OF_ERASED if self.is_erased else OF_CLIENT
+        return f"{week}{between}{ledger_id(self.client)}".encode(errors="surrogatepass")
+
+
+@dataclass(frozen=True)
 class LedgerEntry:
     """One record of the ledger; state None is a tombstone, which opens the client again.
 
-    `resends`: how often the mail was sent again after a delivery that was unknown.
+    `resends`: how often the mail was sent again after a delivery that was unknown. `written` is
+    None if no mail was handed to SMTP, or if that is not known.
     """
 
     client: str
@@ -49,10 +106,17 @@ class LedgerEntry:
     message_id: str = ""
     reason: str | None = None
     resends: int = 0
+    is_erased: bool = False
+    written: Written | None = None
+
+    @property
+    def id(self) -> LedgerId:
+        """Whom it is about."""
+        return LedgerId(self.client, self.is_erased)
 
     def key(self, week: object) -> bytes:
         """Return the record's key."""
-        return f"{week}/{ledger_id(self.client)}".encode(errors="surrogatepass")
+        return self.id.key(week)
 
     def value(self) -> bytes | None:
         """Return the record's value; None for a tombstone."""
@@ -63,6 +127,7 @@ class LedgerEntry:
             "MessageId": self.message_id,
             "Reason": self.reason,
             **({"Resends": self.resends} if self.resends else {}),
+            **({"Written": self.written.to_json()} if self.written else {}),
         }
         return json.dumps(document, ensure_ascii=False).encode(errors="replace")
 
@@ -76,11 +141,11 @@ def ledger_id(client: str) -> str:
 
 
 def erased_id(client: str) -> str:
-    """Return the id under which the ledger has a client whose data were erased.
+    """Return the hash under which the ledger has a client whose data were erased.
 
     It is a pseudonym, and no secret: who has a list of client ids can find out whose it is.
     """
-    return f"{ERASED}{sha256(client.encode(errors='surrogatepass')).hexdigest()}"
+    return f"sha256:{sha256(client.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def decode(key: bytes | None, value: bytes | None, week: object) -> LedgerEntry | None:
@@ -88,20 +153,26 @@ def decode(key: bytes | None, value: bytes | None, week: object) -> LedgerEntry 
 
     A record of the week that cannot be read counts as `unknown`: its client may have been mailed.
     """
-    prefix = f"{week}/".encode()
-    if key is None or not key.startswith(prefix):
+    if key is None or not is_of_week(key, week):
         return None
-    client = ledger_id(key[len(prefix) :].decode(errors="replace"))
+    text = key.removeprefix(str(week).encode()).decode(errors="replace")
+    about = LedgerEntry(ledger_id(text[1:]), None, is_erased=text[0] == OF_ERASED)
     if value is None:
-        return LedgerEntry(client, None)
+        return about
     try:
-        return _entry(client, json.loads(value))
+        return _entry(about, json.loads(value))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         fault = single_line(f"{type(error).__name__}: {error}", LONGEST_FAULT)
-        return LedgerEntry(client, DeliveryState.UNKNOWN, "", f"unreadable ledger record: {fault}")
+        reason = f"unreadable ledger record: {fault}"
+        return replace(about, state=DeliveryState.UNKNOWN, reason=reason)
 
 
-def _entry(client: str, document: dict[str, Any]) -> LedgerEntry:
+def is_of_week(key: bytes, week: object) -> bool:
+    """Tell whether a key is that of a client in that week."""
+    return key.startswith(tuple(f"{week}{between}".encode() for between in (OF_CLIENT, OF_ERASED)))
+
+
+def _entry(about: LedgerEntry, document: dict[str, Any]) -> LedgerEntry:
     """Return the entry of a value; TypeError or ValueError if it is not one that we write."""
     state, message_id = DeliveryState(document["State"]), document.get("MessageId") or ""
     reason, resends = document.get("Reason"), document.get("Resends", 0)
@@ -111,7 +182,9 @@ def _entry(client: str, document: dict[str, Any]) -> LedgerEntry:
         raise TypeError("expected text as Reason")
     if type(resends) is not int or resends < 0:
         raise TypeError("expected a number of Resends")
-    return LedgerEntry(client, state, message_id, reason, resends)
+    written = Written.from_json(document.get("Written"))
+    entry = replace(about, state=state, message_id=message_id, reason=reason)
+    return replace(entry, resends=resends, written=written)
 
 
 CLOSED_STATES = (

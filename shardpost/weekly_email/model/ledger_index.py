@@ -1,18 +1,18 @@
 """What the ledger says of every client of a shard in one week, in a few bytes per client."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardpost.weekly_email.model.ledger import (
-    ERASED,
+    OF_ERASED,
     DeliveryState,
     LedgerEntry,
-    erased_id,
+    LedgerId,
     ledger_id,
 )
 
@@ -25,15 +25,15 @@ _CODES = {state: code for code, state in enumerate(STATES)}
 class LedgerIndex:
     """Sorted digests of the client ids, and their states.
 
-    `delivery_unknown`: the last entry of each client in the state `sending` or `unknown`, by name;
-    `resends`: of the clients whose mail was sent again, by name, how often. With `has_erased`, some
-    clients are in it by their `erased_id`.
+    `delivery_unknown`: the last entry of each client in the state `sending` or `unknown`;
+    `resends`: of the clients whose mail was sent again, how often. With `has_erased`, some clients
+    are in it by their hash.
     """
 
     digests: NDArray[np.bytes_]
     codes: NDArray[np.uint8]
-    delivery_unknown: dict[str, LedgerEntry]
-    resends: dict[str, int]
+    delivery_unknown: dict[LedgerId, LedgerEntry]
+    resends: dict[LedgerId, int]
     has_erased: bool = False
 
     @classmethod
@@ -45,23 +45,23 @@ class LedgerIndex:
         With `before`, they come after those that it is of, which stays as it is.
         """
         digests, codes = bytearray(), bytearray()
-        delivery_unknown: dict[str, LedgerEntry] = {}
-        resends: dict[str, int] = {}
+        delivery_unknown: dict[LedgerId, LedgerEntry] = {}
+        resends: dict[LedgerId, int] = {}
         has_erased = False
         if before is not None:
             digests, codes = bytearray(before.digests.tobytes()), bytearray(before.codes.tobytes())
             delivery_unknown, resends = {**before.delivery_unknown}, {**before.resends}
             has_erased = before.has_erased
         for entry in entries:
-            has_erased = has_erased or entry.client.startswith(ERASED)
-            digests += _digest(entry.client)
+            has_erased = has_erased or entry.is_erased
+            digests += _digest(entry.id)
             codes.append(_CODES[entry.state])
-            delivery_unknown.pop(entry.client, None)
-            resends.pop(entry.client, None)
+            delivery_unknown.pop(entry.id, None)
+            resends.pop(entry.id, None)
             if entry.resends:
-                resends[entry.client] = entry.resends
+                resends[entry.id] = entry.resends
             if entry.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN):
-                delivery_unknown[entry.client] = entry
+                delivery_unknown[entry.id] = entry
         last = _last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8))
         return cls(*last, delivery_unknown, resends, has_erased)
 
@@ -70,19 +70,19 @@ class LedgerIndex:
         states = self._states(clients)
         if not self.has_erased:
             return states
-        erased = self._states([erased_id(client) for client in clients])
+        erased = self._states(clients, of=LedgerId.erased)
         return [
             own if own is not None else other for own, other in zip(states, erased, strict=True)
         ]
 
     def resent(self, client: str) -> int:
         """Return how often a client's mail was sent again."""
-        return self.resends.get(client) or self.resends.get(erased_id(client), 0)
+        return self.resends.get(LedgerId(client)) or self.resends.get(LedgerId.erased(client), 0)
 
     def unknown(self, client: str) -> LedgerEntry:
         """Return the last entry of a client whose delivery is unknown; KeyError of any other."""
-        own = client if client in self.delivery_unknown else erased_id(client)
-        return self.delivery_unknown[own]
+        own = self.delivery_unknown.get(LedgerId(client))
+        return own or self.delivery_unknown[LedgerId.erased(client)]
 
     def count_open(self, members: "Members") -> int:
         """Return how many of them are open: as many as `states` would say None of."""
@@ -91,8 +91,10 @@ class LedgerIndex:
             codes = np.maximum(codes, self._codes(members.erased))
         return int(np.count_nonzero(codes == 0))
 
-    def _states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
-        codes = self._codes(_array(b"".join(map(_digest, clients))))
+    def _states(
+        self, clients: Iterable[str], of: Callable[[str], LedgerId] = LedgerId
+    ) -> list[DeliveryState | None]:
+        codes = self._codes(_digests(map(of, clients)))
         return [STATES[code] for code in codes.tolist()]
 
     def _codes(self, wanted: NDArray[np.bytes_]) -> NDArray[np.uint8]:
@@ -121,12 +123,18 @@ class Members:
     @classmethod
     def of(cls, clients: Sequence[str], *, with_erased: bool) -> "Members":
         """Return those clients; the digests of erased ones only if they are asked for."""
-        erased = map(erased_id, clients if with_erased else ())
-        return cls(*(_array(b"".join(map(_digest, ids))) for ids in (clients, erased)))
+        erased = map(LedgerId.erased, clients if with_erased else ())
+        return cls(_digests(map(LedgerId, clients)), _digests(erased))
 
 
-def _digest(client: str) -> bytes:
-    return blake2b(ledger_id(client).encode(), digest_size=DIGEST).digest()
+def _digests(ids: Iterable[LedgerId]) -> NDArray[np.bytes_]:
+    return _array(b"".join(map(_digest, ids)))
+
+
+def _digest(about: LedgerId) -> bytes:
+    person = OF_ERASED.encode() if about.is_erased else b""
+    encoded = ledger_id(about.client).encode()
+    return blake2b(encoded, digest_size=DIGEST, person=person).digest()
 
 
 def _array(digests: bytes) -> NDArray[np.bytes_]:
@@ -155,7 +163,7 @@ def sending_to_unknown(ledger_index: LedgerIndex) -> list[LedgerEntry]:
     """
     ledger_index.change(DeliveryState.SENDING, DeliveryState.UNKNOWN)
     return [
-        LedgerEntry(client, DeliveryState.UNKNOWN, entry.message_id, WHY_UNKNOWN, entry.resends)
-        for client, entry in ledger_index.delivery_unknown.items()
+        replace(entry, state=DeliveryState.UNKNOWN, reason=WHY_UNKNOWN)
+        for entry in ledger_index.delivery_unknown.values()
         if entry.state is DeliveryState.SENDING
     ]

@@ -4,13 +4,13 @@ The command makes one of its options, so this file needs neither Kafka nor table
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from shardpost.decisions import Decision, Kind
 from shardpost.errors import ShardpostError, shown
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerId
 from shardpost.weekly_email.model.week import IsoWeek
 
 # Clients that an error names.
@@ -39,11 +39,11 @@ class Resolution:
         """Return the ledger's next entry of a client, after the one that left it unknown."""
         state = DeliveryState.SENT if self.outcome is Outcome.SENT else None
         reason = f"resolved as {self.outcome} by {self.who}: {self.why}"
-        return LedgerEntry(unknown.client, state, unknown.message_id, reason)
+        return replace(unknown, state=state, reason=reason, resends=0)
 
     def decision(self, client: str) -> Decision:
         """Return the record of the decision about one client."""
-        about = LedgerEntry(client, None).key(self.week)
+        about = LedgerId(client).key(self.week)
         return Decision(about, Kind.RESOLVED, self.who, self.when, self.why)
 
     def require_unknown(self, states: Mapping[str, DeliveryState | None]) -> None:

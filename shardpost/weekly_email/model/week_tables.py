@@ -7,6 +7,7 @@ from datetime import datetime
 from shardpost.delta.table import Array, Table, columns
 from shardpost.delta.typed_rows import Json, columns_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.weekly_email.model.email_request import Sender
 from shardpost.weekly_email.model.ledger import CLOSED_STATES
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek
@@ -115,6 +116,8 @@ class MailLook:
     at: datetime
     sender_name: str
     sender_address: str
+    unsubscribe_url: str
+    list_id: str
     files: Json[Mapping[str, str]]
     language: str | None
     most_rows: int
@@ -124,6 +127,11 @@ class MailLook:
         """The templates as they were."""
         folder = f"the templates of {self.week} as of {self.at:%Y-%m-%d %H:%M} UTC"
         return MailTemplates(tuple(self.files.items()), folder, self.language, self.most_rows)
+
+    def senders(self, secrets: str | None) -> list[Sender]:
+        """Return the sender as it was, with each of these secrets; which was used is not kept."""
+        common = (self.sender_name, self.sender_address, self.unsubscribe_url, self.list_id)
+        return [Sender(*common, secret) for secret in (secrets.split() if secrets else [None])]
 
     def is_like(self, other: "MailLook") -> bool:
         """Tell whether mails are written by the same, whatever the shards and times."""
