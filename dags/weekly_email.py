@@ -21,8 +21,8 @@ Clients that failed and whose addresses were fixed since are mailed by a run wit
 clients that were not subscribed by mistake, with **again** SUPPRESSED.
 
 If far fewer clients would get a mail than in the week before, nothing is frozen, and the run fails
-until one with **accept drop** confirms it; so it does if `SHARDPOST_COUNTRY` is another than that
-of the newest snapshot (**country changed**).
+until one with **accept drop** confirms it (a dry run lists who would get one, and fails with that);
+so it does if `SHARDPOST_COUNTRY` is another than that of the newest snapshot (**country changed**).
 
 To check first: a **dry run** prints into the logs of `send` who would get what; the page of the
 week has its lists whole. The delivery status: `shardpost emails --week 2026-W47`.
@@ -209,6 +209,8 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     if paused := next((part["paused"] for part in parts if part.get("paused")), None):
         wrong.insert(0, paused_line(frozen["week"], paused))
     wrong += [f"{why}; run it again." for why in left_open]
+    if refused := frozen.get("would_be_refused"):
+        wrong.append(f"Without a dry run, it would be refused: {refused}")
     wrong += too_many(settings, frozen["week"], groups)
     if wrong:
         raise AirflowFailException(" ".join(wrong))

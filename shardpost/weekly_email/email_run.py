@@ -13,13 +13,15 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.holders.spark.held_positions import holding_clients
+from shardpost.plausibility import CollapseError
 from shardpost.schedules import WeeklyTime
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.weekly_email import closed_weeks, mail_looks, paused_weeks
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
-from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import too_many
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek, shard_label
@@ -40,13 +42,19 @@ def run(request: EmailRequest, settings: Settings) -> JobResult:
         return DONE, request.skipped(reason)
     with spark_errors_of(request.week):
         week = prepare(request, settings)
+        looks_only = not (request.is_real or request.is_part)
+        why = why_refused(request, settings, week) if looks_only else None
+        refused = {"would_be_refused": why} if why else {}
         if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
-            return DONE, week.as_frozen(settings.shards_per_task)
+            return DONE, week.as_frozen(settings.shards_per_task) | refused
         resend = request.resend_policy(settings.on_unknown)
         options = SendOptions(settings, week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
             log.info("%s: listing what a run would do to each client", request.week)
-            return DONE, dry_run(week, options, request.recipients, request.kept_as)
+            listed = dry_run(week, options, request.recipients, request.kept_as)
+            if why:
+                sys.stderr.write(f"shardpost: a run would be refused: {one_line(why)}\n")
+            return NEEDS_ATTENTION if why else DONE, listed | refused
         return send(week, options, request)
 
 
@@ -70,6 +78,23 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
     first = min(commits, default=None)
     later = WeeklyTime.parse(settings.weekly_send).later(request.week.end)
     return request.week.why_skip(request.now, first, settings.weekly_lateness_days, later)
+
+
+def why_refused(request: EmailRequest, settings: Settings, week: PreparedWeek) -> str | None:
+    """Return why the freeze of this week's audience would be refused as of now, or None."""
+    if week.frozen or request.early or request.accept_drop:
+        return None
+    weeks, counts = FrozenWeeks(settings), dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0)
+    has_earlier = any(known.week < str(week.iso_week) for known in weeks.list_all())
+    held = holding_clients(settings, week.snapshot, week.as_of) if has_earlier else ()
+    for batch in held:
+        counts[RECIPIENTS] += len(batch)
+        counts[WITH_ADDRESS] += len(batch) - batch.column("email").null_count
+    try:
+        weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts)
+    except CollapseError as error:
+        return str(error)
+    return None
 
 
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:

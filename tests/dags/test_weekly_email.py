@@ -201,6 +201,14 @@ def test_a_dry_run_has_nothing_to_report(dag: Any, caplog: pytest.LogCaptureFixt
     assert [record.getMessage() for record in caplog.records] == ["2026-W46: nothing was sent"]
 
 
+def test_a_dry_run_fails_with_why_the_run_itself_would_be_refused(dag: Any) -> None:
+    frozen = FROZEN | {
+        "would_be_refused": "week 2026-W46 after 2026-W45: recipients fall from 12 to 0"
+    }
+    with pytest.raises(AirflowFailException, match=r"be refused: .* recipients fall from 12 to 0"):
+        dag.task_dict["report"].python_callable(frozen, [{"week": "2026-W46", "snapshot": 1}])
+
+
 def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
     dag: Any, stand_in: StandIn, alerts: Path
 ) -> None:

@@ -24,7 +24,7 @@ from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.email_requests import email_request
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import begin, look
+from tests.support.written_weeks import begin, hold, look
 
 WEEK = IsoWeek(2026, 47)
 NOW = WEEK.end + timedelta(hours=8)
@@ -72,6 +72,21 @@ def test_another_country_than_that_of_the_snapshot_is_refused_unless_it_is_meant
         prepared(of_none, "--early", *mode, now=EARLY)
     meant = replace(request("--early", *mode, now=EARLY), country_changed=True)
     assert prepare(meant, of_none).snapshot.country == "US"
+
+
+def test_a_run_that_looks_says_for_which_drop_the_freeze_would_be_refused(at: Settings) -> None:
+    clients = [f"client{number}" for number in range(12)]
+    written_weeks.freeze(at, WEEK.previous, clients, WEEK.start)
+    begin(at, WEEK, WEEK.end)
+    hold(at, clients[:5], {client: f"{client}@x.example" for client in clients[:4]}, NOW)
+    code, found = run(request("--freeze-only", "--dry-run"), at)
+    assert (code, found["recipients"], len(found["groups"])) == (0, None, 1)
+    assert (
+        "2026-W47 after 2026-W46: recipients fall from 12 to 5, recipients with an address fall"
+        " from 12 to 4," in found["would_be_refused"]
+    )
+    accepted = replace(request("--freeze-only", "--dry-run"), accept_drop=True)
+    assert "would_be_refused" not in run(accepted, at)[1]
 
 
 def test_the_jobs_of_one_early_run_are_as_of_one_instant(at: Settings) -> None:
