@@ -65,15 +65,15 @@ def note(settings: Settings, job: str, why: str | None) -> None:
     """Note why the last run of a job was refused, None if it was not; the run ends as it does."""
 
     def make(before: str | None) -> str:
-        known = _of(before)
-        if why is None and job not in known:
-            return before or ""
-        known.pop(job, None)
-        noted = known if why is None else known | {job: Refusal(why, datetime.now(UTC))}
+        noted = {name: one for name, one in _of(before).items() if name != job}
+        if why is not None:
+            noted[job] = Refusal(why, datetime.now(UTC))
         return _DOCUMENT.dump_json(noted).decode()
 
     try:
-        SharedFile(settings, FILE).change(make)
+        file = SharedFile(settings, FILE)
+        if why is not None or job in _of(file.read()):
+            file.change(make)
     except Exception as error:
         log.warning("whether %s was refused could not be noted: %s", job, error)
 

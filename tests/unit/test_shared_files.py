@@ -71,6 +71,11 @@ def test_why_a_compaction_was_refused_is_known_on_all_machines(machines: list[Se
     assert refused_runs.refusals(first, now) == {}
 
 
+def test_a_run_that_was_not_refused_writes_nothing(settings: Settings) -> None:
+    refused_runs.note_result(settings, "compact_positions", 0, {})
+    assert not (settings.home / refused_runs.FILE).exists()
+
+
 def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(
     machines: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
