@@ -48,10 +48,9 @@ def noting(settings: Settings, job: str) -> Iterator[None]:
     """Note why a run of a job is refused."""
     try:
         yield
-    except (KafkaUnreachableError, LockedError):
-        raise
     except ShardpostError as error:
-        note(settings, job, str(error))
+        if not isinstance(error, KafkaUnreachableError | LockedError):
+            note(settings, job, str(error))
         raise
 
 

@@ -8,7 +8,7 @@ snapshot and starts no Spark.
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from shardpost import locks, ownership, plausibility
@@ -44,14 +44,12 @@ def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> N
 
 def _advice(settings: Settings, last: Snapshot, made: Snapshot) -> str:
     """Return where to look for what took holders or positions away, and how to go on."""
-    causes = []
     before, now = (countries.counting_exchanges(settings, one) for one in (last, made))
-    if made.country != last.country:
-        causes.append(f"The country was {last.country!r}, and is {made.country!r}.")
-    elif lost := sorted(before - now):
-        named = ", ".join(map(repr, lost[: countries.MOST_NAMED]))
-        look = f"look at the last records in {settings.topic('exchanges')}"
-        causes.append(f"No longer in {made.country!r}: {named}; {look}.")
+    lost = ", ".join(map(repr, sorted(before - now)[: countries.MOST_NAMED]))
+    causes = []
+    if lost:
+        topic, of = settings.topic("exchanges"), made.country
+        causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
     if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
         causes.append(f"There are {made.counts.unknown}.")
     if made.counts.positions < last.counts.positions or not causes:
@@ -71,15 +69,13 @@ def publish_results(
     settings: Settings,
     latest: Snapshot,
     unread: Unread,
-    done: RunCounts,
+    done: RunCounts | None,
     *,
-    changed: bool,
     take_over: bool,
 ) -> JobResult:
     """Publish what no earlier run has, and send its letters; return the compaction's result.
 
-    What fails here is left to do: the snapshot is committed.
-
+    `done` is what it has changed, if anything; what fails here is left to do.
     NEEDS_ATTENTION if a list was too large to be published, if share-holders is not compacted only,
     if open transactions hide records, and if a reconciliation left keys as they are of which good
     records may be lost.
@@ -93,12 +89,13 @@ def publish_results(
     _commit_offsets(settings, unread)
     code, passed_on = publish_and_send(settings, latest)
     transactions = [transaction.as_json() for transaction in unread.open_transactions]
-    needs_attention = transactions or done.uncertain
-    document = {"snapshot": latest.as_json(), **passed_on, "changed": changed, **asdict(done)}
-    document["unknown_exchanges"] = latest.counts.unknown.named
+    counts = done or RunCounts()
+    needs_attention = transactions or counts.uncertain
+    made = {"snapshot": latest.as_json(), **passed_on, "changed": done is not None}
+    made["unknown_exchanges"] = latest.counts.unknown.named
     return (
         NEEDS_ATTENTION if needs_attention and code == DONE else code,
-        document | {"open_transactions": transactions},
+        {**made, **asdict(counts), "open_transactions": transactions},
     )
 
 
@@ -209,20 +206,19 @@ def result_if_nothing_new(
             if last is None or inputs.unread_originals(last):
                 return None  # the job itself looks at all: twice would be once too often
             look, unread = inputs.look()
-            if not look.is_of(unread, look.country(settings.country, changed=country_changed)):
-                return None
-            report_look(look, unread)
-            latest = keep_snapshot(settings, look, unread)
-        return publish_results(
-            settings, latest, unread, RunCounts(), changed=False, take_over=take_over
-        )
+            country = look.country(settings.country, changed=country_changed)
+            latest = keep_snapshot(settings, look, unread, country)
+        if latest is None:
+            return None
+        return publish_results(settings, latest, unread, None, take_over=take_over)
 
 
-def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> Snapshot:
-    """Record, and return, what a look notes that found the last snapshot to be up to date."""
-    assert look.last is not None  # noqa: S101 - by Look.is_of
-    noted = look.noted(unread, look.last.country, settings.country)
-    latest = replace(look.last, **noted)
+def keep_snapshot(settings: Settings, look: Look, unread: Unread, country: str) -> Snapshot | None:
+    """Record, and return, that the last snapshot is up to date by a look; None if it is not."""
+    if look.last is None or not look.is_of(unread, country):
+        return None
+    report_look(look, unread)
+    latest = look.noted(look.last, unread, settings.country)
     snapshots.update_looked_at(settings, latest)
     log.info("snapshot %d has all that can be read", latest.number)
     return latest

@@ -59,7 +59,7 @@ def noted(kafka: MemoryKafka, last: Snapshot) -> Snapshot:
     """Return the snapshot after a run that found nothing new."""
     found = look(kafka, last)
     assert found.ranges == []
-    return replace(last, **look_of(kafka, last).noted(found, "US", "US"))
+    return look_of(kafka, last).noted(last, found, "US")
 
 
 def snapshot_of(unread: Unread, **more: object) -> Snapshot:

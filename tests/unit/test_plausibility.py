@@ -88,7 +88,7 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
         results.require_no_collapse(settings, last, made)
     without = {**last.tables, EXCHANGES.name: overwrite(settings, EXCHANGES, [])}
     moved = replace(last, number=2, counts=Counts(40, 1, 3), tables=without)
-    cause = r"No longer in 'US': 'NASDAQ'; look at the last records in exchanges\. If"
+    cause = r"Not in 'US' any more: 'NASDAQ'; look at their last records in exchanges\. If"
     said = rf"snapshot 2: holders fall from 20 to 1, .* is changed\. {cause}"
     with pytest.raises(CollapseError, match=said):
         results.require_no_collapse(settings, last, moved)

@@ -134,12 +134,11 @@ def compaction_of(config: Mapping[str, str | None]) -> Compaction:
     What a service does not say has Kafka's default.
     """
     policy = (config.get("cleanup.policy") or "").split(",")
-    lag, retention, segment, most = (
+    lag, retention, *segment = (
         timedelta(milliseconds=min(int(config.get(name) or default), _LONGEST_MS))
         for name, default in _DEFAULTS_MS.items()
     )
-    names = frozenset(filter(None, map(str.strip, policy)))
-    return Compaction(names, lag, retention, min(segment, most))
+    return Compaction(frozenset(filter(None, map(str.strip, policy))), lag, retention, min(segment))
 
 
 _DEFAULTS_MS = {

@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
@@ -135,19 +135,6 @@ def require_readable(topics: Collection[str], found: Sequence[OpenTransaction]) 
         )
 
 
-class Noted(TypedDict):
-    """What a look notes in a snapshot, whether or not it has found anything new."""
-
-    looked_at: datetime
-    incomplete: IncompleteLook | None
-    end_offsets: Offsets
-    topic_ids: Mapping[str, str]
-    generations: Mapping[str, int]
-    cleaning: Mapping[str, Cleaning]
-    country: str
-    set_country: str | None
-
-
 @dataclass(frozen=True)
 class Look:
     """A look at the topics: at that time, after the snapshot `last`, to reconcile or not.
@@ -200,23 +187,22 @@ class Look:
         noted = (earlier.at, earlier.ends) if earlier else (self.at, unread.high)
         return known, IncompleteLook(*noted, read_at=self.at)
 
-    def noted(self, unread: "Unread", country: str, setting: str) -> Noted:
-        """Return what a snapshot of what this look found notes.
+    def noted(self, view: Snapshot, unread: "Unread", setting: str) -> Snapshot:
+        """Return a view with all that this look notes; `setting` is SHARDPOST_COUNTRY.
 
-        `country` is the one in force, `setting` is SHARDPOST_COUNTRY. An id of a topic is kept
-        where Kafka gives none now.
+        Whether or not it has found anything new. An id of a topic is kept where Kafka gives none.
         """
         looked_at, incomplete = self.times(unread)
         known = {topic: id_ for topic, id_ in self.known_ids.items() if topic in unread.ends}
-        return Noted(
+        return replace(
+            view,
             looked_at=looked_at,
             incomplete=incomplete,
             end_offsets=unread.ends,
             topic_ids=known | dict(unread.topic_ids),
             generations=unread.generations,
             cleaning=unread.cleaning,
-            country=country,
-            set_country=setting if setting != country else None,
+            set_country=setting if setting != view.country else None,
         )
 
     def never_read(self, topics: Collection[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import __version__, ownership
 from shardpost.delta import snapshots, storage
-from shardpost.delta.snapshot import Counts, Scattered, Snapshot
+from shardpost.delta.snapshot import NEVER, Counts, Scattered, Snapshot
 from shardpost.holders import countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.inputs import Inputs
@@ -127,6 +127,9 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
     snapshot = Snapshot(
         number=run.number,
         committed_at=datetime.now(UTC),
+        looked_at=NEVER,
+        end_offsets={},
+        country=run.country,
         tables=dict(run.tables.versions),
         counts=counts,
         code_version=__version__,
@@ -139,9 +142,8 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         rebuilt_in=run.last.rebuilt_in if run.last else None,
         decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
         scattered=_scattered(run, updates),
-        **look.noted(unread, run.country, run.settings.country),
     )
-    return snapshot, done
+    return look.noted(snapshot, unread, run.settings.country), done
 
 
 # So many keys with records in several partitions are kept by name.
@@ -224,10 +226,7 @@ def compact(
     is committed and what is left to do.
     """
     asked = asked or CompactionRequest()
-    with (
-        after_running(settings, COMPACT_POSITIONS.name),
-        storage.opened_once(),
-    ):
+    with after_running(settings, COMPACT_POSITIONS.name), storage.opened_once():
         return _compact(now_in_force(settings, asked), asked)
 
 
@@ -240,10 +239,9 @@ def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
         if look.last and not asked.country_changed:
             countries.require_country(settings, look.last, settings.country)
         country = look.country(settings.country, changed=asked.country_changed)
-        report_look(look, unread)
-        if is_idle := look.is_of(unread, country):
-            latest, done = keep_snapshot(settings, look, unread), RunCounts()
-        else:
+        latest, done = keep_snapshot(settings, look, unread, country), None
+        if latest is None:
+            report_look(look, unread)
             step("read")
             latest, done = build_snapshot(settings, look, unread, country)
             _require_plausible(settings, look.last, latest, asked)
@@ -252,8 +250,7 @@ def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
             snapshots.commit(settings, latest)
             counts = latest.counts.summary(), done.summary()
             log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
-    take_over = asked.take_over
-    return publish_results(settings, latest, unread, done, changed=not is_idle, take_over=take_over)
+    return publish_results(settings, latest, unread, done, take_over=asked.take_over)
 
 
 def _require_plausible(
