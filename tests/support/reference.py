@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from shardpost.delta.snapshot import LONGEST_EXCHANGE
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka import clients, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
@@ -114,10 +115,10 @@ class Fold:
 
     @property
     def unknown_exchanges(self) -> dict[str, int]:
-        """The open positions by exchange of which no country is known."""
+        """The open positions by exchange of which no country is known; long codes are cut."""
         known = {code for code, country in self.countries.items() if country is not None}
-        codes = Counter(form["Exchange"] for form in self.positions.values())
-        return {code: count for code, count in codes.items() if code not in known}
+        codes = (form["Exchange"] for form in self.positions.values())
+        return Counter(code[:LONGEST_EXCHANGE] for code in codes if code not in known)
 
     def _open(self, topic: str) -> dict[str, Any]:
         return {k: form for (t, k), (_, form) in self._latest.items() if t == topic and form}
