@@ -5,8 +5,26 @@ import socket
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
+
+
+class Stat(NamedTuple):
+    """A running process, by proc(5): its state, process group, start in ticks since boot."""
+
+    state: str
+    group: int
+    started: int
+
+
+def stat_of(pid: int) -> Stat | None:
+    """Return the stat of a process that runs; None if it has ended, reaped or not, or is hidden."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else Stat(state, int(fields[1]), int(fields[18]))
 
 
 @dataclass(frozen=True)
@@ -25,7 +43,8 @@ class ProcessIdentity:
     def own(cls) -> "ProcessIdentity":
         """Return this process."""
         pid = os.getpid()
-        return cls(_machine(), pid, _start_of(pid) or "")
+        stat = stat_of(pid)
+        return cls(_machine(), pid, str(stat.started) if stat else "")
 
     @property
     def is_here(self) -> bool:
@@ -35,7 +54,9 @@ class ProcessIdentity:
     @property
     def is_gone(self) -> bool:
         """Tell whether it is known to have ended: it was here and is no longer."""
-        return self.is_here and _start_of(self.pid) not in (self.start, None)
+        stat = stat_of(self.pid)
+        has_ended = str(stat.started) != self.start if stat else not _is_hidden(self.pid)
+        return self.is_here and has_ended
 
 
 @cache
@@ -48,10 +69,6 @@ def _machine() -> str:
     return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
 
 
-def _start_of(pid: int) -> str | None:
-    """Return when a process started, in the kernel's count; "" if it ended, None if unknown."""
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # hidden, as another user's may be, unless there is none
-        return None if psutil.pid_exists(pid) else ""
-    return "" if state == "Z" else fields[18]
+def _is_hidden(pid: int) -> bool:
+    """Tell whether this process may not know of that one, which may be another user's."""
+    return psutil.pid_exists(pid) and not os.access(f"/proc/{pid}/stat", os.R_OK)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import psutil
 
 from shardpost.errors import ShardpostError
+from shardpost.process_identity import stat_of
 
 LOOPBACK = "127.0.0.1"
 # Below the ephemeral ports of Linux: a port that is chosen now stays free.
@@ -98,7 +99,6 @@ def _listening(port: int) -> psutil.Process | None:
 POLL_SECONDS = 0.1
 STOP_SECONDS = 30.0
 KEEP_LOG_BYTES = 10_000_000
-_TICKS = os.sysconf("SC_CLK_TCK")
 _FAILURE = re.compile(r"\b(ERROR|FATAL|CRITICAL|\w*Exception|\w*Error)\b")
 # psutil has no name of a boot that no correction of the clock changes.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -110,26 +110,6 @@ class Identity(NamedTuple):
     pid: int
     started: int
     boot: str
-
-
-class Stat(NamedTuple):
-    """A running process: psutil's status, process group, start time in ticks since boot."""
-
-    status: str
-    group: int
-    started: int
-
-
-def stat_of(pid: int) -> Stat | None:
-    """Return the stat of a process that runs; None for one that has ended, reaped or not."""
-    try:
-        process = psutil.Process(pid)
-        if (status := process.status()) in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return None
-        started = process.create_time() - psutil.boot_time()
-        return Stat(status, os.getpgid(pid), round(started * _TICKS))
-    except (psutil.NoSuchProcess, ProcessLookupError):
-        return None
 
 
 @dataclass(frozen=True)

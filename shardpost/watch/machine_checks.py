@@ -15,17 +15,15 @@ from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 
-import psutil
-
 from shardpost.checkout import CHECKOUT, DOT_ENV, IS_CHECKOUT
 from shardpost.embedded.broker import find_java
-from shardpost.embedded.daemons import stat_of
 from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
 from shardpost.kafka.offsets import newest_time
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import Held, holders
 from shardpost.object_store import require_conditional_put
+from shardpost.process_identity import stat_of
 from shardpost.settings import Settings
 from shardpost.settings.values import OTHERS
 from shardpost.spark.jars import jars_of
@@ -216,7 +214,7 @@ def _newest_file(home: Path) -> datetime | None:
 HELD_FOR_LONG = timedelta(hours=12)
 # Of a lock between machines, to see that it is renewed: every five seconds.
 RENEWED_WITHIN = 8.0
-STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+STOPPED = "Tt"  # states of proc(5)
 
 
 def check_locks(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
@@ -234,7 +232,7 @@ def check_lock(lock: Held, now: datetime) -> DoctorFinding:
     where = f" on {lock.host}" if lock.host else ""
     found = f"held by pid {pid}{where} since {lock.since:%Y-%m-%d %H:%M} UTC"
     stat = None if lock.host else stat_of(pid)
-    if stat and stat.status in STOPPED:
+    if stat and stat.state in STOPPED:
         found += ", which is stopped"
         return warning(name, found, "a running process", f"kill -CONT {pid} (or -KILL)")
     if not lock.is_renewed:

@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardpost.embedded.daemons import Daemon, group_members, log_hint, stat_of, wait_until
+from shardpost.embedded.daemons import Daemon, group_members, log_hint, wait_until
 from shardpost.errors import ShardpostError
+from shardpost.process_identity import stat_of
 from shardpost.spark.job_process import NOISE, job_folder, pass_on, run_job
 from tests.support.job_process import wait_for
 
@@ -64,13 +65,6 @@ def sleeper(tmp_path: Path) -> Iterator[Daemon]:
 def pretend(daemon: Daemon, **other: object) -> None:
     assert daemon.identity is not None
     daemon.pid_file.write_text(json.dumps(daemon.identity._asdict() | other))
-
-
-def test_the_start_of_a_process_is_counted_from_boot() -> None:
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    stat = stat_of(os.getpid())
-    assert stat is not None
-    assert (stat.group, stat.started) == (int(fields[2]), int(fields[19]))
 
 
 def test_what_was_started_is_alive_until_it_is_stopped(sleeper: Daemon) -> None:

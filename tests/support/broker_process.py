@@ -16,10 +16,10 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.embedded import broker, daemons
-from shardpost.embedded.daemons import stat_of
 from shardpost.kafka.clients import admin, producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
+from shardpost.process_identity import stat_of
 from shardpost.settings import Settings, load
 from shardpost.topics.creation import apply_topics
 from tests.conftest import environ

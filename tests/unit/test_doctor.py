@@ -13,14 +13,14 @@ from threading import Event
 from typing import Any
 from unittest.mock import create_autospec
 
-import psutil
 import pytest
 
 from shardpost.delta.snapshot import NEVER, Counts, Scattered, Snapshot
 from shardpost.embedded import airflow, broker, daemons, sink
-from shardpost.embedded.daemons import stat_of, wait_until
+from shardpost.embedded.daemons import wait_until
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import Held, exclusive, path_of
+from shardpost.process_identity import stat_of
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
 from shardpost.spark import jars
@@ -226,7 +226,7 @@ def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention() -> None:
 
         def is_stopped() -> bool:
             stat = stat_of(process.pid)
-            return bool(stat and stat.status == psutil.STATUS_STOPPED)
+            return bool(stat and stat.state == "T")
 
         wait_until(is_stopped, "the process", 10)
         found = check_lock(replace(lock, pid=process.pid), NOW)
