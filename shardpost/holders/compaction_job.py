@@ -14,12 +14,11 @@ class Stay:
     Turns begin at least `every` so many seconds apart.
     """
 
-    until: datetime | None = None
+    until: datetime
     every: float = 1.0
 
     def __str__(self) -> str:
-        end = f"{self.until:%Y-%m-%d %H:%M:%S} UTC" if self.until else "it is stopped"
-        return f"until {end}, every {self.every:g} s"
+        return f"until {self.until:%Y-%m-%d %H:%M:%S} UTC, every {self.every:g} s"
 
 
 @dataclass(frozen=True)

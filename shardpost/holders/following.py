@@ -29,25 +29,24 @@ class Following:
     """A compaction that stays: an id of its own, on which machine, and since when.
 
     `noted_at` is when it last said so. `turns` made a snapshot each: the last of them ended at
-    `turn_at`, and took `seconds`. `process` is None in what an older release noted.
+    `turn_at`, and took `seconds`.
     """
 
     run: str
     holder: str
     since: datetime
     noted_at: datetime
+    process: ProcessIdentity
     turns: int = 0
     turn_at: datetime | None = None
     seconds: float | None = None
-    process: ProcessIdentity | None = None
 
     def is_there(self, now: datetime) -> bool:
         """Tell whether it has said lately that it is there, and is not known to have ended.
 
         What a clock that was ahead has said is not known to be of late.
         """
-        is_gone = self.process is not None and self.process.is_gone
-        return not is_gone and -MOST_AHEAD <= now - self.noted_at < SILENT_AFTER
+        return not self.process.is_gone and -MOST_AHEAD <= now - self.noted_at < SILENT_AFTER
 
     def summary(self, now: datetime) -> str:
         """Return since when it follows, and how its last turn was."""
@@ -71,7 +70,7 @@ def begun(settings: Settings, now: datetime) -> Following:
     before, process = following(settings, now), ProcessIdentity.own()
     since = max(now, before.since + timedelta.resolution) if before else now
     holder = f"{socket.gethostname()}, process {process.pid}"
-    return Following(str(uuid.uuid4()), holder, since, now, process=process)
+    return Following(str(uuid.uuid4()), holder, since, now, process)
 
 
 def following(settings: Settings, now: datetime | None = None) -> Following | None:

@@ -17,11 +17,11 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.orchestration.connections import task_settings
 from shardpost.orchestration.task_log import JobLog
 from shardpost.orchestration.tasks import failure, task_errors
-from shardpost.settings import Settings, load_anew
+from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
 from shardpost.spark.job_process import ask_to_stop, job_folder
-from shardpost.spark.job_spec import BY_DEFAULT, JobResult, JobSpec, document_of, next_request
+from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
 from shardpost.spark.submit import (
     RESULT,
     conf_on,
@@ -77,7 +77,6 @@ class SparkJob(SparkSubmitOperator):
         self.part = part
         self.mails = mails
         self._job_log = JobLog()
-        self._is_killed = False
 
     @task_errors()
     def execute(self, context: Context) -> Any:
@@ -86,23 +85,11 @@ class SparkJob(SparkSubmitOperator):
             self.request = document_of(self.request_of(context), with_now=False)
         log.info("job %s %s", self.job.name, self.request)
         settings = task_settings(mails=self.mails)
-        if done := self._without_spark(settings):
+        if done := self.job.result_without_spark(settings, self.request):
             return self._result_of(*done)
         return self._submit(settings, context)
 
-    def _without_spark(self, settings: Settings) -> JobResult | None:
-        return self.job.result_without_spark(settings, self.request)
-
     def _submit(self, settings: Settings, context: Context) -> Any:
-        while following := next_request(result := self._submit_once(settings, context)):
-            if self._is_killed:
-                break
-            self.request = following
-            load_anew()
-            settings = task_settings(mails=self.mails)
-        return result
-
-    def _submit_once(self, settings: Settings, context: Context) -> Any:
         require_master(master := self._master())
         with job_folder() as folder, class_archive.read_or_create(self.job) as archive:
             result = folder / RESULT
@@ -136,7 +123,6 @@ class SparkJob(SparkSubmitOperator):
 
         One that stays is asked to stop first, and has STOPPED_WITHIN seconds.
         """
-        self._is_killed = True
         submitted = self._submitted()
         if submitted is None or submitted.poll() is not None:
             return

@@ -3,7 +3,7 @@
 `one()` returns one of them, for a DAG that is parsed; `given()` which are not left to defaults.
 """
 
-from shardpost.settings.loading import given, load, load_anew, one
+from shardpost.settings.loading import given, load, one
 from shardpost.settings.values import Settings
 
-__all__ = ["Settings", "given", "load", "load_anew", "one"]
+__all__ = ["Settings", "given", "load", "one"]

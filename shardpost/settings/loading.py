@@ -105,12 +105,6 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     return _parsed(read_dot_env(DOT_ENV), environ)
 
 
-def load_anew() -> Settings:
-    """Return the settings of this process as they are now, which `load` returns from now on."""
-    _of_this_process.cache_clear()
-    return load()
-
-
 @lru_cache(maxsize=1)
 def _of_this_process() -> Settings:
     return _parsed(read_dot_env(DOT_ENV), os.environ)

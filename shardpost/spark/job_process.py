@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -102,21 +102,11 @@ def ask_to_stop(folder: Path) -> None:
 def is_asked_to_stop() -> bool:
     """Tell whether this job, which has a folder of `job_folder` as its own, is to stop."""
     folder = Path(tempfile.gettempdir())
-    return folder.name.startswith(PREFIX) and was_asked_to_stop(folder)
-
-
-def was_asked_to_stop(folder: Path) -> bool:
-    """Tell whether the job that uses this folder was asked to stop."""
-    return (folder / _STOP).exists()
+    return folder.name.startswith(PREFIX) and (folder / _STOP).exists()
 
 
 def run_job(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    preexec: Callable[[], None],
-    stays: bool = False,
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path, stays: bool = False
 ) -> int:
     """Run a command to its end; return its exit code.
 
@@ -132,7 +122,7 @@ def run_job(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        preexec_fn=preexec,
+        preexec_fn=terminate_with_parent,
         process_group=0,
     )
     assert process.stdout is not None  # noqa: S101 - it is a pipe

@@ -36,15 +36,9 @@ def document_of(request: object, *, with_now: bool = True) -> str:
 
 
 # Of the result of a run that stays.
-FOLLOWING, NEXT_REQUEST = "following", "next_request"
+FOLLOWING = "following"
 # Spark's configuration has it in the driver of such a run.
 STAYS = "spark.shardpost.stays"
-
-
-def next_request(result: Any) -> str | None:
-    """Return the document by which a run that stays goes on in a new driver; None if it ended."""
-    found: str | None = result.get(FOLLOWING, {}).get(NEXT_REQUEST) if result else None
-    return found
 
 
 def request_of(kind: type[T], document: str) -> T:
@@ -68,8 +62,7 @@ class JobSpec:
     many classes again as other jobs do (class_archive.py). `more_jars` are files of `ivy/`, beside
     Spark's own. `without_spark` does the job in the calling process, by its request, where that
     needs no Spark: starting Spark takes seconds. Else it changes nothing and returns None. `stays`
-    tells of a request whether its run stays: it ends by itself when it is asked to stop, and its
-    result may say that it goes on in a new driver (`next_request`).
+    tells of a request whether its run stays: it ends by itself when it is asked to stop.
     """
 
     name: str

@@ -20,24 +20,11 @@ from shardpost.errors import (
     ShardpostError,
     UsageError,
 )
-from shardpost.settings import Settings, load, load_anew
+from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip
-from shardpost.spark.job_process import (
-    job_folder,
-    run_job,
-    terminate_with_parent,
-    was_asked_to_stop,
-)
-from shardpost.spark.job_spec import (
-    BY_DEFAULT,
-    FOLLOWING,
-    NEXT_REQUEST,
-    STAYS,
-    JobSpec,
-    document_of,
-    next_request,
-)
+from shardpost.spark.job_process import job_folder, run_job
+from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobSpec, document_of
 
 log = logging.getLogger(__name__)
 
@@ -114,17 +101,8 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     document = BY_DEFAULT if request is None else document_of(request)
     if done := job.result_without_spark(settings, document):
         return done
-    while True:
-        require_master(settings.spark_master)
-        log.info("%s: starting Spark, which takes a few seconds", job.name)
-        code, result = _submit(settings, job, document)
-        if (following := next_request(result)) is None:
-            return code, result
-        document = following
-        settings = load_anew() if settings == load() else settings
-
-
-def _submit(settings: Settings, job: JobSpec, document: str) -> tuple[int, Any]:
+    require_master(settings.spark_master)
+    log.info("%s: starting Spark, which takes a few seconds", job.name)
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / RESULT
         conf = job_conf(settings, job, *archive.jvm_options, document=document)
@@ -135,7 +113,6 @@ def _submit(settings: Settings, job: JobSpec, document: str) -> tuple[int, Any]:
             ],
             env=job_environment(settings) | temporary_files_in(folder),
             cwd=folder,  # Spark leaves empty folders in its working directory
-            preexec=terminate_with_parent,
             stays=job.stays(document),
         )
         if code in (DONE, NEEDS_ATTENTION):
@@ -146,15 +123,9 @@ def _submit(settings: Settings, job: JobSpec, document: str) -> tuple[int, Any]:
 
 
 def read_result(folder: Path) -> Any:
-    """Return the document that a job left in its folder; None if it left none.
-
-    One that was asked to stop does not go on in a new driver, though it may not have seen that.
-    """
+    """Return the document that a job left in its folder; None if it left none."""
     file = folder / RESULT
-    found = json.loads(file.read_text()) if file.exists() else None
-    if found and was_asked_to_stop(folder):
-        found.get(FOLLOWING, {}).pop(NEXT_REQUEST, None)
-    return found
+    return json.loads(file.read_text()) if file.exists() else None
 
 
 def is_local(master: str) -> bool:

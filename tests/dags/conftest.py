@@ -11,7 +11,7 @@ import pytest
 
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings, loading
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job_spec import JobResult, JobSpec
 from tests.support.airflow_environment import ENVIRON, HOME
 
 StandIn = Callable[[dict[str, list[object]]], Path]  # {text of a request: [exit code, result]}
@@ -99,12 +99,12 @@ def submitted_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand
         return calls
 
     monkeypatch.setattr(spark_job, "job_file", lambda job: STAND_IN)
-    own = spark_job.SparkJob._without_spark
+    own = JobSpec.result_without_spark
 
-    def without_spark(task: spark_job.SparkJob, settings: Settings) -> JobResult | None:
-        return own(task, settings) if task.job.name == "stand_in" else None
+    def without_spark(job: JobSpec, settings: Settings, request: str) -> JobResult | None:
+        return own(job, settings, request) if job.name == "stand_in" else None
 
-    monkeypatch.setattr(spark_job.SparkJob, "_without_spark", without_spark)
+    monkeypatch.setattr(JobSpec, "result_without_spark", without_spark)
     return answer
 
 

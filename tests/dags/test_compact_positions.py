@@ -42,7 +42,6 @@ def test_one_that_follows_ends_ten_minutes_after_the_next_is_due(dag: Any) -> No
     now = datetime.now(UTC)
     stay = requested(dag, follow=True).stay
     assert stay is not None
-    assert stay.until is not None
     due = stay.until - timedelta(minutes=10)
     assert timedelta() < due - now <= timedelta(minutes=15)
     assert (due.minute % 15, due.second) == (0, 0)

@@ -19,8 +19,7 @@ from shardpost.errors import UsageError
 from shardpost.orchestration import spark_job as job_module
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.settings import load, loading
-from shardpost.spark.job_process import was_asked_to_stop
-from shardpost.spark.job_spec import FOLLOWING, NEXT_REQUEST, JobSpec
+from shardpost.spark.job_spec import JobSpec
 from shardpost.spark.submit import conf_on
 
 VARIABLE = "AIRFLOW_CONN_SPARK_DEFAULT"
@@ -150,7 +149,7 @@ def test_a_job_that_stays_is_killed_even_if_its_folder_is_gone(
         if not is_folder_there:
             folder.rmdir()
         task.on_kill()
-        assert was_asked_to_stop(folder) == is_folder_there
+        assert (folder / "stop").exists() == is_folder_there
         psutil.wait_procs([child], timeout=10)
         assert not child.is_running()
 
@@ -173,21 +172,3 @@ def test_a_job_is_killed_before_its_folder_goes_when_its_time_is_over(
     with pytest.raises(AirflowTaskTimeout):
         task._submit(load(), Context())
     assert folders == [True]
-
-
-def test_a_job_that_was_killed_between_two_drivers_does_not_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    task = SparkJob(task_id="a", job=STAYS)
-    result = {FOLLOWING: {NEXT_REQUEST: "{}"}}
-    submitted: list[str] = []
-
-    def submit_once(*_: Any) -> Any:
-        submitted.append(str(task.request))
-        if len(submitted) == 2:
-            task.on_kill()
-        return result
-
-    monkeypatch.setattr(task, "_submit_once", submit_once)
-    assert task._submit(load(), Context()) == result
-    assert len(submitted) == 2

@@ -229,9 +229,7 @@ def test_folders_that_are_not_ours_are_left(temporary: Path) -> None:
 
 
 def run(code: str) -> int:
-    return run_job(
-        [sys.executable, "-c", code], env=dict(os.environ), cwd=Path.cwd(), preexec=lambda: None
-    )
+    return run_job([sys.executable, "-c", code], env=dict(os.environ), cwd=Path.cwd())
 
 
 def test_exactly_the_known_lines_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
@@ -283,7 +281,7 @@ def test_ctrl_c_reaches_nobody_but_the_command_which_ends_the_job_in_silence(
 from pathlib import Path
 from shardpost.spark.job_process import run_job
 try:
-    run_job([{sys.executable!r}, "-c", {job!r}], env={{}}, cwd=Path(), preexec=lambda: None)
+    run_job([{sys.executable!r}, "-c", {job!r}], env={{}}, cwd=Path())
 except KeyboardInterrupt:
     print("interrupted")
 """

@@ -4,7 +4,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,15 +25,8 @@ def jobs_here() -> Iterator[None]:
         yield
 
 
-def _run(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    preexec: Callable[[], None],
-    stays: bool,
-) -> int:
-    del env, cwd, preexec
+def _run(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, stays: bool) -> int:
+    del env, cwd
     assert not stays, "a job that stays needs a process of its own"
     at = next(n for n, part in enumerate(command) if Path(part).parent == SPARK_JOBS)
     with pytest.MonkeyPatch.context() as patch:

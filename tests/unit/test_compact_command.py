@@ -12,10 +12,12 @@ from pyspark.errors import PySparkException
 from shardpost import ownership
 from shardpost.commands import positions
 from shardpost.errors import ShardpostError
+from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.spark import compaction
 from shardpost.kafka import clients
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.settings import Settings
+from shardpost.spark.job_spec import JobSpec
 from tests.support.command_line import CommandLineHere
 
 RESULT: dict[str, Any] = {
@@ -146,3 +148,21 @@ def test_how_to_follow_is_refused_where_it_says_nothing(
     code, out, err = compact(*arguments)
     assert (code, out) == (2, "")
     assert said in err
+
+
+@pytest.mark.parametrize(("given", "hours"), [([], 8), (["--for", "36h"], 36)])
+def test_it_follows_for_eight_hours_unless_it_is_to_follow_for_another_time(
+    given: list[str], hours: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[CompactionRequest] = []
+
+    def submit(_: Settings, __: JobSpec, request: CompactionRequest) -> tuple[int, object]:
+        asked.append(request)
+        return 0, RESULT
+
+    monkeypatch.setattr(positions, "submit", submit)
+    before = datetime.now(UTC)
+    CommandLineHere(settings.environ())("compact", "--follow", *given)
+    [stay] = [one.stay for one in asked]
+    assert stay is not None
+    assert before <= stay.until - timedelta(hours=hours) <= datetime.now(UTC)

@@ -1,13 +1,14 @@
 """Which process it was: this one, one that has ended, one of another machine."""
 
+import os
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from shardpost.holders import following
-from shardpost.holders.following import Following
-from shardpost.process_identity import ProcessIdentity
+from shardpost.process_identity import ProcessIdentity, stat_of
 from shardpost.settings import load
 from tests.conftest import environ
 from tests.support.ended_process import ended_process
@@ -28,14 +29,25 @@ def test_of_another_machine_it_is_not_known_that_one_has_ended() -> None:
     assert not elsewhere.is_gone
 
 
+def test_a_process_that_nobody_has_reaped_has_ended() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        stat = stat_of(process.pid)
+        assert stat is not None
+        own = replace(ProcessIdentity.own(), pid=process.pid, start=str(stat.started))
+        assert not own.is_gone
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert own.is_gone
+
+
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_a_killed_follower_is_not_said_to_follow(tmp_path: object, *, is_ended: bool) -> None:
     settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
     process = ended_process() if is_ended else ProcessIdentity.own()
-    own = Following("run", "host, process 7", now, now, process=process)
+    own = replace(following.begun(settings, now), process=process)
     following.note(settings, own)
     assert following.following(settings, now) == (None if is_ended else own)
-    elsewhere = replace(own, process=None)
+    elsewhere = replace(own, process=replace(process, machine="another"))
     assert elsewhere.is_there(now)
     assert not elsewhere.is_there(now + timedelta(minutes=3))
 
@@ -43,7 +55,7 @@ def test_a_killed_follower_is_not_said_to_follow(tmp_path: object, *, is_ended: 
 def test_what_a_clock_that_was_ahead_noted_is_not_known_to_follow(tmp_path: object) -> None:
     settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
     ahead = now + timedelta(hours=1)
-    following.note(settings, Following("before a restart", "host, process 7", ahead, ahead))
+    following.note(settings, following.begun(settings, ahead))
     assert following.following(settings, now) is None
     own = following.begun(settings, now)
     assert own.since == now
@@ -56,7 +68,7 @@ def test_one_that_begins_is_younger_than_one_whose_clock_is_a_little_ahead(
 ) -> None:
     settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
     ahead = now + timedelta(minutes=4)
-    before = Following("before", "host, process 7", ahead, ahead)
+    before = following.begun(settings, ahead)
     following.note(settings, before)
     own = following.begun(settings, now)
     assert following.younger(settings, own) is None

@@ -134,7 +134,7 @@ while not pathlib.Path({str(seen)!r}).exists():
         f"    pathlib.Path({str(seen)!r}).touch()",
         "threading.Thread(target=look).start()",
         f"job = [sys.executable, '-c', {job!r}]",
-        "run_job(job, env={}, cwd=pathlib.Path(), preexec=lambda: None)",
+        "run_job(job, env={}, cwd=pathlib.Path())",
     )
     assert "compact: read, 0 s" in got
     assert left_on(got) == [" INFO step: read", ""]

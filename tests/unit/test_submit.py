@@ -12,14 +12,13 @@ import pytest
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.embedded.broker import find_java, java_major
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.kafka import clients
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, driver, submit
-from shardpost.spark.job_process import ask_to_stop
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
 from shardpost.weekly_email import checks
@@ -27,15 +26,6 @@ from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLineHere
-
-
-def test_who_was_asked_to_stop_does_not_go_on_in_a_new_driver(tmp_path: Path) -> None:
-    document = {"following": {"turns": 3, "next_request": "{}"}}
-    (tmp_path / submit.RESULT).write_text(json.dumps(document))
-    assert submit.read_result(tmp_path) == document
-    ask_to_stop(tmp_path)
-    assert submit.read_result(tmp_path) == {"following": {"turns": 3}}
-
 
 LOCAL = ("local", "local[2]", "local[*]", "local-cluster[1,1,1024]")
 REMOTE = ("spark://10.0.0.5:7077", "yarn", "k8s://https://10.0.0.5:6443")
@@ -347,22 +337,3 @@ def test_a_task_of_a_shuffle_has_two_million_records_at_most_and_each_core_has_s
     spark = Mock(**{"sparkContext.defaultParallelism": cores})
     driver.divide_shuffles(spark, records)
     spark.conf.set.assert_called_once_with("spark.sql.shuffle.partitions", tasks)
-
-
-def test_a_run_that_stays_goes_on_by_what_it_says_and_not_by_what_was_asked_at_first(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    staying = document_of(CompactionRequest(stay=Stay()))
-    results = [{"following": {"next_request": staying}}, {"following": {"ended": "asked to"}}]
-    submitted: list[str] = []
-
-    def once(_: Settings, __: JobSpec, document: str) -> tuple[int, object]:
-        submitted.append(document)
-        return 0, results[len(submitted) - 1]
-
-    monkeypatch.setattr(clients, "require_listening", lambda _: None)
-    monkeypatch.setattr(submit, "_submit", once)
-    asked = CompactionRequest(accept_drop=True, stay=Stay())
-    settings = Settings(home=tmp_path)
-    assert submit.submit(settings, COMPACTION, asked) == (0, results[1])
-    assert submitted == [document_of(asked), staying]

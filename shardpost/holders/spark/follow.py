@@ -17,9 +17,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
-import psutil
 from pyspark.sql import SparkSession
 
 from shardpost import checkout, refused_runs
@@ -37,34 +35,21 @@ from shardpost.kafka.kept_clients import kept_consumers
 from shardpost.locks import LockedError
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.settings.forms import heap_bytes
 from shardpost.spark import driver
 from shardpost.spark.job_process import is_asked_to_stop
-from shardpost.spark.job_spec import FOLLOWING, NEXT_REQUEST, JobResult, document_of
+from shardpost.spark.job_spec import FOLLOWING, JobResult
 from shardpost.wording import counted, duration_text
 
 log = logging.getLogger(__name__)
 
 Turn = Callable[[Settings, CompactionRequest], JobResult]
 
-# The driver is started anew after so many turns, and once it has so many bytes, with its JVM: the
-# heap that it may have, and as many beside it.
-MOST_TURNS = 20_000
-MOST_BYTES = 3 << 30
-BESIDE_THE_HEAP = 1 << 30
 # So many turns in a row may fail, each after a longer pause, before the job does.
 MOST_FAILURES = 5
 LONGEST_PAUSE = 30.0
-# Seconds between two looks at who else follows, and at whether this one is to stop.
+# Seconds between two looks at who else follows and at the code, and at whether it is to stop.
 YOUNGER_EVERY = 5.0
 STOP_EVERY = 0.5
-
-
-class Ending(NamedTuple):
-    """Why it ends, and whether it goes on in a new driver."""
-
-    why: str
-    is_renewed: bool = False
 
 
 class Follower:
@@ -73,7 +58,7 @@ class Follower:
     def __init__(self, turn: Turn, settings: Settings, stay: Stay) -> None:
         self._turn, self._settings, self._stay = turn, settings, stay
         self._own = following.begun(settings, datetime.now(UTC))
-        self._code = self._code_seen = checkout.code_stamp()
+        self._code = checkout.code_stamp()
         self._asked = CompactionRequest()
         self._result: JobResult | None = None
         self._last: Snapshot | None = None
@@ -115,27 +100,15 @@ class Follower:
                 self._failed = error, self._failed[1] if self._failed else began
                 pause = self._after_failure(error)
             end = self._pause(began + pause, is_idle=is_idle)
-        log.info("following ends after %s: %s", counted(self._own.turns, "turn"), end.why)
-        code, document = self._result_at(end)
-        own = self._own.as_json() | {"ended": end.why, "is_renewed": end.is_renewed}
-        if end.is_renewed:  # what else was asked for was for the first turn alone
-            own |= {NEXT_REQUEST: document_of(CompactionRequest(stay=self._stay))}
-        return code, document | {FOLLOWING: own}
-
-    def _result_at(self, end: Ending) -> JobResult:
-        """Return the last turn's result; ShardpostError if it failed, or there was none.
-
-        In a new driver it is tried again.
-        """
-        error, since = self._failed or (None, time.monotonic())
-        if self._result is None:
-            said = f"following ended before it could compact: {end.why}"
-            raise ShardpostError(f"{said}; the last turn failed: {error}" if error else said)
-        if error and not end.is_renewed:
+        log.info("following ends after %s: %s", counted(self._own.turns, "turn"), end)
+        if self._failed:
+            why, since = self._failed
             failing = duration_text(timedelta(seconds=time.monotonic() - since))
-            said = f"following ended ({end.why}); for {failing} it could not compact"
-            raise ShardpostError(f"{said}: {error}") from error
-        return self._result
+            said = f"following ended ({end}); for {failing} it could not compact"
+            raise ShardpostError(f"{said}: {why}") from why
+        assert self._result is not None  # noqa: S101 - the last turn did not fail
+        code, document = self._result
+        return code, document | {FOLLOWING: self._own.as_json() | {"ended": end}}
 
     def _is_due(self, now: float) -> bool:
         """Tell whether a turn is due: there is something new, or the last look is a minute ago.
@@ -154,19 +127,18 @@ class Follower:
         if self._result is None or self._failed:
             refused_runs.note(self._settings, COMPACT_POSITIONS.name, None)
         self._result = result
-        is_changed = self._result[1]["changed"]
+        is_changed = result[1]["changed"]
         self._arrivals.note(is_changed=is_changed)
         # Of one that another run commits later, the topics look new: the next turn finds it.
         self._last = snapshots.newest(self._settings)
         own = replace(self._own, noted_at=datetime.now(UTC))
         if is_changed:
+            _release()
             if not own.turns:
-                _release()
                 gc.collect()
                 gc.freeze()  # what a first turn has made stays: not to be looked through again
             seconds = round(time.monotonic() - began, 2)
             own = replace(own, turns=own.turns + 1, turn_at=own.noted_at, seconds=seconds)
-            _release()
         self._looked_at = time.monotonic()
         self._note(own)
 
@@ -207,7 +179,7 @@ class Follower:
         log.warning("turn failed, the next one in %g s: %s", pause, error)
         return pause
 
-    def _pause(self, until: float, *, is_idle: bool) -> Ending | None:
+    def _pause(self, until: float, *, is_idle: bool) -> str | None:
         """Wait, if idle not longer than until a record comes; return why it ends, if it does."""
         while (end := self._end()) is None and (left := until - time.monotonic()) > 0:
             seconds = min(left, STOP_EVERY)
@@ -217,15 +189,17 @@ class Follower:
                 break
         return end
 
-    def _end(self) -> Ending | None:
+    def _end(self) -> str | None:
         if is_asked_to_stop():
-            return Ending("it was asked to stop")
-        if self._stay.until is not None and datetime.now(UTC) >= self._stay.until:
-            return Ending("its time is over")
+            return "it was asked to stop"
+        if datetime.now(UTC) >= self._stay.until:
+            return "its time is over"
         now = time.monotonic()
         if now - self._younger_at < YOUNGER_EVERY:
             return None
         self._younger_at = now
+        if checkout.code_stamp() != self._code:
+            return "the code or .env has changed"
         try:
             with driver.job_errors():
                 younger = following.younger(self._settings, self._own)
@@ -234,35 +208,8 @@ class Follower:
                     self._note(replace(self._own, noted_at=datetime.now(UTC)))
         except ShardpostError as error:  # a store that does not answer, as a turn would find it
             self._tell(error)
-            younger = None
-        if younger:
-            return Ending(f"{younger.holder} follows since {younger.since:%H:%M:%S} UTC")
-        return self._end_of_driver()
-
-    def _most_bytes(self) -> int:
-        return max(MOST_BYTES, heap_bytes(self._settings.driver_memory) + BESIDE_THE_HEAP)
-
-    def _end_of_driver(self) -> Ending | None:
-        """Return why the driver is to be started anew, if it is."""
-        if self._own.turns >= MOST_TURNS:
-            return Ending(f"the driver is started anew after {MOST_TURNS} turns", is_renewed=True)
-        if (size := _memory()) >= self._most_bytes():
-            said = f"the driver is started anew: it has {size >> 20} MiB"
-            return Ending(said, is_renewed=True)
-        before, self._code_seen = self._code_seen, checkout.code_stamp()
-        if self._code != self._code_seen == before:  # at two looks: all of it has changed
-            said = "the driver is started anew: the code or .env has changed"
-            return Ending(said, is_renewed=True)
-        return None
-
-
-def _memory() -> int:
-    """Return how many bytes of memory this process and its JVM, which started it, have."""
-    own = psutil.Process()
-    try:
-        return sum(process.memory_info().rss for process in (own, own.parent()) if process)
-    except psutil.NoSuchProcess:  # the JVM is gone, as the next turn will say
-        return 0
+            return None
+        return f"{younger.holder} follows since {younger.since:%H:%M:%S} UTC" if younger else None
 
 
 def _release() -> None:
