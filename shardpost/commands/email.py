@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +25,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
+    from shardpost.weekly_email.dry_run_file import DryRunLists
     from shardpost.weekly_email.model.email_request import EmailRequest
 
 log = logging.getLogger(__name__)
@@ -156,30 +156,28 @@ def _send(request: "EmailRequest", *, as_json: bool) -> int:
 def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.spark.job_process import job_folder
     from shardpost.spark.submit import submit
-    from shardpost.weekly_email.dry_run_lists import text_lines
+    from shardpost.weekly_email.dry_run_file import NAME, DryRunLists, text_lines
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     with job_folder() as folder:
-        lists = folder / "lists"
-        lists.mkdir()
-        code, result = submit(load(), WEEKLY_EMAIL, replace(request, recipients=lists))
+        code, result = submit(load(), WEEKLY_EMAIL, replace(request, recipients=folder))
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return code or COULD_NOT
+        lists = DryRunLists.at(folder / NAME)
         for text in (_dry_run_document if as_json else text_lines)(result, lists):
             click.echo(text, nl=False)
     return code
 
 
-def _dry_run_document(result: dict[str, Any], folder: Path) -> Iterator[str]:
+def _dry_run_document(result: Mapping[str, Any], lists: "DryRunLists") -> Iterator[str]:
     """Yield one JSON document piece by piece: lists of a million need not be in memory."""
     from shardpost.weekly_email.dry_run_lists import DryRunList
 
     yield json.dumps(result)[:-1]
     for kind in DryRunList:
         yield f', "{kind}": ['
-        with (folder / kind).open() as lines:
-            for number, line in enumerate(lines):
-                yield f"{',' if number else ''}\n{line.rstrip()}"
+        for number, line in enumerate(lists.lines(kind)):
+            yield f"{',' if number else ''}\n{json.dumps(line)}"
         yield "]"
     yield "}\n"
 

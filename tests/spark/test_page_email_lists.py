@@ -23,6 +23,7 @@ KINDS = ("recipients", "suppressed", "failed", "unchanged", "new", "left")
 EVIL = "<script>alert(1)</script>"
 
 
+@pytest.mark.also_on_store
 def test_each_list_is_the_dry_runs_and_goes_when_a_client_is_erased(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

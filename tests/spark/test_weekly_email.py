@@ -1,6 +1,5 @@
 """The job weekly_email: who is frozen, who is mailed, and what a run refuses."""
 
-import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,8 @@ from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import paused_weeks
+from shardpost.weekly_email.dry_run_file import NAME, DryRunLists
+from shardpost.weekly_email.dry_run_lists import DryRunList
 from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -406,8 +407,8 @@ def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
     listed = {"week": str(WEEK), "snapshot": 1, "compared_with": None}
     listed |= {"counts": {"recipients": 1, **counts}, "unknown_exchanges": {}}
     assert run(world, "--dry-run", "--recipients", str(tmp_path)) == (0, listed)
-    lines = (tmp_path / "recipients").read_text().splitlines()
-    assert [json.loads(line)["client"] for line in lines] == ["client1"]
+    lines = DryRunLists.at(tmp_path / NAME).lines(DryRunList.RECIPIENTS)
+    assert [line["client"] for line in lines] == ["client1"]
     assert run(world, "--dry-run", "--recipients", str(tmp_path / "text")) == (0, listed)
     assert (tmp_path / "text").read_text().splitlines() == [
         f"client1 <client1@x.example>, shard {partition_of('client1', 4)}: 1",

@@ -1,12 +1,12 @@
 """Whom a run mails: as its dry run said, and not who unsubscribes meanwhile."""
 
-import json
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
-from shardpost.weekly_email.dry_run_lists import ShardLines, forecasts
+from shardpost.weekly_email.dry_run_lists import DryRunList, forecasts, lines_of
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_templates import MailTemplates
@@ -24,6 +24,7 @@ from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
 from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, Unsubscribed
 from tests.support import members
+from tests.support.dry_runs import listed_at
 from tests.support.histories import overwrite, snapshot
 from tests.support.members import MEMBERS, WEEK
 from tests.support.object_store import folder_of
@@ -58,10 +59,9 @@ def lists(
 ) -> dict[str, list[Any]]:
     made = members.plan(ledger, resend, as_of=EARLY if is_early else WEEK.end)
     batch = pa.RecordBatch.from_pylist(list(rows), COLUMNS)
-    found = defaultdict(list)
-    for line in ShardLines(made, before).of_batch(batch):
-        found[str(line.list)].append(json.loads(line.text))
-    return dict(found)
+    with TemporaryDirectory() as folder:
+        written = listed_at(Path(folder), lines_of(batch, made, before))
+        return {str(kind): [*written.lines(kind)] for kind in DryRunList if written.count(kind)}
 
 
 def whys(found: list[dict[str, Any]]) -> dict[str, str]:

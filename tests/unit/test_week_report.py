@@ -10,7 +10,9 @@ import pytest
 from shardpost.addresses import UnusableAddress, check_address
 from shardpost.commands.email import _dry_run_document, counts_text
 from shardpost.settings import load
-from shardpost.weekly_email.dry_run_lists import DryRunList, text_lines
+from shardpost.weekly_email import dry_run_file
+from shardpost.weekly_email.dry_run_file import text_lines
+from shardpost.weekly_email.dry_run_lists import DryRunList
 from shardpost.weekly_email.email_run import exit_code_of
 from shardpost.weekly_email.limits import limits_of, too_many, totals
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -29,6 +31,7 @@ from shardpost.weekly_email.model.week_report import (
     merged_causes,
     status_document,
 )
+from tests.support.dry_runs import listed_at
 
 
 @pytest.mark.parametrize(
@@ -225,13 +228,15 @@ def dry_run_of(compared_with: str | None = None, **counts: int) -> dict[str, Any
 def test_a_dry_run_names_everybody_under_a_heading_and_ends_with_the_counts(
     tmp_path: Path,
 ) -> None:
-    for kind, client in ((DryRunList.SUPPRESSED, "c1"), (DryRunList.FAILED, "c2")):
-        row = {"client": client, "shard": 1, "reason": "why"}
-        (tmp_path / kind).write_text(json.dumps(row) + "\n")
-    (tmp_path / DryRunList.NEW).write_text('"c3"\n"c4"\n')
+    lines: list[dict[str, Any]] = [
+        {"list": "new", "client": "c3"},
+        {"list": "new", "client": "c4"},
+        {"list": "suppressed", "client": "c1", "shard": 1, "reason": "why"},
+        {"list": "failed", "client": "c2", "shard": 1, "reason": "why"},
+    ]
     result = dry_run_of("2026-W46", suppressed=1, failed=1, new=2)
     result["unknown_exchanges"] = {"TSE": 2}
-    assert "".join(text_lines(result, tmp_path)).splitlines() == [
+    assert "".join(text_lines(result, listed_at(tmp_path, lines))).splitlines() == [
         *("would be suppressed:", "c1, shard 1: why", "would fail:", "c2, shard 1: why"),
         *("new, compared with 2026-W46:", "c3", "c4"),
         "0 would get an e-mail, 1 would be suppressed, 1 would fail, 2 new and 0 left since"
@@ -240,8 +245,8 @@ def test_a_dry_run_names_everybody_under_a_heading_and_ends_with_the_counts(
 
 
 def test_a_log_has_the_first_of_a_list_and_what_lists_the_others(tmp_path: Path) -> None:
-    (tmp_path / DryRunList.LEFT).write_text('"c1"\n"c2"\n"c3"\n')
-    assert "".join(text_lines(dry_run_of("2026-W46", left=3), tmp_path, 1)).splitlines()[:3] == [
+    lists = listed_at(tmp_path, [{"list": "left", "client": f"c{n}"} for n in (1, 2, 3)])
+    assert "".join(text_lines(dry_run_of("2026-W46", left=3), lists, 1)).splitlines()[:3] == [
         "left, compared with 2026-W46:",
         "c1",
         "… and 2 more: `shardpost email --week 2026-W47 --dry-run` lists them",
@@ -249,21 +254,41 @@ def test_a_log_has_the_first_of_a_list_and_what_lists_the_others(tmp_path: Path)
 
 
 def test_the_json_of_a_dry_run_is_one_document_with_all_lists(tmp_path: Path) -> None:
-    for kind in DryRunList:
-        (tmp_path / kind).write_text(f'"{kind} 1"\n"{kind} 2"\n')
-    (tmp_path / DryRunList.FAILED).write_text("")
+    named = [("left", "c1"), ("new", "c2"), ("left", "c3"), ("failed", "c4"), ("recipients", "c5")]
+    more = {"shard": 1, "email": "c5@x.example", "positions": ["7", "8"], "reason": "why"}
+    lists = listed_at(tmp_path, ({"list": kind, "client": one} | more for kind, one in named))
     result = dry_run_of("2026-W46")
-    assert json.loads("".join(_dry_run_document(result, tmp_path))) == {
+    assert json.loads("".join(_dry_run_document(result, lists))) == {
         **result,
-        **{kind: [f"{kind} 1", f"{kind} 2"] for kind in map(str, DryRunList)},
-        "failed": [],
+        "suppressed": [],
+        "unchanged": [],
+        "new": ["c2"],
+        "left": ["c1", "c3"],
+        "failed": [{"client": "c4", "shard": 1, "reason": "why"}],
+        "recipients": [
+            {"client": "c5", "shard": 1, "email": "c5@x.example", "positions": ["7", "8"]}
+        ],
     }
+
+
+def test_a_list_is_read_from_any_of_its_lines_on_whatever_groups_of_rows_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run_file, "GROUP", 3)
+    kinds = ("new", "left")
+    lists = listed_at(tmp_path, ({"list": kinds[n % 2], "client": f"c{n:02}"} for n in range(20)))
+    left = [f"c{n:02}" for n in range(1, 20, 2)]
+    for first in range(12):
+        assert [*lists.lines(DryRunList.LEFT, first=first)] == left[first:]
+    assert (lists.count(DryRunList.LEFT), lists.count(DryRunList.NEW)) == (10, 10)
+    assert [*lists.lines(DryRunList.LEFT, "c1", 1)] == left[6:]
+    assert lists.count(DryRunList.LEFT, "c1") == 5
 
 
 def test_who_would_get_an_e_mail_is_listed_harmlessly(tmp_path: Path) -> None:
     row = {"client": EVIL, "email": f"{EVIL}@x", "shard": 1, "positions": [EVIL]}
-    (tmp_path / "recipients").write_text(json.dumps(row) + "\n")
-    assert list(text_lines(dry_run_of(recipients=1), tmp_path)) == [
+    lists = listed_at(tmp_path, [{"list": "recipients", **row}])
+    assert list(text_lines(dry_run_of(recipients=1), lists)) == [
         f"{SHOWN} <{HARMLESS}@x>, shard 1: {SHOWN}\n",
         "1 would get an e-mail; nothing was sent\n",
     ]

@@ -178,7 +178,7 @@ class EmailRequest:
     `on_unknown` None is the setting's. `groups`: how many jobs share the rate limit.
     `is_part`: a later step decides, by the answers of all jobs, about refusals and limits.
     `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: what would be
-    refused is meant (plausibility.py). `recipients`: the folder (for JSON lines) or file (for text)
+    refused is meant (plausibility.py). `recipients`: the folder (dry_run_file.py) or file (as text)
     that a dry run writes its lists to, None for into the result. `kept_as`: the run as whose they
     are kept for the page, None: they are not.
     """
