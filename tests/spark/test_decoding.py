@@ -82,7 +82,13 @@ def test_a_person_who_corrects_a_value_is_told_the_same_before(spark: SparkSessi
     whole = '{"Client":%s,"Ticker":"T","Amount":%s,"Exchange":"X"}'
     values = [*VALUES, *(whole % ('"c"', one) for one in VALUES), *(whole % (o, 1) for o in VALUES)]
     values += [whole % (json.dumps(one, ensure_ascii=False), 1) for one in BLANK[:-1]]
-    values += ['{"Name":"n","Email":5,"Subscribed":true}', '{"Subscribed":"yes"}', '{"Name":null}']
+    values += ['{"client":"c","X":{"amount":1}}', '{"O":{"client":1},"CLIENT":2,"client":3}']
+    values += [
+        '{"Name":"n","Email":5,"Subscribed":true}',
+        '{"Name":"n","subscribed":true}',
+        '{"Subscribed":"yes"}',
+        '{"Name":null}',
+    ]
     for fields in (POSITION_FIELDS, CLIENT_FIELDS, EXCHANGE_FIELDS):
         found = judge(spark, fields, [(b"k", value.encode()) for value in values])
         told = [first_problem(value.encode(), fields) for value in values]
@@ -224,7 +230,7 @@ def test_each_wrong_type_is_named(spark: SparkSession) -> None:
         'expected a number for Amount, found "1,5"',
         "expected a number for Amount, found true",
         'expected text for Exchange, found ["X"]',
-        "expected text for Client, found nothing",
+        "expected text for Client, found client: did you mean Client?",
     ]
 
 

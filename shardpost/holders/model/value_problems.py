@@ -4,6 +4,7 @@ spark/decoding.py decides, and is stricter about what is no JSON; what both find
 """
 
 import json
+from collections.abc import Iterable
 
 from shardpost.holders.model.fields import NOT_BLANK, Field, FieldType
 
@@ -31,9 +32,15 @@ def first_problem(value: bytes, fields: tuple[Field, ...]) -> str | None:
             expected = NOT_BLANK
         if expected is not None:
             own_text = json.dumps(own, ensure_ascii=False, separators=(",", ":"))
-            said = own_text[:MAX_QUOTED] if field.name in found else "nothing"
-            return f"expected {expected} for {field.name}, found {said}"
+            said = own_text if field.name in found else _like(field.name, found)
+            return f"expected {expected} for {field.name}, found {said[:MAX_QUOTED]}"
     return None
+
+
+def _like(name: str, found: Iterable[str]) -> str:
+    """Return the first field that has the name in another case, or `nothing`."""
+    others = (f"{other}: did you mean {name}?" for other in found if other.lower() == name.lower())
+    return next(others, "nothing")
 
 
 def _is_of(type_: FieldType, value: object) -> bool:

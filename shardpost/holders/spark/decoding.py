@@ -289,7 +289,10 @@ def _is_wrong(field: Field) -> Column:
 
 
 def _found(field: Field) -> Column:
-    return F.coalesce(F.to_json(_value(field)), F.lit("nothing"))
+    """Return what a field is; if it is missing, the first that has its name in another case."""
+    names = F.filter(F.json_object_keys(_text()), lambda name: F.lower(name) == field.name.lower())
+    like = F.concat(F.get(names, F.lit(0)), F.lit(f": did you mean {field.name}?"))
+    return F.coalesce(F.to_json(_value(field)), like, F.lit("nothing"))
 
 
 def _expected(expected: str, found: Column) -> Column:
