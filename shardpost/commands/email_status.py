@@ -29,12 +29,12 @@ def print_week(found: "FoundWeek", *, as_json: bool) -> int:
 
 def print_client(found: "FoundWeek", client: str, *, as_json: bool) -> int:
     """Print the ledger of one client, and what follows from it; return the exit code."""
-    from shardpost.weekly_email.week_status import rows_of, why_of
+    from shardpost.weekly_email.week_status import reason_text, rows_of, why_of
 
     rows = rows_of(found, client)
     settings = found.status.settings
     why = one_line(why_of(found, client, rows, lambda name: _why_unknown(settings, name)))
-    lines = [f"{row['timestamp']}  {row['state']}{_reason(row)}" for row in rows]
+    lines = [f"{row['timestamp']}  {row['state']}{reason_text(row)}" for row in rows]
     print_document(rows, lambda: [*lines, why], as_json=as_json)
     if as_json:
         click.echo(why, err=True)
@@ -69,10 +69,6 @@ def _why_unknown(settings: "Settings", client: str) -> str | None:
     if newest is None or knows_client(settings, newest, client):
         return None
     return unknown_client(settings, newest, client)
-
-
-def _reason(row: dict[str, Any]) -> str:
-    return f" ({row['reason']})" if row.get("reason") else ""
 
 
 def _state_text(found: "FoundWeek", document: dict[str, Any]) -> str:

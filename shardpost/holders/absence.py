@@ -7,8 +7,8 @@ from shardpost.errors import shown
 from shardpost.holders.model.explain import why_unknown
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
 from shardpost.holders.queries import has_record, knows_client, knows_position
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.shards import shard_of
 
 
 def why_no_holder(
@@ -17,7 +17,7 @@ def why_no_holder(
     """Return why a client is not among the holders, if it is not that it holds nothing."""
     if not knows_client(settings, snapshot, client):
         return unknown_client(settings, snapshot, client)
-    if shard is not None and (own := shard_of(client, snapshot.shards)) != shard:
+    if shard is not None and (own := partition_of(client, snapshot.shards)) != shard:
         return f"{shown(client)} is in shard {own}, not in {shard}"
     return None
 

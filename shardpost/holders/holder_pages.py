@@ -17,8 +17,8 @@ from shardpost.errors import UsageError
 from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.shards import shard_of
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _of_shard(opened: OpenedTables, snapshot: Snapshot, shard: int | None) -> st
     if shard is None:
         return "true"
     strays = opened.rows(f"SELECT h.client FROM {_KEPT} h WHERE h.shard IS NULL")  # noqa: S608
-    own = [c for row in strays if shard_of(c := row["client"], snapshot.shards) == shard]
+    own = [c for row in strays if partition_of(c := row["client"], snapshot.shards) == shard]
     literals = ", ".join(map(text_literal, own)) or "NULL"
     return f"(h.shard = {shard} OR (h.shard IS NULL AND h.client IN ({literals})))"
 
@@ -146,7 +146,7 @@ def _holder(
     client, positions, shard = row["client"], row["positions"], row["shard"]
     if at is not None:
         positions = sorted(positions, key=position_sort_key)[:longest]
-    own = shard_of(client, snapshot.shards) if shard is None else shard
+    own = partition_of(client, snapshot.shards) if shard is None else shard
     return Holder(client, row["count"], positions, own)
 
 

@@ -35,8 +35,8 @@ from shardpost.holders.model.view_tables import (
     VIEW,
 )
 from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.shards import shard_of
 
 
 def knows_client(settings: Settings, snapshot: Snapshot, client: str) -> bool:
@@ -97,7 +97,7 @@ def query_holders(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) 
     holders = _as_of(settings, snapshot, wanted, wanted.as_of)
     if wanted.shard is None:
         return holders
-    return {c: ids for c, ids in holders.items() if shard_of(c, shards) == wanted.shard}
+    return {c: ids for c, ids in holders.items() if partition_of(c, shards) == wanted.shard}
 
 
 def _latest(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:

@@ -5,6 +5,9 @@ calls the same placement `murmur2_random`. Shard s of a table is partition s of 
 rule as Spark columns, for the tables, is spark/partitioning.py; a test compares the two.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 # What to do where producers do not.
 ONE_PARTITIONER = (
     "have all producers place keys as Kafka's Java client does (by librdkafka, so in Python, Go and"
@@ -35,6 +38,14 @@ def partition_of(key: str | bytes, partitions: int) -> int:
     """Return the partition (shard) of a key in a topic of that many partitions."""
     raw = key.encode() if isinstance(key, str) else key
     return (murmur2(raw) & _MOST) % partitions
+
+
+def by_partition(keys: Iterable[str], partitions: int) -> dict[int, list[str]]:
+    """Return the keys of each partition that has any, in their order."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for key in keys:
+        found[partition_of(key, partitions)].append(key)
+    return found
 
 
 def partition_of_group(group: str, partitions: int) -> int:

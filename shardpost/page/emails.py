@@ -183,7 +183,7 @@ def _late(visit: Visit, week: str, late: Mapping[str, Any] | None) -> dict[str, 
 
 def _exceeded(visit: Visit, found: "FoundWeek", document: Mapping[str, Any]) -> list[str]:
     """Return which limits the week exceeds, and what to do."""
-    from shardpost.weekly_email.limits import too_many, why_late_exceeds
+    from shardpost.weekly_email.limits import too_many, why_too_late
     from shardpost.weekly_email.model.week import FrozenWeek
 
     if found.closed is not None:
@@ -191,7 +191,7 @@ def _exceeded(visit: Visit, found: "FoundWeek", document: Mapping[str, Any]) -> 
     reasons = too_many(visit.settings, found.week, [document])
     late, audience = document.get("late"), found.status.audience
     if late and isinstance(audience, FrozenWeek):
-        reasons += filter(None, [why_late_exceeds(visit.settings, audience, late)])
+        reasons += filter(None, [why_too_late(visit.settings, audience, late)])
     return reasons
 
 

@@ -175,7 +175,7 @@ def client(
     from shardpost import tables
     from shardpost.holders import absence, queries
     from shardpost.holders.position_history import rejected_of
-    from shardpost.shards import shard_of
+    from shardpost.kafka.partitioning import partition_of
     from shardpost.weekly_email.model.week import IsoWeek
 
     at, settings = tables.snapshot(snapshot, visit.settings), visit.settings
@@ -197,7 +197,7 @@ def client(
         timeline,
         client=client,
         positions=held.get(client, []),
-        shard=shard_of(client, at.shards),
+        shard=partition_of(client, at.shards),
         ever=len(ever),
         last_week=str(IsoWeek.last_ended(visit.now)),
         is_whole=is_whole,

@@ -44,7 +44,7 @@ from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.limits import too_many, totals, why_late_exceeds, why_too_late
+from shardpost.weekly_email.limits import too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 from shardpost.wording import counted, duration_text
@@ -333,8 +333,8 @@ def _look_at_late(found: Found, settings: Settings, frozen: FrozenWeek) -> None:
     if late is None:
         return
     found.measure("emails_late", late.count, week=frozen.week)
-    if reason := why_too_late(settings, frozen, late):
-        text = why_late_exceeds(settings, frozen, late.as_json() | {"clients": ()}) or ""
+    if reason := why_too_late(settings, frozen, late.as_json()):
+        text = why_too_late(settings, frozen, late.as_json() | {"clients": ()}) or ""
         found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason, text))
 
 

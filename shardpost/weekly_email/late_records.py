@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.partitioning import by_partition
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import ShardLedger
@@ -57,7 +57,8 @@ def _compared(settings: Settings, frozen: FrozenWeek, late: "LatePositions") -> 
     )
     differ = {client for client in now.keys() | then.keys() if now.get(client) != then.get(client)}
     missed, changed = set[str](), set[str]()
-    for shard, clients in _by_shard(differ, frozen.shards).items():
+    for shard, names in by_partition(differ, frozen.shards).items():
+        clients = {*names}
         members = clients.intersection(FrozenWeeks(settings).clients(frozen, shard))
         changed |= members
         missed |= _not_erased(settings, frozen, shard, clients & now.keys() - members)
@@ -85,13 +86,6 @@ def _mailed(
         if keys is not None:
             found = found.filter(pc.is_in(fields[0], value_set=keys.cast(pa.string())))
         yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
-
-
-def _by_shard(clients: Iterable[str], shards: int) -> dict[int, set[str]]:
-    found: dict[int, set[str]] = defaultdict(set)
-    for client in clients:
-        found[partition_of(client, shards)].add(client)
-    return found
 
 
 def _not_erased(settings: Settings, frozen: FrozenWeek, shard: int, clients: set[str]) -> set[str]:

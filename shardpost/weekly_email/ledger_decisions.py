@@ -4,7 +4,6 @@ As a run does it, each shard is locked and fenced first, and then read: a live r
 refuse, and one that was thought to be dead has no further effect.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from datetime import datetime
 from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.partitioning import by_partition
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, ledger_guard
@@ -44,7 +43,8 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     ownership.require(settings)
     week = resolution.week
     closed_weeks.require_open(settings, week, resolution.when)
-    shards = _by_shard(resolution.clients, LedgerGuard(settings, week).require_ledger().partitions)
+    partitions = LedgerGuard(settings, week).require_ledger().partitions
+    shards = by_partition(resolution.clients, partitions)
     with LedgerGuard(settings, week).locked(sorted(shards)), ExitStack() as opened:
         # Before anything is fenced: a wrong name does not stop a run on another machine.
         known = {n: LedgerIndex.fold(ShardLedger(settings, week, n).entries()) for n in shards}
@@ -56,13 +56,6 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
         resolution.require_unknown(_states((shard.index, shard.clients) for shard in fenced))
         _write(settings, resolution, fenced)
     return {client: shard for shard, clients in shards.items() for client in clients}
-
-
-def _by_shard(clients: Iterable[str], partitions: int) -> dict[int, list[str]]:
-    shards: dict[int, list[str]] = defaultdict(list)
-    for client in clients:
-        shards[partition_of(client, partitions)].append(client)
-    return shards
 
 
 def _states(

@@ -9,7 +9,6 @@ shortly after a commit; else `sending` is committed once more, which a fenced ru
 left is a halt of just the moment between this look and the write to the socket.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -229,11 +228,6 @@ def _header(headers: Headers, name: str) -> str | None:
 # How old the last commit may be when content is sent, seconds.
 FRESH_SECONDS = 2.0
 MOST_COMMITS = 5
-
-
-def seconds_since_boot() -> float:
-    """Return seconds of a clock that also runs while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class StaleLedgerError(ShardpostError):

@@ -13,7 +13,6 @@ from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import (
     STATES,
     Cause,
-    LateClients,
     causes_in,
     causes_text,
     late_line,
@@ -84,16 +83,12 @@ def limits_of(settings: Settings) -> tuple[StateLimit, StateLimit]:
     return failed, suppressed
 
 
-def why_too_late(settings: Settings, frozen: FrozenWeek, late: LateClients) -> str | None:
+def why_too_late(settings: Settings, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
     """Return what to know about records that came after a freeze, or None if they concern few.
 
-    They got no e-mail, or a wrong one, so what is allowed is what is allowed to fail.
+    `late` is what `LateClients.as_json` says. These clients got no e-mail, or a wrong one, so what
+    is allowed is what is allowed to fail.
     """
-    return why_late_exceeds(settings, frozen, late.as_json())
-
-
-def why_late_exceeds(settings: Settings, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
-    """Return the same by what `LateClients.as_json` says."""
     allowed, share = settings.mail_failed_allowed, settings.mail_failed_share
     if late["missed"] + late["changed"] <= max(allowed, share * frozen.recipients):
         return None

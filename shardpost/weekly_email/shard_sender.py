@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
+from shardpost.claims import boot_clock
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_topic
@@ -135,7 +136,7 @@ class ShardSender:
     def _send_committed(self, tasks: list[MailToSend]) -> list[SmtpOutcome]:
         """Commit `sending`, then send; return what became of each mail."""
         entries = [task.entry(DeliveryState.SENDING) for task in tasks]
-        commit = ledger_topic.FreshCommit(self._ledger, entries, ledger_topic.seconds_since_boot)
+        commit = ledger_topic.FreshCommit(self._ledger, entries, boot_clock)
         for entry in entries:
             self.records.write(entry)
         self.records.flush()

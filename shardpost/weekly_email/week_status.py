@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from shardpost.errors import ShardpostError, shown
+from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
-from shardpost.shards import shard_of
 from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
@@ -107,7 +107,7 @@ def rows_of(found: FoundWeek, client: str) -> list[dict[str, Any]]:
     if found.closed is not None:
         return []
     status = found.status
-    shard = shard_of(client, status.partitions)
+    shard = partition_of(client, status.partitions)
     start = first_offsets(status.settings, found.week, status.partitions).get(shard)
     return ShardLedger(status.settings, found.week, shard).rows_of(client, start=start)
 
@@ -136,12 +136,12 @@ def why_of(
     last, week = rows[-1] if rows else {"state": "open"}, found.week
     match last["state"]:
         case "sent":
-            return f"{name} got the e-mail of {week}: {last['message_id']}{_reason(last)}"
+            return f"{name} got the e-mail of {week}: {last['message_id']}{reason_text(last)}"
         case "sending" | "unknown":
-            return f"{name}: delivery of the e-mail of {week} unknown{_reason(last)}"
+            return f"{name}: delivery of the e-mail of {week} unknown{reason_text(last)}"
         case "failed" | "suppressed" as state:
-            return f"{name} got no e-mail of {week}: {state}{_reason(last)}"
-    return _why_open(found, client, _reason(last), unknown)
+            return f"{name} got no e-mail of {week}: {state}{reason_text(last)}"
+    return _why_open(found, client, reason_text(last), unknown)
 
 
 def _why_open(
@@ -175,7 +175,8 @@ def _why_no_member(audience: FrozenWeek | EarlyAudience, unknown: str | None) ->
     )
 
 
-def _reason(row: dict[str, Any]) -> str:
+def reason_text(row: dict[str, Any]) -> str:
+    """Return the reason of one of `rows_of` in parentheses; "" if it has none."""
     return f" ({row['reason']})" if row.get("reason") else ""
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from shardpost.claims import boot_clock
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.ledger_topic import (
     FRESH_SECONDS,
     Ledger,
     ShardLedger,
-    seconds_since_boot,
 )
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
@@ -305,8 +305,8 @@ def test_a_sender_that_was_halted_amid_a_mail_sends_it_only_if_the_shard_is_stil
         senders[0].send_signal(signal.SIGSTOP)
         if is_fenced:
             Ledger(settings, WEEK, SHARD).open()
-        since = seconds_since_boot()
-        while seconds_since_boot() - since <= FRESH_SECONDS:
+        since = boot_clock()
+        while boot_clock() - since <= FRESH_SECONDS:
             time.sleep(0.1)
         senders[0].send_signal(signal.SIGCONT)
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from shardpost.delta import snapshots
 from shardpost.holders.spark.held_positions import contact_of, holding_of
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.shards import shard_of
 from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
@@ -66,7 +66,7 @@ class Run:
         self._write(self.step.entry(DeliveryState.FAILED, "550 no"))
 
     def _ledger(self) -> Ledger:
-        return Ledger(self.settings, self.week, shard_of(self.client, self.settings.partitions))
+        return Ledger(self.settings, self.week, partition_of(self.client, self.settings.partitions))
 
     def _write(self, entry: LedgerEntry) -> None:
         with closing(self._ledger()) as ledger:
