@@ -22,12 +22,7 @@ from shardpost.logs import step
 from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.weekly_email import (
-    closed_weeks,
-    email_erasure,
-    kept_dry_runs,
-    ledger_guard,
-)
+from shardpost.weekly_email import closed_weeks, email_erasure, kept_dry_runs, ledger_guard
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
@@ -96,11 +91,7 @@ class ErasedClient:
             "client": self.client,
             "hash": self.name,
             "dry_run": self.dry_run,
-            "erased": {
-                "ledger": self.ledger,
-                "audiences": self.audiences,
-                "tables": self.tables,
-            },
+            "erased": {"ledger": self.ledger, "audiences": self.audiences, "tables": self.tables},
             "not_erased": self.left,
             "postponed": self.postponed,
             "stays": list(STAYS),
@@ -258,11 +249,7 @@ def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -
     """Put the erasure on record, the client under its hash."""
     about = result.name.encode()
     decision = Decision(about, Kind.ERASED, request.who, request.when, request.why)
-    erased = {
-        "audiences": result.audiences,
-        "ledger": result.ledger,
-        "tables": [*result.tables],
-    }
+    erased = {"audiences": result.audiences, "ledger": result.ledger, "tables": [*result.tables]}
     headers = {name: ",".join(parts).encode() for name, parts in erased.items()}
     decisions_topic.record(
         settings,

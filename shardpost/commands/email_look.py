@@ -85,9 +85,7 @@ def test_command(client: str, to: str, week: str | None, as_json: bool) -> int:
     iso_week = IsoWeek.parse(week) if week else IsoWeek.last_ended(now)
     sent = send_test(load(), client, iso_week, to, now=now)
     print_document(
-        sent,
-        lambda: [f"sent to {sent.to}: {sent.subject} ({sent.message_id})"],
-        as_json=as_json,
+        sent, lambda: [f"sent to {sent.to}: {sent.subject} ({sent.message_id})"], as_json=as_json
     )
     return DONE
 

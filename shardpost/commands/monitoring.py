@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import (
-    AS_JSON,
-    BY,
-    DURATION,
-    KEY,
-    NEEDED_WHY,
-    print_document,
-    who,
-)
+from shardpost.commands.console import AS_JSON, BY, DURATION, KEY, NEEDED_WHY, print_document, who
 from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.settings import load
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code

@@ -13,13 +13,7 @@ from fastapi.responses import Response
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page import access
 from shardpost.page.parameters import Instant, Number, Text
-from shardpost.page.record_outcomes import (
-    Outcome,
-    OwnTopic,
-    outcomes_of,
-    own_topic,
-    own_topics,
-)
+from shardpost.page.record_outcomes import Outcome, OwnTopic, outcomes_of, own_topic, own_topics
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Listing, Visit
 from shardpost.page.shown_record import ShownRecord
 from shardpost.page.value_layout import IN_LIST

@@ -14,15 +14,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
 from shardpost.page.charts import PERIODS, Points, chart_of, numbers_of, since
-from shardpost.page.rendering import (
-    ROWS_OF_A_PAGE,
-    Asked,
-    Link,
-    Listing,
-    Reason,
-    Visit,
-    page_of,
-)
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Reason, Visit, page_of
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.shares import parse_share
 from shardpost.wording import in_bytes

@@ -58,9 +58,7 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     return {client: shard for shard, clients in shards.items() for client in clients}
 
 
-def _states(
-    shards: Iterable[tuple[LedgerIndex, Sequence[str]]],
-) -> dict[str, DeliveryState | None]:
+def _states(shards: Iterable[tuple[LedgerIndex, Sequence[str]]]) -> dict[str, DeliveryState | None]:
     return {
         client: state
         for index, clients in shards

@@ -181,10 +181,7 @@ def _of_week(
 
 
 def _require_partitions(
-    ledger: StoreTopic,
-    marks: Sequence[LedgerMark],
-    frozen: Sequence[FrozenWeek],
-    by_settings: int,
+    ledger: StoreTopic, marks: Sequence[LedgerMark], frozen: Sequence[FrozenWeek], by_settings: int
 ) -> None:
     """Refuse a ledger with another number of partitions than before, or than the settings say."""
     expected = by_settings

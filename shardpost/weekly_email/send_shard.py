@@ -201,10 +201,7 @@ def _with_refusals(report: ShardReport, refusals: Refusals) -> ShardReport:
     """Add what the run's other shards need to know; a shard that stopped has none to be decided."""
     undecided = () if report.error else tuple(refusal.to_json() for refusal in refusals.provisional)
     return replace(
-        report,
-        accepted=refusals.accepted,
-        refused=refusals.refused,
-        provisional=undecided,
+        report, accepted=refusals.accepted, refused=refusals.refused, provisional=undecided
     )
 
 

@@ -45,11 +45,7 @@ METRICS: dict[str, Metric] = {
             GROUP_TOPIC,
         ),
         Metric("records_behind", "Records that a group has not read", GROUP_TOPIC),
-        Metric(
-            "behind_seconds",
-            "Age of the oldest record that a group has not read",
-            GROUP_TOPIC,
-        ),
+        Metric("behind_seconds", "Age of the oldest record that a group has not read", GROUP_TOPIC),
         Metric(
             "read_until_offset",
             "End offset of a partition of which a group has read all records, though it has"

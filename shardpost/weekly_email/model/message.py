@@ -17,12 +17,7 @@ from shardpost.errors import single_line
 from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings
 from shardpost.weekly_email.model.localized import ENGLISH
-from shardpost.weekly_email.model.mail_headers import (
-    ComposeError,
-    Headers,
-    encoded,
-    mailboxes,
-)
+from shardpost.weekly_email.model.mail_headers import ComposeError, Headers, encoded, mailboxes
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.mail_rows import Values
 from shardpost.weekly_email.model.mail_templates import MailTemplates
@@ -177,10 +172,7 @@ def _assemble(headers: dict[str, str], bodies: dict[str, str], identity: str) ->
     # "=_" never stands in quoted-printable text, so this boundary cannot occur in a body.
     boundary = f"=_{identity[1:33]}"
     lines = [f"{name}: {value}" for name, value in headers.items()]
-    lines += [
-        "MIME-Version: 1.0",
-        f'Content-Type: multipart/alternative; boundary="{boundary}"',
-    ]
+    lines += ["MIME-Version: 1.0", f'Content-Type: multipart/alternative; boundary="{boundary}"']
     head = "\r\n".join(lines).encode(errors="replace")
     for line in head.split(b"\r\n"):
         if len(line) > LONGEST_LINE:

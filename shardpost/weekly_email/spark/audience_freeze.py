@@ -11,11 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import file_statistics
-from shardpost.holders.spark.held_positions import (
-    contact_languages,
-    contacts,
-    held_positions,
-)
+from shardpost.holders.spark.held_positions import contact_languages, contacts, held_positions
 from shardpost.locks import exclusive
 from shardpost.logs import step
 from shardpost.settings import Settings

@@ -31,10 +31,7 @@ MOST_LOGGED = 1000
 
 
 def dry_run(
-    week: PreparedWeek,
-    options: SendOptions,
-    recipients: Path | None,
-    kept_as: str | None = None,
+    week: PreparedWeek, options: SendOptions, recipients: Path | None, kept_as: str | None = None
 ) -> dict[str, Any]:
     """List what would become of each client.
 
