@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import lru_cache
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -30,6 +31,12 @@ def _duration_text(left: int) -> str:
 def counted(count: int, one: str, more: str | None = None) -> str:
     """Return a number of things: `1 record`, `2 records`; `more` where no -s makes the plural."""
     return f"{count} {one if count == 1 else more or f'{one}s'}"
+
+
+def meant(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return which of the known words may have been meant, to end a sentence; "" if none."""
+    nearest = get_close_matches(word, known, n=1, cutoff=cutoff)
+    return f": did you mean {nearest[0]}?" if nearest else ""
 
 
 def ranges_text(numbers: Iterable[int]) -> str:

@@ -128,10 +128,8 @@ def email_command(
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
     mode = Mode.DRY_RUN if dry_run else Mode.SEND
-    request, settings = (
-        EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options),
-        load(),
-    )
+    request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
+    settings = load()
     if take_over and dry_run:
         raise UsageError("--take-over: expected without --dry-run, which takes nothing over")
     if take_over:

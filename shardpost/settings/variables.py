@@ -6,7 +6,8 @@ it knows them. A client that is made without an address connects to nothing.
 
 import re
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
+
+from shardpost.wording import meant
 
 PREFIX = "SHARDPOST_"
 # Before a client setting of librdkafka: SHARDPOST_KAFKA__SECURITY_PROTOCOL.
@@ -58,9 +59,8 @@ _KAFKA_PREFIX = f"{PREFIX}KAFKA_"
 
 def unknown_name(name: str, known: Collection[str]) -> str:
     """Return what is wrong with a variable that is none of the known ones."""
-    nearest = get_close_matches(name.upper(), known, n=1, cutoff=0.8)
-    if nearest:
-        return f"unknown setting {name}: did you mean {nearest[0]}?"
+    if said := meant(name.upper(), known, cutoff=0.8):
+        return f"unknown setting {name}{said}"
     if name.startswith(_KAFKA_PREFIX):
         client = CLIENT_PREFIX + name.removeprefix(_KAFKA_PREFIX)
         return f"unknown setting {name}: settings of Kafka's client are {client} ({SEE_ALL})"

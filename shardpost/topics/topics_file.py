@@ -5,8 +5,7 @@ tags mean nothing, and each error has its line.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
 
@@ -36,6 +35,7 @@ from shardpost.topics.declared import (
 )
 from shardpost.topics.model.cluster import UNCLEAN, Expected, with_in_sync
 from shardpost.topics.model.setting_rules import AT_LEAST, POLICY, TIMESTAMPS, policies
+from shardpost.wording import meant
 
 Place = tuple[int | str, ...]
 
@@ -145,13 +145,7 @@ def _wrong_values(name: str, value: str) -> Iterator[str]:
     known = _VALUES.get(name, ())
     for one in value.split(",") if known else ():
         if one.strip() not in known:
-            yield f"expected {' or '.join(known)} for {name}, found {one!r}{_meant(one, known)}"
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    """Return which of the known words may have been meant, as an addition to what was found."""
-    nearest = get_close_matches(word, known, n=1)
-    return f": did you mean {nearest[0]}?" if nearest else ""
+            yield f"expected {' or '.join(known)} for {name}, found {one!r}{meant(one, known)}"
 
 
 def _value(text: str) -> str:
@@ -228,10 +222,10 @@ def _expected(error: ErrorDetails, place: Place) -> str:
     match error["type"]:
         case "extra_forbidden":
             model = {"topics": Overrides, "own_topics": OwnTopic}.get(str(place[0]), TopicsFile)
-            return f"expected no such name here{_meant(str(place[-1]), model.model_fields)}"
+            return f"expected no such name here{meant(str(place[-1]), model.model_fields)}"
         case "literal_error":
-            meant = _meant(str(error["input"]), get_args(TopicName))
-            return f"expected one of {error['ctx']['expected']}{found}{meant}"
+            said = meant(str(error["input"]), get_args(TopicName))
+            return f"expected one of {error['ctx']['expected']}{found}{said}"
         case "dict_type" | "model_type":
             return f"expected a map of names{found}"
         case "string_type":

@@ -45,16 +45,12 @@ def templates_of(settings: Settings) -> MailTemplates:
 
 
 def _asked(*given: object, is_tried: bool) -> dict[str, str]:
-    command = [sys.executable, "-P", "-m", __name__]
+    command, asked = [sys.executable, "-P", "-m", __name__], pickle.dumps((given, is_tried))
     if not AT_ONCE.acquire(timeout=WAIT_SECONDS):
         raise ShardpostError("other mails are being rendered: try again in a minute")
     try:
         done = subprocess.run(
-            command,
-            input=pickle.dumps((given, is_tried)),
-            capture_output=True,
-            timeout=MOST_SECONDS,
-            check=False,
+            command, input=asked, capture_output=True, timeout=MOST_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         raise ShardpostError(f"expected a mail within {MOST_SECONDS:g} s, found none") from None

@@ -51,10 +51,8 @@ def find_late(settings: Settings, frozen: FrozenWeek) -> LateClients | None:
 
 def _compared(settings: Settings, frozen: FrozenWeek, late: "LatePositions") -> LateClients:
     rows = (late.rows.column(name).to_pylist() for name in ("client", *POSITION_FIELDS))
-    now, then = (
-        _by_client(zip(*rows, strict=True)),
-        _by_client(_mailed(settings, frozen, late.keys)),
-    )
+    now = _by_client(zip(*rows, strict=True))
+    then = _by_client(_mailed(settings, frozen, late.keys))
     differ = {client for client in now.keys() | then.keys() if now.get(client) != then.get(client)}
     missed, changed = set[str](), set[str]()
     for shard, names in by_partition(differ, frozen.shards).items():

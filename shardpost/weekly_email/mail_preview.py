@@ -9,7 +9,7 @@ No JVM, and nothing is written: a test goes to the mail server and leaves nothin
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -95,19 +95,19 @@ def preview(
     week: IsoWeek,
     rows: Sequence[Mapping[str, Any]] = (),
     *,
-    now: datetime | None = None,
+    now: datetime,
     subject: str | None = None,
     render: Callable[..., Rendered] = rendered,
 ) -> MailPreview:
     """Return a client's mail of a week, by the ledger's rows of it: as it was sent, or would be.
 
-    `now` is by default the clock's time. `subject` is a template that is tried in the place of the
-    subject's, in the mail that would be sent; `render` is what renders, perhaps within bounds.
+    `subject` is a template that is tried in the place of the subject's, in the mail that would be
+    sent; `render` is what renders, perhaps within bounds.
     ShardpostError for a client that gets none: it is not in the audience, or holds nothing; and for
     a mail that was sent if what was in it is not known. One that is not subscribed, or has no
     usable address, has its mail with a remark. UsageError for a template that is wrong.
     """
-    state, now = rows[-1]["state"] if rows else None, now or datetime.now(UTC)
+    state = rows[-1]["state"] if rows else None
     if subject is None and state in HANDED_OVER:
         try:
             written = _written(rows[-1])
@@ -138,7 +138,7 @@ def send_test(
     week: IsoWeek,
     to: str,
     *,
-    now: datetime | None = None,
+    now: datetime,
     render: Callable[..., Rendered] = rendered,
 ) -> SentTest:
     """Send a client's mail of a week to another address, marked as a test, outside the ledger.
@@ -149,7 +149,6 @@ def send_test(
     address = check_address(to)
     if isinstance(address, UnusableAddress):
         raise UsageError(f"address: {address.reason}")
-    now = now or datetime.now(UTC)
     found = _find(settings, client, week, now)
     sender, tried = sender_of(settings), partial(render, is_tried=True)
     recipient = found.recipient(address)
@@ -230,10 +229,12 @@ def _as_sent(
 
 
 def _find(settings: Settings, client: str, week: IsoWeek, now: datetime) -> _Found:
+    """Return from what a run of now would write the mail."""
     frozen = FrozenWeeks(settings).find(week)
     if frozen is not None:
         return _find_frozen(settings, client, week, frozen)
-    return _find_current(settings, client, week, now)
+    snapshot = snapshots.current(settings)
+    return _find_held(settings, client, week, snapshot, week.held_at(now, snapshot.looked_at))
 
 
 def _find_frozen(settings: Settings, client: str, week: IsoWeek, frozen: FrozenWeek) -> _Found:
@@ -287,11 +288,6 @@ def _kept(settings: Settings, number: int, now: datetime) -> Snapshot:
     """Return the first snapshot from that one on that is kept, which may say the same."""
     kept = snapshots.list_kept(settings, now=now, pinned=())
     return next((one for one in kept if one.number >= number), snapshots.current(settings))
-
-
-def _find_current(settings: Settings, client: str, week: IsoWeek, now: datetime) -> _Found:
-    snapshot = snapshots.current(settings)
-    return _find_held(settings, client, week, snapshot, week.held_at(now, snapshot.looked_at))
 
 
 def _find_held(

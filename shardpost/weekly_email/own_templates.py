@@ -6,7 +6,6 @@ becomes of the folder meanwhile.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from shardpost.errors import ShardpostError, UsageError
@@ -23,6 +22,7 @@ from shardpost.weekly_email.model.mail_templates import (
     language_of,
     shipped,
 )
+from shardpost.wording import meant
 
 MOST_BYTES = 1 << 20
 NAME = "SHARDPOST_MAIL_TEMPLATES"
@@ -115,7 +115,6 @@ def _require_known_name(path: Path) -> None:
         )
     stem = path.name.partition(".")[0]
     name = path.name if language is None else f"{stem}{path.suffix}"
-    if name not in SHIPPED:
-        nearest = get_close_matches(f"{stem}{path.suffix}".lower(), SHIPPED, n=1, cutoff=0.9)
-        if nearest:
-            raise UsageError(f"{path}: no such template: did you mean {nearest[0]}?")
+    said = meant(f"{stem}{path.suffix}".lower(), SHIPPED, cutoff=0.9)
+    if name not in SHIPPED and said:
+        raise UsageError(f"{path}: no such template{said}")
