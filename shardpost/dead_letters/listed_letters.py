@@ -92,8 +92,7 @@ class ListedLetters:
             same = [pc.field(name) == value for name, value in kind.items()]
             retries = self.settings.retry_rules.of(names[kind["origin"]])
             rows = letters.filter(same[0] & same[1])
-            jitter = 1 + retries.jitter * rows["jitter"].to_numpy()
-            delays = np.ceil(delay(retries, kind["attempt"], 0) * jitter * 1000)
+            delays = np.ceil(delay(retries, kind["attempt"], rows["jitter"].to_numpy()) * 1000)
             count += int((delays * 1000 <= rows["age"].to_numpy()).sum())
         return count
 

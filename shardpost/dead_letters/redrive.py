@@ -99,9 +99,6 @@ _LAST = """
 SELECT id, origin, error, refusal, max(offset) AS offset, partition FROM parked
 GROUP BY id HAVING origin NOT NULL ORDER BY offset"""
 
-_Row = tuple[str, str | None, str | None, str | None, int, int]
-
-
 TOO_LARGE = "too large for its retry topic"
 
 
@@ -154,7 +151,7 @@ def selected_letters(redrive: Redrive, partition: TopicPartition) -> Iterator[Pa
         yield from map(ParkedLetter._make, disk.execute(_LAST))
 
 
-def _row(redrive: Redrive, record: Record) -> _Row:
+def _row(redrive: Redrive, record: Record) -> tuple[object, ...]:
     if record.value is None or not redrive.request.selection.selects(record):
         return name_of(record.key), None, None, None, record.offset, record.partition
     return redrive.letter(record)

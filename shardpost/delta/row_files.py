@@ -64,7 +64,7 @@ class RowTable:
 
     def split(self, rows: pa.Table, numbers: Iterable[int]) -> tuple[pa.Table, pa.Table]:
         """Return the rows that have one of these numbers, and the others."""
-        chosen = pc.is_in(rows[self._key], pa.array(sorted(numbers), pa.int64()))
+        chosen = pc.is_in(rows[self._key], pa.array([*numbers], pa.int64()))
         return rows.filter(chosen), rows.filter(pc.invert(chosen))
 
     def _put(
@@ -124,24 +124,22 @@ def remove(settings: Settings, table: Table, key: str, numbers: Collection[int])
     tried again where another writer was first (VersionExistsError if they always are). A file that
     others have merged meanwhile is looked at in that one.
     """
-    known = sorted({*numbers} - {RowTable(settings, table, key).newest()})
-    gone, seen = pa.array(known, pa.int64()), set[str]()
+    first, seen = RowTable(settings, table, key), set[str]()
+    gone = {*numbers} - {first.newest()}
+    highest = max(gone, default=-1)
 
     def left() -> set[str]:
         files = RowTable(settings, table, key).files
-        return {file.path for file in files if known and file.lowest <= known[-1]} - seen
-
-    def is_gone(part: pa.Table) -> pa.ChunkedArray:
-        return pc.is_in(part[key], gone)
+        return {file.path for file in files if file.lowest <= highest} - seen
 
     def kept(part: pa.Table) -> pa.Table:
-        return part.filter(pc.invert(is_gone(part)))
+        return first.split(part, gone)[1]
 
     while paths := left():
         seen |= paths
         for path in paths:
             parts = parquet_files.parts(settings, table, path, [key])
-            if any(pc.any(is_gone(part)).as_py() for part in parts):
+            if any(len(kept(part)) < len(part) for part in parts):
                 target = f"thinned-{uuid.uuid4()}.parquet"
                 made = parquet_files.rewrite(settings, table, path, target, kept)
                 put = partial(RowTable.put_in_place, path=path, made=made)

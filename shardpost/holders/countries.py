@@ -45,11 +45,6 @@ def exchanges_in(country: str, known: Mapping[str, str]) -> set[str]:
     return {code for code, one in known.items() if one == country}
 
 
-def counting_exchanges(settings: Settings, snapshot: Snapshot) -> set[str]:
-    """Return the exchanges whose positions count in a snapshot."""
-    return exchanges_in(snapshot.country, known_at(settings, snapshot))
-
-
 def known_at(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
     """Return {exchange: its country} at a snapshot; nothing where that has no exchanges."""
     if EXCHANGES.name not in snapshot.tables:

@@ -15,7 +15,8 @@ from shardpost import locks, ownership, plausibility
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import countries, publishing, rejected_letters
+from shardpost.holders import publishing, rejected_letters
+from shardpost.holders.countries import MOST_NAMED, exchanges_in, known_at
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
@@ -44,8 +45,8 @@ def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> N
 
 def _advice(settings: Settings, last: Snapshot, made: Snapshot) -> str:
     """Return where to look for what took holders or positions away, and how to go on."""
-    before, now = (countries.counting_exchanges(settings, one) for one in (last, made))
-    lost = ", ".join(map(repr, sorted(before - now)[: countries.MOST_NAMED]))
+    before, now = (exchanges_in(one.country, known_at(settings, one)) for one in (last, made))
+    lost = ", ".join(map(repr, sorted(before - now)[:MOST_NAMED]))
     causes = []
     if lost:
         topic, of = settings.topic("exchanges"), made.country

@@ -93,9 +93,8 @@ def _is_one_of(ids: pa.Array, rows: pa.Table) -> pa.ChunkedArray:
 
 def _ids(rows: pa.Table) -> pa.Array:
     """Return the coordinates and the timestamp of each row as one text."""
-    at = rows["timestamp"].cast(pa.int64())
-    rows = rows.set_column(rows.schema.get_field_index("timestamp"), "timestamp", at)
-    columns = (rows[name].cast(pa.string()) for name in _IDENTITY)
+    *place, at = (rows[name] for name in _IDENTITY)
+    columns = (column.cast(pa.string()) for column in (*place, at.cast(pa.int64())))
     texts = pc.binary_join_element_wise(*columns, _SEPARATOR)
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 

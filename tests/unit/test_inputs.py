@@ -231,7 +231,7 @@ def test_a_rebuild_from_kafka_leaves_out_a_retry_topic_that_was_replaced_and_ref
     recreate(kafka, "retries", 5)
     held = held_now(kafka.settings, pinned)
     assert {*held} == {*INPUTS}
-    gone = not_held(kafka.settings, pinned, held)
+    gone = not_held(pinned, held)
     assert gone == ("topic retries no longer exists, or was replaced",)
     recreate(kafka, "clients")
     with pytest.raises(RecreatedTopicError, match=r"topic clients: .* Rebuild from the history"):

@@ -22,7 +22,7 @@ from shardpost.dead_letters.model.letter_format import (
     parse_record,
 )
 from shardpost.dead_letters.model.letters import parking_key
-from shardpost.dead_letters.model.retry_policy import delay, due_after, jitter_of
+from shardpost.dead_letters.model.retry_policy import due, jitter_of
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
@@ -109,8 +109,9 @@ class Step:
         """Return this step with the time at which it is due, if it waits."""
         if self.delayed_from is None or self.jitter is None:
             return self
-        seconds = delay(rules.of(self.origin_topic or ""), self.attempt or 0, self.jitter)
-        return replace(self, due=due_after(self.delayed_from, seconds))
+        retries = rules.of(self.origin_topic or "")
+        at = due(retries, self.delayed_from, self.attempt or 0, self.jitter)
+        return replace(self, due=at)
 
     def as_json(self) -> dict[str, Any]:
         """Return the contract's form of `letters list --json`."""

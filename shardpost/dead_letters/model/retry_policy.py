@@ -18,16 +18,11 @@ from shardpost.dead_letters.model.letter_format import MALFORMED, Letter, Malfor
 from shardpost.retry_settings import RetryRules, RetrySettings
 
 
-def due(retries: RetrySettings, letter: Letter) -> datetime:
+def due(retries: RetrySettings, delayed_from: datetime, attempt: int, fraction: float) -> datetime:
     """Return when a letter may be retried; the delay is in whole milliseconds, no less."""
-    fraction = jitter_of(letter.id, letter.attempt)
-    return due_after(letter.delayed_from, delay(retries, letter.attempt, fraction))
-
-
-def due_after(delayed_from: datetime, seconds: float) -> datetime:
-    """Return the end of a delay."""
+    milliseconds = math.ceil(delay(retries, attempt, fraction) * 1000)
     try:
-        return delayed_from + timedelta(milliseconds=math.ceil(seconds * 1000))
+        return delayed_from + timedelta(milliseconds=milliseconds)
     except OverflowError:  # that is in the year 9999, as some clock says
         return datetime.max.replace(tzinfo=UTC)
 
@@ -112,7 +107,8 @@ def decide(letter: Letter | Malformed, now: datetime, rules: RetryRules) -> Retr
         return park(f"exhausted: attempt {letter.attempt} of {retries.attempts} failed")
     if rules.fatal and _is_fatal(letter.error, rules):
         return park(f"fatal: {error_class(letter.error)} is not retried")
-    due_at = due(retries, letter)
+    fraction = jitter_of(letter.id, letter.attempt)
+    due_at = due(retries, letter.delayed_from, letter.attempt, fraction)
     return RETRY if due_at <= now else RetryDecision(Outcome.WAIT, due_at)
 
 

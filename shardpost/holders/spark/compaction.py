@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import __version__, ownership
 from shardpost.delta import snapshots, storage
-from shardpost.delta.snapshot import NEVER, Counts, Scattered, Snapshot
+from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
 from shardpost.holders import countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.inputs import Inputs
@@ -40,7 +40,6 @@ from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, Input
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
-from shardpost.holders.spark.latest import Changes
 from shardpost.holders.spark.table_writer import TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import (
     TopicUpdate,
@@ -123,7 +122,9 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
     for update in updates:
         keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
-    counts = _update_holders(run, next(changes, None), done.rejected)
+    positions = next(changes, None)
+    changed = (positions.rows, positions.opened) if positions else (None, 0)
+    counts = update_holders(run, *changed)
     snapshot = Snapshot(
         number=run.number,
         committed_at=datetime.now(UTC),
@@ -131,7 +132,7 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         end_offsets={},
         country=run.country,
         tables=dict(run.tables.versions),
-        counts=counts,
+        counts=replace(counts, rejected=counts.rejected + done.rejected),
         code_version=__version__,
         run=run.tables.run,
         shards=run.shards,
@@ -203,13 +204,6 @@ def _uncertain(
         report_uncertain(topic, keys)
     named = {topic: list(keys.keys) for topic, keys in uncertain.items()}
     return {"uncertain": sum(keys.count for keys in uncertain.values()), "uncertain_keys": named}
-
-
-def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int) -> Counts:
-    """Update the holders by what changed of positions; return the counts of the whole view."""
-    changed = (positions.rows, positions.opened) if positions else (None, 0)
-    counts = update_holders(run, *changed)
-    return replace(counts, rejected=counts.rejected + rejected)
 
 
 def compact(

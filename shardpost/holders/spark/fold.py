@@ -14,7 +14,6 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -163,11 +162,8 @@ def sorted_ids(ids: Column) -> Column:
 log = logging.getLogger(__name__)
 
 
-class HoldersChange(NamedTuple):
-    """How many more clients hold than before, and how many more positions they hold."""
-
-    holders: int = 0
-    held: int = 0
+# How many more clients hold than before, and how many more positions they hold.
+HoldersChange = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -193,12 +189,12 @@ def update_holders(
     of positions and exchanges are up to date by then.
     """
     exchanges, before = _exchanges(run), run.last.counts if run.last else Counts()
-    change = _update_lists(run, changed, exchanges)
+    holders, held = _update_lists(run, changed, exchanges)
     return replace(
         before,
         positions=before.positions + opened,
-        holders=before.holders + change.holders,
-        held=before.held + change.held,
+        holders=before.holders + holders,
+        held=before.held + held,
         unknown=_unknown(run, changed, exchanges, before.unknown),
     )
 
@@ -232,7 +228,7 @@ def _update_lists(
     frame = None if changed is None else as_frame(run, changed)
     deltas = _deltas_of_run(run, frame, exchanges)
     if not deltas:
-        return HoldersChange()
+        return 0, 0
     step("share_holders")
     return _write_holders(run, reduce(DataFrame.union, deltas), few=few)
 
@@ -247,7 +243,7 @@ def _write_few(run: HoldersRun, changed: pa.Table, exchanges: _Exchanges) -> Hol
     if lists.rows.num_rows:
         step("share_holders")
         run.tables.append(t.SHARE_HOLDERS, lists.rows)
-    return HoldersChange(lists.holders, lists.held)
+    return lists.holders, lists.held
 
 
 def _exchanges(run: HoldersRun) -> _Exchanges:
@@ -281,7 +277,7 @@ def _write_holders(run: HoldersRun, deltas: DataFrame, *, few: bool) -> HoldersC
         rows_ = as_holder_rows(run.tables, first, run.shards)
         written = run.tables.write_first(table, rows_, coalesce=few)
         [held] = totals(run.tables.rows_of(written), "size(positions)")
-        return HoldersChange(written.non_null("client"), held)
+        return written.non_null("client"), held
     touched = touched.persist(StorageLevel.MEMORY_AND_DISK)
     updated = updated_holders(touched, known_holders(run, touched))
     updated = updated.persist(StorageLevel.MEMORY_AND_DISK)
@@ -292,7 +288,7 @@ def _write_holders(run: HoldersRun, deltas: DataFrame, *, few: bool) -> HoldersC
     )
     rows_ = as_holder_rows(run.tables, updated, run.shards)
     run.tables.append(table, rows_, coalesce=few)
-    return HoldersChange(holders, held)
+    return holders, held
 
 
 def as_holder_rows(tables: TableWriter, holders: DataFrame, shards: int) -> DataFrame:

@@ -206,7 +206,7 @@ def _build(
     kafka = None
     if rebuild.source is Source.KAFKA:
         low = held_now(settings, pinned)
-        rebuild = replace(rebuild, missing=not_held(settings, pinned, low))
+        rebuild = replace(rebuild, missing=not_held(pinned, low))
         kafka = KafkaHistories(settings, pinned, tables, read_ranges, low)
     work = Build(settings, rebuild, pinned, tables, kafka)
     units = [*work.units()]

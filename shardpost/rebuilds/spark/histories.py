@@ -322,7 +322,7 @@ def require_same(
     require_same_topics(known, topic_ids(settings, [*known]), advice=advice)
 
 
-def not_held(settings: Settings, pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
+def not_held(pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
     """Return, in words, what the topics of a snapshot held, and no longer hold."""
     gone_ranges = []
     for topic, ends in pinned.end_offsets.items():
