@@ -95,11 +95,7 @@ def open_index(settings: Settings, *, most_unread: int | None = None) -> LetterI
 
 
 def _changed(
-    settings: Settings,
-    base: pa.Table,
-    newer: Sequence[Step],
-    progress: TableProgress,
-    unread: int,
+    settings: Settings, base: pa.Table, newer: Sequence[Step], progress: TableProgress, unread: int
 ) -> LetterIndex:
     """Return the rows of the file with the steps since, and those that the table has not read."""
     new = [*letters_table.not_in_table(settings, progress)]

@@ -27,12 +27,7 @@ from shardpost.dead_letters.model.letter_format import (
     keys_of,
     name_of,
 )
-from shardpost.dead_letters.model.redrive_request import (
-    RedriveRequest,
-    Shown,
-    error_of,
-    origin_of,
-)
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown, error_of, origin_of
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.record_batches import batches, read_selected, size_of
 from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary

@@ -67,10 +67,7 @@ def query(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> pa
 
 
 def stream(
-    settings: Settings,
-    sql: str,
-    versions: Mapping[Table, Version],
-    rows_at_once: int | None = None,
+    settings: Settings, sql: str, versions: Mapping[Table, Version], rows_at_once: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Run one SQL query as `query` does, and yield its batches as they come.
 

@@ -61,11 +61,7 @@ def newest(settings: Settings) -> Snapshot | None:
 
 
 def get(
-    settings: Settings,
-    number: int,
-    *,
-    now: datetime,
-    pinned: Callable[[], Collection[int]] = tuple,
+    settings: Settings, number: int, *, now: datetime, pinned: Callable[[], Collection[int]] = tuple
 ) -> Snapshot:
     """Return the snapshot of a number; NotFoundError if there is none, or it is no longer kept.
 

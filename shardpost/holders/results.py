@@ -67,12 +67,7 @@ def _counts(counts: Counts) -> dict[str, int]:
 
 
 def publish_results(
-    settings: Settings,
-    latest: Snapshot,
-    unread: Unread,
-    done: RunCounts | None,
-    *,
-    take_over: bool,
+    settings: Settings, latest: Snapshot, unread: Unread, done: RunCounts | None, *, take_over: bool
 ) -> JobResult:
     """Publish what no earlier run has, and send its letters; return the compaction's result.
 

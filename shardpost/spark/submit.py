@@ -12,14 +12,7 @@ from typing import Any
 
 from shardpost import object_store
 from shardpost.checkout import SPARK_JOBS
-from shardpost.errors import (
-    BAD_USAGE,
-    COULD_NOT,
-    DONE,
-    NEEDS_ATTENTION,
-    ShardpostError,
-    UsageError,
-)
+from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip

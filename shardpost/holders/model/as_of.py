@@ -89,11 +89,7 @@ _OF_CLIENT = " AND c.key IN (SELECT e.key FROM position_events e WHERE e.client 
 
 
 def counted_positions(
-    country: str,
-    as_of: datetime | None,
-    *,
-    few_changed: bool = False,
-    client: str | None = None,
+    country: str, as_of: datetime | None, *, few_changed: bool = False, client: str | None = None
 ) -> str:
     """Return a SELECT of the positions that count: (client, position, ticker, amount, exchange).
 

@@ -173,10 +173,7 @@ class Reconciliation:
 
 
 def require_tombstones_kept(
-    read: Iterable[ReadTopic],
-    compactions: Mapping[str, Compaction],
-    last: LastLook,
-    now: datetime,
+    read: Iterable[ReadTopic], compactions: Mapping[str, Compaction], last: LastLook, now: datetime
 ) -> None:
     """Raise TombstonesLostError if tombstones after the last look may be missing."""
     suspect = [
@@ -210,11 +207,7 @@ class NamedKeys:
         return f"{', '.join(named)}{more}"
 
 
-def require_certain(
-    uncertain: Mapping[str, NamedKeys],
-    last: LastLook,
-    now: datetime,
-) -> None:
+def require_certain(uncertain: Mapping[str, NamedKeys], last: LastLook, now: datetime) -> None:
     """Raise UncertainKeysError if there are any; by topic."""
     suspect = {topic: keys for topic, keys in uncertain.items() if keys.count}
     if suspect:

@@ -120,12 +120,7 @@ RETRY: Columns = (("retry_topic", "STRING"), ("retry_partition", "INT"), RETRY_O
 RETRY_NAMES = tuple(name for name, _ in RETRY)
 
 _COORDINATES: Columns = (("partition", "INT"), ("offset", "BIGINT"), ("timestamp", "TIMESTAMP"))
-_RECORD: Columns = (
-    ("key", "STRING"),
-    *_COORDINATES,
-    ("seq", "BIGINT"),
-    ("snapshot", "BIGINT"),
-)
+_RECORD: Columns = (("key", "STRING"), *_COORDINATES, ("seq", "BIGINT"), ("snapshot", "BIGINT"))
 _HEADERS = ("headers", Array((("key", "STRING"), ("value", "BINARY"))))
 # `kind` is a RecordKind, `value` the raw value. Only a rejected record has a reason, its raw key
 # and its headers. A retry has the coordinates of its origin, and its own in RETRY.

@@ -92,11 +92,7 @@ def build_snapshot(
 
 
 def _require_tombstones_kept(
-    spark: SparkSession,
-    settings: Settings,
-    look: Look,
-    unread: Unread,
-    read_ranges: ReadRanges,
+    spark: SparkSession, settings: Settings, look: Look, unread: Unread, read_ranges: ReadRanges
 ) -> None:
     """Raise TombstonesLostError if topics may have lost tombstones that no snapshot has read."""
     last = look.last_look

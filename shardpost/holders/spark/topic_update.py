@@ -27,11 +27,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, as_frame
 from shardpost.holders.spark.corrections import Corrections
-from shardpost.holders.spark.history import (
-    Appended,
-    append_corrections,
-    append_originals,
-)
+from shardpost.holders.spark.history import Appended, append_corrections, append_originals
 from shardpost.holders.spark.latest import (
     MAX_NAMED,
     Changes,
@@ -163,10 +159,7 @@ def update_topic(
 
 
 def _changes(
-    run: CompactionRun,
-    source: InputTopic,
-    originals: Appended | None,
-    corrected: Appended | None,
+    run: CompactionRun, source: InputTopic, originals: Appended | None, corrected: Appended | None
 ) -> Changes:
     table = source.tables.latest
     if run.few and run.unread.reconciliation is None and not run.tables.is_empty(table):

@@ -49,9 +49,7 @@ def unneeded_entries(
     return [file for *_, file in sorted(gone)]
 
 
-def log_entries(
-    files: Iterable[StoredFile],
-) -> tuple[dict[int, StoredFile], dict[int, StoredFile]]:
+def log_entries(files: Iterable[StoredFile]) -> tuple[dict[int, StoredFile], dict[int, StoredFile]]:
     """Return the commits, and the checkpoints, of all files of a table, by version."""
     commits: dict[int, StoredFile] = {}
     checkpoints: dict[int, StoredFile] = {}

@@ -23,12 +23,7 @@ from pyspark.sql import functions as F
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark import decoding
 from shardpost.position_import.list_files import ARRAYS, ListFiles, files_of, require_whole
-from shardpost.position_import.model.plan import (
-    COLUMNS,
-    FoundColumns,
-    SourceColumn,
-    find_columns,
-)
+from shardpost.position_import.model.plan import COLUMNS, FoundColumns, SourceColumn, find_columns
 from shardpost.position_import.model.source import FileSource, Format, JdbcSource, Source
 from shardpost.settings import Settings
 from shardpost.wording import counted
