@@ -210,12 +210,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
             else _counted(redrive, found)
         )
     rows = [
-        (
-            one["letters"],
-            one["origin"],
-            one["error"],
-            Link(one["such_as"], visit.url("letters/letter", id=one["such_as"])),
-        )
+        (one["letters"], one["origin"], one["error"], _letter_link(visit, one["such_as"]))
         for one in document["groups"]
     ]
     columns = ("letters", "origin", "error", "such as")
@@ -251,9 +246,8 @@ def _inputs_of(visit: Visit, document: dict[str, Any]) -> list[str]:
     """Return the letters' origins that are inputs of the compaction."""
     from shardpost.holders.inputs import input_topics
 
-    return sorted(
-        {group["origin"] for group in document["groups"]} & {*input_topics(visit.settings)}
-    )
+    origins = {group["origin"] for group in document["groups"]}
+    return sorted(origins & {*input_topics(visit.settings)})
 
 
 def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
@@ -265,9 +259,8 @@ def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
     chosen = redrive.request.selection
     filters = ListFilters(LetterState.PARKED)
     if chosen.ids is None:
-        filters = ListFilters(
-            LetterState.PARKED, chosen.origin, chosen.error, chosen.since, chosen.until
-        )
+        of = (chosen.origin, chosen.error, chosen.since, chosen.until)
+        filters = ListFilters(LetterState.PARKED, *of)
     index = open_index(visit.settings, most_unread=FEW_OFFSETS)
     found = listed(visit.settings, index, filters, visit.now, ids=chosen.ids)
     return found.before(redrive.shown.ends)
@@ -287,8 +280,12 @@ def _counted(redrive: "Redrive", found: "ListedLetters") -> dict[str, Any]:
 
 
 def _refused(visit: Visit, refusals: list[tuple[str, str]]) -> Listing:
-    rows = [(Link(one, visit.url("letters/letter", id=one)), why) for one, why in refusals]
+    rows = [(_letter_link(visit, one), why) for one, why in refusals]
     return Listing(("letter", "why it is refused"), rows, "None is refused.")
+
+
+def _letter_link(visit: Visit, id_: str) -> Link:
+    return Link(id_, visit.url("letters/letter", id=id_))
 
 
 def _typed(text: str, *, crlf: bool) -> bytes:

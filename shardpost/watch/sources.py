@@ -226,9 +226,8 @@ def look_at_share_holders(settings: Settings, _now: datetime) -> Found:
     newest = snapshots.newest(settings)
     lists = [] if newest is None else too_large_lists(settings, newest)
     if lists:
-        named = _named(
-            [f"{shown(one.client)} ({counted(one.positions, 'position')})" for one in lists]
-        )
+        sizes = [f"{shown(one.client)} ({counted(one.positions, 'position')})" for one in lists]
+        named = _named(sizes)
         which = counted(len(lists), "client has a list", "clients have lists")
         text = f"{which} too large for a record of {lists[0].largest} bytes (max.message.bytes)"
         topic = settings.topic("share-holders")
