@@ -17,9 +17,8 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection, require_fitting
 from shardpost.errors import UsageError, one_line
 from shardpost.instants import parse_instant
-from shardpost.orchestration.connections import task_settings
 from shardpost.page.access import LETTERS, acts, sees
-from shardpost.page.rendering import Asked, Link, Listing, Visit
+from shardpost.page.rendering import Asked, Link, Listing, Visit, patient_settings
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 from shardpost.wording import counted
 
@@ -188,8 +187,7 @@ def _redrive(
     request = RedriveRequest(
         selection, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
     )
-    # Work that goes on after its answer waits as a task does.
-    settings = task_settings() if is_patient else visit.settings
+    settings = patient_settings() if is_patient else visit.settings
     return prepared(settings, request, chosen.canary, chosen.rate, chosen.up_to)
 
 

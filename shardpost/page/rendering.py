@@ -272,6 +272,11 @@ def _given(reason: str) -> str:
 Reason = Annotated[str, Form(max_length=500), AfterValidator(_given)]
 
 
+def patient_settings() -> Settings:
+    """Return the settings of tasks, for work that goes on after its answer."""
+    return task_settings()
+
+
 @cache
 def environment() -> Environment:
     """Return what renders the templates."""
