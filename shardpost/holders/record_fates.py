@@ -195,10 +195,7 @@ def _later(
     By the place and the snapshot of each: a former topic may have had a record in the same place.
     """
     sql = _LATER.format(
-        table=topic.history.name,
-        later=_NEXT,
-        of_keys=in_lists(keys),
-        places=topic.places(records),
+        table=topic.history.name, later=_NEXT, of_keys=in_lists(keys), places=topic.places(records)
     )
     original = replace(topic, name=settings.topic(topic.origin), is_retry=False)
     later = {}

@@ -109,7 +109,4 @@ def queue_config(largest: int) -> dict[str, Any]:
     `largest` is the bytes of its largest record. librdkafka's default is a gigabyte.
     """
     kbytes = (max(MAX_BATCH_BYTES, 2 * largest) >> 10) + 1
-    return {
-        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-        "queue.buffering.max.kbytes": kbytes,
-    }
+    return {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "queue.buffering.max.kbytes": kbytes}

@@ -313,8 +313,7 @@ def produce(settings: Settings, record: Outgoing) -> Coordinates:
     delivered: list[tuple[KafkaError | None, Message]] = []
     client = producer(settings)
     client.produce(
-        **record._asdict(),
-        on_delivery=lambda error, message: delivered.append((error, message)),
+        **record._asdict(), on_delivery=lambda error, message: delivered.append((error, message))
     )
     client.flush(settings.kafka_timeout)
     if not delivered:

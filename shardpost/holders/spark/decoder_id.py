@@ -5,10 +5,7 @@ from hashlib import sha256
 from importlib.metadata import version
 
 # What a record becomes is said by these modules of `shardpost.holders`, and by Spark.
-MODULES = (
-    "model/fields.py",
-    "spark/decoding.py",
-)
+MODULES = ("model/fields.py", "spark/decoding.py")
 
 
 def decoder_with(former: str | None) -> str | None:

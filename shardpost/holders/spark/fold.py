@@ -121,8 +121,7 @@ def deltas_of_positions(changed: DataFrame, before: set[str], now: set[str]) -> 
             F.struct(F.col("old_client").alias("client"), F.lit(-1).alias("delta")),
         ),
         F.when(
-            is_held & ~stays,
-            F.struct(F.col("client").alias("client"), F.lit(1).alias("delta")),
+            is_held & ~stays, F.struct(F.col("client").alias("client"), F.lit(1).alias("delta"))
         ),
     )
     each = changed.select(F.col("key").alias("position"), F.explode(sides).alias("side"))

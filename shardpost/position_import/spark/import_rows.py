@@ -57,11 +57,7 @@ def as_records(source: DataFrame, largest: int, *, is_utf8: bool = True) -> Data
         ),
     )
     return found.select(
-        F.col("readable_key").alias("key"),
-        "value",
-        *FIELD_COLUMNS,
-        reason.alias("reason"),
-        "row",
+        F.col("readable_key").alias("key"), "value", *FIELD_COLUMNS, reason.alias("reason"), "row"
     )
 
 
