@@ -14,11 +14,7 @@ from shardpost.settings import Settings
 
 # It is to say that a record came, and to read few. After one it would wait a second by default
 # until it fetches more (librdkafka 2.16).
-_CLIENT = {
-    "fetch.queue.backoff.ms": 10,
-    "fetch.wait.max.ms": 1000,
-    "queued.min.messages": 1,
-}
+_CLIENT = {"fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 1000, "queued.min.messages": 1}
 
 
 class AwaitedRecords:

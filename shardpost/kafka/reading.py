@@ -84,11 +84,7 @@ POLL_SECONDS = 0.5
 BATCH = 10_000
 # The end of a partition is told when a fetch finds nothing: by default half a second later, where
 # its last offset is the marker of a transaction.
-QUICK_CLIENT = {
-    "enable.partition.eof": True,
-    "fetch.queue.backoff.ms": 10,
-    "fetch.wait.max.ms": 20,
-}
+QUICK_CLIENT = {"enable.partition.eof": True, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 20}
 
 
 def read_to_end(

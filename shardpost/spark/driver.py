@@ -99,10 +99,7 @@ def divide_shuffles(spark: SparkSession, records: int) -> None:
 SMALL_RECORDS = 20_000
 # Of up to so many, compiling a plan does, unless the same plan comes again and again.
 INTERPRETED_RECORDS = 1_500
-_COMPILED = {
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-}
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
