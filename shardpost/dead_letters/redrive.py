@@ -129,13 +129,12 @@ class Redrive:
 
     def letter(self, record: Record) -> ParkedLetter:
         """Return a record of the parking lot that is selected."""
-        headers, place = dict(record.headers), (record.offset, record.partition)
+        name, headers = name_of(record.key), dict(record.headers)
         refusal = self.request.refusal(record, self.settings.retry_rules)
         if record.offset >= self.shown.ends.get(record.partition, 0):
             refusal = NOT_SHOWN
-        return ParkedLetter(
-            name_of(record.key), origin_of(headers), error_of(headers), refusal, *place
-        )
+        about = (origin_of(headers), error_of(headers), refusal)
+        return ParkedLetter(name, *about, record.offset, record.partition)
 
 
 def selected_letters(redrive: Redrive, partition: TopicPartition) -> Iterator[ParkedLetter]:

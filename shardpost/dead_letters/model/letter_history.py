@@ -110,8 +110,7 @@ class Step:
         if self.delayed_from is None or self.jitter is None:
             return self
         retries = rules.of(self.origin_topic or "")
-        at = due(retries, self.delayed_from, self.attempt or 0, self.jitter)
-        return replace(self, due=at)
+        return replace(self, due=due(retries, self.delayed_from, self.attempt or 0, self.jitter))
 
     def as_json(self) -> dict[str, Any]:
         """Return the contract's form of `letters list --json`."""

@@ -73,9 +73,8 @@ class Shown:
         """Return what `--up-to` says; UsageError if it is of no plan."""
         topic_id, *ends = text.split(":")
         try:
-            return cls(
-                topic_id, {int(at): int(end) for at, end in (one.split("=") for one in ends)}
-            )
+            parts = (one.split("=") for one in ends)
+            return cls(topic_id, {int(at): int(end) for at, end in parts})
         except ValueError:
             why = f"expected what a plan has printed, found {text[:50]!r}"
             raise UsageError(f"up to: {why}") from None

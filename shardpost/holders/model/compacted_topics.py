@@ -118,9 +118,8 @@ class Compaction:
     def cleaning(self) -> Cleaning:
         """The form in which a snapshot has it."""
         times = (self.lag, self.retention, self.segment)
-        return Cleaning(
-            tuple(sorted(self.policy)), *(t // timedelta(milliseconds=1) for t in times)
-        )
+        in_ms = (one // timedelta(milliseconds=1) for one in times)
+        return Cleaning(tuple(sorted(self.policy)), *in_ms)
 
     @property
     def is_compacted(self) -> bool:
