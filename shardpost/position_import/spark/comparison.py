@@ -184,11 +184,9 @@ def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: Sourc
     )
 
 
-def _unknown_exchanges(
-    settings: Settings, snapshot: Snapshot, changes: DataFrame
-) -> dict[str, int]:
+def _unknown_exchanges(settings: Settings, view: Snapshot, changes: DataFrame) -> dict[str, int]:
     """Count the positions of the list on exchanges that have no country, of the largest."""
-    known = known_at(settings, snapshot)
+    known = known_at(settings, view)
     listed = changes.where(F.col("change").isin(Change.NEW, Change.CHANGED, Change.EQUAL))
     by_exchange = listed.where(~F.col("exchange").isin(*known)).groupBy("exchange").count()
     largest = by_exchange.orderBy(F.desc("count"), "exchange").limit(MOST_UNKNOWN_NAMED).collect()
