@@ -19,6 +19,7 @@ from shardpost.dead_letters.model.letter_format import (
     Letter,
     attempt_of,
     header_text,
+    utf8_header,
 )
 from shardpost.dead_letters.model.letters import (
     as_record,
@@ -190,7 +191,7 @@ def _as_reported(before: _Failure, last: _Failure) -> _Failure:
 
 def _parsed(dialect: Dialect, coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
     raw_topic, raw_partition, raw_offset = (coordinates.get(name) for name in dialect.place)
-    topic = _utf8(raw_topic)
+    topic = utf8_header(raw_topic)
     partition = _number(dialect, raw_partition, _INT_BYTES)
     offset = _number(dialect, raw_offset, _LONG_BYTES)
     if not topic or partition is None or offset is None:
@@ -223,13 +224,6 @@ def _fault(record: Record) -> str:
 
 def _quoted(value: str | bytes | None) -> str:
     return "none" if value is None else repr(value[:QUOTED_BYTES])
-
-
-def _utf8(value: str | bytes | None) -> str | None:
-    try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return None
 
 
 def _number(dialect: Dialect, value: str | bytes | None, size: int) -> int | None:

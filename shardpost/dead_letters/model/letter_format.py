@@ -98,6 +98,14 @@ def header_text(value: str | bytes | None) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
 
 
+def utf8_header(value: str | bytes | None) -> str | None:
+    """Return a header's value as text; None where it is not UTF-8."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None
+
+
 def header_bytes(value: str | bytes | None) -> bytes | None:
     """Return a header's value as bytes."""
     return value.encode() if isinstance(value, str) else value

@@ -20,6 +20,7 @@ from shardpost.dead_letters.model.letter_format import (
     header_text,
     name_of,
     parse_record,
+    utf8_header,
 )
 from shardpost.dead_letters.model.letters import parking_key
 from shardpost.dead_letters.model.retry_policy import due, jitter_of
@@ -234,7 +235,7 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
         return _tombstone_step(record, is_store=is_store)
     letter = parse_record(record)
     headers = dict(record.headers)
-    error = _utf8(headers.get(ERROR))
+    error = utf8_header(headers.get(ERROR))
     name = key = name_of(record.key)
     if store_partitions is not None:
         own_key = parking_key(letter, record, store_partitions)
@@ -247,7 +248,7 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
         origin.attempt if origin else attempt_of(record.headers, require_id=False),
         instant_of(record.timestamp),
         *record.coordinates,
-        origin_topic=_utf8(headers.get(ORIGIN_TOPIC)),
+        origin_topic=utf8_header(headers.get(ORIGIN_TOPIC)),
         error=error,
         fingerprint=None if error is None else fingerprint(error),
         delayed_from=waits and waits.delayed_from,
@@ -277,11 +278,3 @@ def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
     at = instant_of(record.timestamp)
     own_key = None if key == name else key
     return Step(name, state, attempt, at, *record.coordinates, key=own_key)
-
-
-def _utf8(raw: str | bytes | None) -> str | None:
-    """Return a header as text; None where it is not UTF-8."""
-    try:
-        return raw.decode() if isinstance(raw, bytes) else raw
-    except UnicodeDecodeError:
-        return None
