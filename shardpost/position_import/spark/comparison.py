@@ -188,9 +188,9 @@ def _unknown_exchanges(settings: Settings, view: Snapshot, changes: DataFrame) -
     """Count the positions of the list on exchanges that have no country, of the largest."""
     known = known_at(settings, view)
     listed = changes.where(F.col("change").isin(Change.NEW, Change.CHANGED, Change.EQUAL))
-    by_exchange = listed.where(~F.col("exchange").isin(*known)).groupBy("exchange").count()
-    largest = by_exchange.orderBy(F.desc("count"), "exchange").limit(MOST_UNKNOWN_NAMED).collect()
-    return {code[:LONGEST_EXCHANGE]: count for code, count in largest}
+    code = F.left("exchange", F.lit(LONGEST_EXCHANGE)).alias("code")
+    counts = listed.where(~F.col("exchange").isin(*known)).groupBy(code).count()
+    return dict(counts.orderBy(F.desc("count"), "code").limit(MOST_UNKNOWN_NAMED).collect())
 
 
 def _lowest_ids(changes: DataFrame, change: Change) -> tuple[str, ...]:
