@@ -151,9 +151,11 @@ def run(argv: list[str]) -> int:
 
 def _empty_option(argv: list[str]) -> str | None:
     """Return an option that is given and empty: a filter, for one, would choose all."""
-    options = pairwise([*argv, "."] if argv[:1] != ["airflow"] else [])
-    empty = (one for one, value in options if one[:2] == "--" and (one[-1] == "=" or not value))
-    return next(empty, None)
+    for option, following in pairwise([*argv, "."] if argv[:1] != ["airflow"] else []):
+        name, equals, own = option.partition("=")
+        if name[:2] == "--" and not (own if equals else following):
+            return name
+    return None
 
 
 def _fail(text: str, code: int) -> int:
