@@ -169,23 +169,23 @@ class Transactions:
         if self._broken is not None:
             raise self._broken
         patience = Patience(self._settings)
-        while (records or consumed) and not self._written(records, consumed, check, patience):
+        while (records or consumed) and (why := self._tried(records, consumed, check, patience)):
             if patience.is_over:
-                raise self._failed("no transaction went through in time")
+                raise self._failed(why)
 
     def close(self) -> None:
         """Close the connection to Kafka; a producer that failed is left as it is."""
         if self._broken is None:
             self._producer.close()
 
-    def _written(
+    def _tried(
         self,
         records: Iterable[Outgoing],
         consumed: Consumed | None,
         check: Callable[[], None] | None,
         patience: Patience,
-    ) -> bool:
-        """Try one transaction; False if it was aborted and may be retried."""
+    ) -> str | None:
+        """Try one transaction; return why it was aborted if it may be retried."""
         try:
             self._producer.begin_transaction()
             for record in records:
@@ -202,11 +202,14 @@ class Transactions:
             if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 self._abort()
                 raise TooLargeError(self._failed_text.format(reason=found.str())) from None
-            if not found.txn_requires_abort():
+            is_unknown = found.code() == KafkaError._UNKNOWN_PARTITION
+            if not (is_unknown or found.txn_requires_abort()):
                 raise self._failed(found.str()) from None
             self._abort()
-            return False
-        return True
+            if is_unknown:  # to the client, that is, until it has asked again
+                self._patiently(lambda s: self._producer.list_topics(timeout=s), patience)
+            return found.str()
+        return None
 
     def _send_offset(self, consumed: Consumed) -> None:
         """Add the offset to the transaction; LostAnswerError if there is no answer in time.
@@ -241,10 +244,9 @@ class Transactions:
         return found
 
     def _produce(self, record: Outgoing) -> None:
-        arguments = record._asdict()
         while True:
             try:
-                self._producer.produce(**arguments)
+                self._producer.produce(**record._asdict())
             except BufferError:
                 self._producer.poll(FULL_QUEUE_SECONDS)
             else:

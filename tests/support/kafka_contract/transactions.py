@@ -241,6 +241,18 @@ class TransactionsContract:
         assert records.count == 2
         assert cluster.read(topic) == [(b"a", b"v")]
 
+    def test_a_partition_that_the_client_did_not_know_is_tried_again(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        unknown = TopicPartition(topic.topic, 99)
+        writer = cluster.writer(topic.topic)
+        writer.write([record(topic, b"before")])
+        records = Records(lambda n: iter([record(topic if n > 1 else unknown, b"a")]))
+        writer.write(records)
+        assert records.count == 2
+        assert cluster.read(topic) == [(b"before", b"v"), (b"a", b"v")]
+
     def test_without_kafka_nothing_is_opened(self, cluster: Cluster, nowhere: str) -> None:
         settings = cluster.impatient.model_copy(update={"bootstrap_servers": nowhere})
         writer = Transactions(
