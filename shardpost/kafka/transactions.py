@@ -202,14 +202,18 @@ class Transactions:
             if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 self._abort()
                 raise TooLargeError(self._failed_text.format(reason=found.str())) from None
-            is_unknown = found.code() == KafkaError._UNKNOWN_PARTITION
-            if not (is_unknown or found.txn_requires_abort()):
+            if not self._may_pass(found, patience):
                 raise self._failed(found.str()) from None
             self._abort()
-            if is_unknown:  # to the client, that is, until it has asked again
-                self._patiently(lambda s: self._producer.list_topics(timeout=s), patience)
             return found.str()
         return None
+
+    def _may_pass(self, found: KafkaError, patience: Patience) -> bool:
+        """Tell whether a transaction may go through once it is aborted and tried again."""
+        if found.code() == KafkaError._UNKNOWN_PARTITION:  # to the client, until it asks again
+            self._patiently(lambda s: self._producer.list_topics(timeout=s), patience)
+            return True
+        return found.txn_requires_abort()
 
     def _send_offset(self, consumed: Consumed) -> None:
         """Add the offset to the transaction; LostAnswerError if there is no answer in time.
