@@ -7,8 +7,9 @@ Amount and Exchange, and **all** positions that are open: what it lacks is close
 1. `import` compares the list with the newest snapshot. Without the param `apply` it changes
    nothing; its result (XCom) is the plan: how many positions are `new`, `changed`, `closed`,
    `equal`, and the `rejected` rows with their reasons. With `apply` it writes the difference to the
-   topic `positions`, in Kafka transactions, and that it did so to `decisions`. Killed and run
-   again, it writes what is left; what was applied is not applied twice (`import_id`).
+   topic `positions`, in Kafka transactions, and that it did so to `decisions`: with the `up_to` of
+   a plan exactly what that showed, or nothing. Killed and run again, it writes what is left; what
+   was applied is not applied twice (`import_id`).
 2. `report` logs the plan and the rejected rows. It fails the run if the import was refused, and
    nothing was written: too many positions would close (`SHARDPOST_IMPORT_MAX_CLOSED`, or the param
    `max_closed`), or the list may lack rows.
@@ -30,7 +31,6 @@ from shardpost.errors import UsageError
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS, flag_param, task_errors, text_param
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
-from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.shares import share
@@ -54,6 +54,9 @@ PARAMS = {
     "import_id": text_param(
         "Import id", "What is applied once; by default the id of the list's content."
     ),
+    "up_to": text_param(
+        "Up to", "Only what a plan has shown: `up_to` of its result. Else what differs now."
+    ),
     "why": text_param("Why", "Reason; recorded on decisions."),
 }
 
@@ -61,14 +64,15 @@ PARAMS = {
 def import_request(context: Context) -> ImportRequest:
     """Return the request of the job; UsageError for params that it could only refuse."""
     params = context["params"]
-    import_id, max_closed = params["import_id"] or None, params["max_closed"] or None
+    max_closed = params["max_closed"] or None
     return ImportRequest(
         find_source(params["source"] or "", None, params["table"], params["query"]),
         context["dag_run"].triggering_user_name or "Airflow",
         bool(params["apply"]),
-        None if import_id is None else require_usable(import_id),
+        params["import_id"] or None,
         None if max_closed is None else _share(max_closed),
         params["why"] or None,
+        params["up_to"] or None,
     )
 
 

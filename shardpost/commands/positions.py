@@ -29,7 +29,6 @@ from shardpost.holders.compaction_job import (
     Stay,
 )
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
-from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import load
@@ -189,6 +188,7 @@ def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
     metavar="20%",
     help="Share of the open positions that may close; by default SHARDPOST_IMPORT_MAX_CLOSED.",
 )
+@click.option("--up-to", metavar="PLAN", help="Only what a plan has shown, as it was printed.")
 @WHY
 @BY
 @AS_JSON
@@ -200,6 +200,7 @@ def import_command(
     query: str | None,
     import_id: str | None,
     max_closed: float | None,
+    up_to: str | None,
     why: str,
     by: str | None,
     as_json: bool,
@@ -215,9 +216,10 @@ def import_command(
         find_source(source, format_, table, query),
         who(by),
         is_applied,
-        None if import_id is None else require_usable(import_id),
+        import_id,
         max_closed,
         why or None,
+        up_to,
     )
     code, result = submit(settings, IMPORT_POSITIONS, request)
     if result is None:

@@ -4,7 +4,6 @@ All that is there has to be known. So of what no compaction has read, only an im
 are taken, which a run of it wrote that was broken off; after anything else it is "compact first".
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardpost.dead_letters.model.letter_format import ORIGIN_TOPIC, header_text
@@ -38,7 +37,9 @@ def find_base(settings: Settings) -> Base:
     positions = settings.topic("positions")
     retries = settings.retry_rules.retry_topic(positions)
     counts = topic_metadata.partition_counts(settings, [positions, retries])
-    _require_same(settings, snapshot, [positions, retries])
+    known = {topic: id_ for topic, id_ in snapshot.topic_ids.items() if topic in counts}
+    if changed := changed_topics(known, topic_ids(settings, counts)):
+        raise not_compared("; ".join(changed.values()))
     reached = stable_ends(settings, counts)
     if hidden := open_transactions(settings, reached):
         raise ShardpostError(
@@ -68,9 +69,3 @@ def _require_no_corrections(settings: Settings, retries: OffsetRange, positions:
 def not_compared(why: str) -> ShardpostError:
     """Return the error that the tables do not have all that is there."""
     return ShardpostError(f"{why}: a list cannot be compared with old positions; {COMPACT}")
-
-
-def _require_same(settings: Settings, snapshot: Snapshot, topics: Sequence[str]) -> None:
-    known = {topic: id_ for topic, id_ in snapshot.topic_ids.items() if topic in topics}
-    if changed := changed_topics(known, topic_ids(settings, topics)):
-        raise not_compared("; ".join(changed.values()))

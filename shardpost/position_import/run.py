@@ -20,7 +20,9 @@ from typing import Any
 
 from shardpost import locks, ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
+from shardpost.delta.query import has_rows
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.holders.model.view_tables import POSITIONS
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
@@ -30,7 +32,7 @@ from shardpost.kafka.topic_configs import TopicConfig, largest_batch, producer_c
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Transactions
 from shardpost.logs import step
-from shardpost.position_import.base import find_base
+from shardpost.position_import.base import Base, find_base
 from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.position_import.model import import_ids
 from shardpost.position_import.model.import_ids import CONTENT_HEADER, HEADER, AppliedImport
@@ -167,7 +169,9 @@ def _import(
             differs=bool(found.plan.records),
             lookup=partial(applied_import, settings),
         )
-        planned = _Import(settings, request, found, import_id, before)
+        planned = _Import(settings, request, base, found, import_id, before)
+        if request.up_to is not None and before is None:
+            planned.require_as_shown(request.up_to)
         written = None
         if writer is not None and before is None and planned.refusal is None:
             step("write")
@@ -181,6 +185,7 @@ class _Import:
 
     settings: Settings
     request: ImportRequest
+    base: Base
     found: Comparison
     import_id: str
     before: AppliedImport | None
@@ -191,6 +196,19 @@ class _Import:
         given = self.request.max_closed
         max_closed = self.settings.import_max_closed if given is None else given
         return None if self.before else self.found.plan.refusal(max_closed)
+
+    def require_as_shown(self, up_to: str) -> None:
+        """Refuse what a plan has not shown: other rows, or positions that changed since."""
+        at, newest = int(up_to.partition(":")[0]), self.base.snapshot
+        if not up_to.endswith(f":{self.found.content}"):
+            why = f"expected the rows of that plan, found others (content {self.found.content})"
+        elif not (newest.rebuilt_in or 0) <= at <= newest.number or has_rows(
+            self.settings, newest, POSITIONS, f"snapshot > {at}"
+        ):
+            why = f"expected positions as of snapshot {at}, found changes up to {newest.number}"
+        else:
+            return
+        raise ShardpostError(f"--up-to {up_to}: {why}: nothing was written; plan the import again")
 
     def records(self) -> Iterator[Outgoing]:
         """Yield the records of the difference."""
@@ -214,6 +232,8 @@ class _Import:
         return {
             "import_id": self.import_id,
             "source": str(self.request.source),
+            "snapshot": self.base.snapshot.number,
+            "up_to": f"{self.base.snapshot.number}:{self.found.content}",
             **self.found.plan.as_json(),
             "applied": written is not None or self.before is not None,
             "applied_before": self.before.as_json() if self.before else None,

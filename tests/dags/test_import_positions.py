@@ -11,6 +11,7 @@ from tests.dags.conftest import StandIn, states
 PLAN = {
     "import_id": "a1",
     "source": "list.csv",
+    "up_to": "3:5f0c1d9e4b7a2c38",
     "rows": 3,
     "new": 1,
     "changed": 0,
@@ -44,6 +45,7 @@ def test_all_params_reach_the_job(dag: Any, stand_in: StandIn) -> None:
     calls = stand_in({"": [0, PLAN | {"applied": True, "written": 2}]})
     conf = {"source": "jdbc:postgresql://db/x", "query": "SELECT 1", "apply": True}
     conf |= {"max_closed": "20%", "import_id": "monday", "why": "a new feed", "table": ""}
+    conf["up_to"] = "3:5f0c1d9e4b7a2c38"
     run = dag.test(run_conf=conf)
     assert states(run) == {"import": "success", "report": "success"}
     [request] = map(json.loads, calls.read_text().splitlines())
@@ -54,6 +56,7 @@ def test_all_params_reach_the_job(dag: Any, stand_in: StandIn) -> None:
         "import_id": "monday",
         "max_closed": 0.2,
         "why": "a new feed",
+        "up_to": "3:5f0c1d9e4b7a2c38",
     }
 
 
@@ -76,6 +79,7 @@ def test_a_refused_import_fails_the_run_and_is_not_repeated(
         {"source": "/no/such/list.csv"},
         {"source": "jdbc:postgresql://db/x"},
         {"source": "jdbc:postgresql://db/x", "table": "t", "max_closed": "20"},
+        {"source": "jdbc:postgresql://db/x", "table": "t", "up_to": "yesterday"},
     ],
 )
 def test_params_that_could_only_be_refused_start_nothing(

@@ -46,8 +46,10 @@ def test_plan_apply_and_again(world: Settings, shardpost: CommandLine, tmp_path:
     path = csv_of(tmp_path / "list.csv", [*listed, row("neu", "client2")])
     planned = shardpost("import", str(path))
     assert "new              1  such as neu" in planned
-    assert "2 records would be written; add --apply to do it" in planned
-    done = shardpost.json("import", str(path), "--apply", "--why", "a new feed", "--by", "Ann")
+    _, _, to_do = planned.partition("2 records would be written; to do exactly this, add ")
+    exactly = to_do.splitlines()[0].split()
+    assert exactly[:2] == ["--apply", "--up-to"]
+    done = shardpost.json("import", str(path), *exactly, "--why", "a new feed", "--by", "Ann")
     assert (done["applied"], done["written"], done["new"], done["closed"]) == (True, 2, 1, 1)
     assert [one["row"]["PositionId"] for one in done["rejected"]] == ["x"]
     assert len(records(world)) == 2

@@ -35,7 +35,7 @@ from tests.support.imports import (
     run_import,
     state,
 )
-from tests.support.reference import Raw, closed, position, produce
+from tests.support.reference import Raw, closed, exchange, position, produce
 from tests.support.simulated_topic import librdkafka
 
 Fresh = Callable[[], Settings]
@@ -360,6 +360,33 @@ def test_the_same_list_after_other_changes_is_another_import_and_a_given_id_is_a
     other = csv_of(tmp_path / "other.csv", TEN)
     with pytest.raises(ShardpostError, match=r"monday was applied by somebody at .* other rows"):
         run_import(settings, other, import_id="monday")
+
+
+@pytest.mark.one_of("imports beside other changes")
+def test_an_apply_writes_what_its_plan_showed_or_nothing(fresh: Fresh, tmp_path: Path) -> None:
+    settings = ten(fresh())
+    path = csv_of(tmp_path / "list.csv", [*TEN[:9], row("9", "client1", "LON")])
+    shown = run_import(settings, path, apply=False)
+    assert shown["up_to"] == f"{shown['snapshot']}:{shown['import_id']}"
+    other = csv_of(tmp_path / "other.csv", [*TEN[:9], row("9", "client2", "LON")])
+    with pytest.raises(ShardpostError, match="expected the rows of that plan, found others"):
+        run_import(settings, other, up_to=shown["up_to"])
+    compacted(settings, position("8", "client5", "NYSE"))
+    moved_on = "expected positions as of snapshot 1, found changes up to 2: nothing was"
+    with pytest.raises(ShardpostError, match=moved_on):
+        run_import(settings, path, up_to=shown["up_to"])
+    assert (records(settings), decided(settings)) == ([], [])
+
+    shown = run_import(settings, path, apply=False)
+    compacted(settings, exchange("LON", "IE"))  # a later snapshot of the same positions
+    assert run_import(settings, path, up_to=shown["up_to"])["written"] == shown["changed"] == 2
+    run(settings)
+    assert run_import(settings, path, up_to=shown["up_to"])["applied_before"]
+    rebuilding.start(settings)
+    rebuilding.swap(settings)
+    shown["up_to"] = f"{snapshots.current(settings).number - 1}:{shown['import_id']}"
+    with pytest.raises(ShardpostError, match="found changes up to"):
+        run_import(settings, path, up_to=shown["up_to"], import_id="another")
 
 
 @pytest.mark.one_of("imports beside other changes")

@@ -31,6 +31,7 @@ from shardpost.position_import.model.plan import (
 from shardpost.position_import.model.source import (
     FileSource,
     Format,
+    ImportRequest,
     JdbcSource,
     format_of,
     jdbc_source,
@@ -118,6 +119,14 @@ def test_an_id_that_cannot_be_printed_is_refused(given: str) -> None:
         import_ids.require_usable(given)
 
 
+@pytest.mark.parametrize("given", ["", "3", "3:", ":5f0c1d9e4b7a2c38", "3:5f0c1d9e4b7a2c38x"])
+def test_a_plan_that_none_has_printed_is_refused(given: str) -> None:
+    source = FileSource("/list.csv", Format.CSV)
+    ImportRequest(source, "Ann", up_to="3:5f0c1d9e4b7a2c38")
+    with pytest.raises(UsageError, match="--up-to: expected what a plan has printed, found"):
+        ImportRequest(source, "Ann", up_to=given)
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [("5%", 0.05), ("0.05", 0.05), ("100 %", 1.0), ("0", 0.0), ("0.5%", 0.005), (1, 1.0)],
@@ -138,6 +147,7 @@ def test_a_result_in_words() -> None:
     made = Plan(5, {Change.NEW: 1, Change.EQUAL: 2}, 2, {Change.NEW: ("7",)}, ignored=("Note",))
     made = replace(made, unknown_exchanges={"TSE": 2})
     result = {"import_id": "c1", "source": "list.csv", **made.as_json(), "refused": None}
+    result["up_to"] = "3:5f0c1d9e4b7a2c38"
     result |= {"applied": False, "applied_before": None, "written": 0, "rejected_rows": 2}
     result["rejected"] = [{"reason": "why", "row": {"PositionId": "9", "Client": None}}]
     assert [*summary(result)] == [
@@ -147,7 +157,7 @@ def test_a_result_in_words() -> None:
         "closed           0",
         "equal            2",
         "rejected         2  of the rows; 0 open positions stay",
-        "1 record would be written; add --apply to do it",
+        "1 record would be written; to do exactly this, add --apply --up-to 3:5f0c1d9e4b7a2c38",
     ]
     assert [*notes(result)] == [
         "ignored columns: Note",

@@ -153,7 +153,9 @@ WEEK = IsoWeek.parse("2020-W53")
         ),
         EmailRequest(WEEK, NOW, again="SUPPRESSED", on_unknown="resend", groups=2),
         ImportRequest(FileSource("/a/\n'\"b.csv", Format.CSV), "-x", now=NOW),
-        ImportRequest(JdbcSource("jdbc:x://y", query="SELECT 1"), "Ann", True, "é", 0.2, "", NOW),
+        ImportRequest(
+            JdbcSource("jdbc:x://y", query="SELECT 1"), "Ann", True, "é", 0.2, "", now=NOW
+        ),
         Order(Action.START, "me & you", "", Source.KAFKA, "GB", ()),
         Order(Action.SWAP, "me", "--why=not", tables=("clients",), max_changed=0.01, number=12),
     ],

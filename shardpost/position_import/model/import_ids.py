@@ -5,7 +5,6 @@ whatever source, are the same import. Applied again after other changes, it is a
 the number of its application behind the id.
 """
 
-import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,18 +34,12 @@ class AppliedImport:
 Lookup = Callable[[str], AppliedImport | None]
 
 
-def content_id(rows: int, sums: tuple[int, ...]) -> str:
-    """Return the id of a content: of so many rows, with those sums of their hashes."""
-    return hashlib.sha256(repr((rows, sums)).encode()).hexdigest()[:16]
-
-
-def require_usable(given: str) -> str:
-    """Return an id that a person gave; UsageError if it cannot be printed and found again."""
+def require_usable(given: str) -> None:
+    """Refuse an id that a person gave, and that cannot be printed and found again."""
     if not given.strip() or given != one_line(given) or len(given) > MOST_CHARACTERS:
         raise UsageError(
             f"--id: expected up to {MOST_CHARACTERS} printable characters, found {given!r}"
         )
-    return given
 
 
 def is_of(import_id: str, given: str | None, content: str) -> bool:

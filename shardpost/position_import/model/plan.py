@@ -201,7 +201,8 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
     if result["unknown_exchanges"]:
         yield f"{UnknownExchanges.of(result['unknown_exchanges'])}: they would count for nobody"
     for found in result["rejected"]:
-        yield f"rejected: {_row(found['row'])}: {found['reason']}"
+        row = ", ".join(f"{name} {value}" for name, value in found["row"].items() if value)
+        yield f"rejected: {row or 'an empty row'}: {found['reason']}"
     if (more := result["rejected_rows"] - len(result["rejected"])) > 0:
         yield f"and {counted(more, 'more row is', 'more rows are')} rejected"
 
@@ -215,8 +216,5 @@ def _outcome(result: dict[str, Any]) -> str:
     if result["applied"]:
         compact = "; `shardpost compact` takes them into the tables" if records else ""
         return f"applied: {counted(result['written'], 'record')} written{compact}"
-    return f"{counted(records, 'record')} would be written; add --apply to do it"
-
-
-def _row(row: dict[str, str | None]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in row.items() if value) or "an empty row"
+    to_do = f"to do exactly this, add --apply --up-to {result['up_to']}"
+    return f"{counted(records, 'record')} would be written; {to_do}"

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 from shardpost.errors import UsageError
+from shardpost.position_import.model.import_ids import require_usable
 
 JDBC = "jdbc:"
 COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
@@ -137,7 +138,8 @@ class ImportRequest:
     """A list, and whether its difference is written; by default it is only planned.
 
     Without `import_id` it has that of its content; `max_closed` is a share, by default that of the
-    settings; `why` is what is recorded, by default the source and the counts.
+    settings; `why` is what is recorded, by default the source and the counts. `up_to` is what a
+    plan has shown: `<snapshot>:<content>`. UsageError for an id, or a plan, that is none.
     """
 
     source: Source
@@ -146,4 +148,12 @@ class ImportRequest:
     import_id: str | None = None
     max_closed: float | None = None
     why: str | None = None
+    up_to: str | None = None
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        if self.import_id is not None:
+            require_usable(self.import_id)
+        if self.up_to is not None and not re.fullmatch(r"[0-9]{1,18}:[0-9a-f]{16}", self.up_to):
+            why = f"expected what a plan has printed, found {self.up_to[:50]!r}"
+            raise UsageError(f"--up-to: {why}: plan the import, without --apply")
