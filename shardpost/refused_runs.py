@@ -61,17 +61,23 @@ def note_result(settings: Settings, job: str, code: int, document: dict[str, Any
 
 
 def note(settings: Settings, job: str, why: str | None) -> None:
-    """Note why the last run of a job was refused, None if it was not; the run ends as it does."""
+    """Note why the last run of a job was refused, None if it was not; the run ends as it does.
+
+    `job` may be a part of one, its name followed by which; what is noted of a job ends what its
+    parts were noted for.
+    """
 
     def make(before: str | None) -> str:
-        noted = {name: one for name, one in _of(before).items() if name != job}
+        noted = {
+            name: one for name, one in _of(before).items() if not f"{name} ".startswith(f"{job} ")
+        }
         if why is not None:
             noted[job] = Refusal(why, datetime.now(UTC))
         return _DOCUMENT.dump_json(noted).decode()
 
     try:
         file = SharedFile(settings, FILE)
-        if why is not None or job in _of(file.read()):
+        if why is not None or job in (file.read() or ""):
             file.change(make)
     except Exception as error:
         log.warning("whether %s was refused could not be noted: %s", job, error)

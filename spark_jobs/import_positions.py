@@ -10,4 +10,8 @@ from shardpost.position_import.run import import_positions
 from shardpost.spark import driver
 
 if __name__ == "__main__":
-    driver.run_job(ImportRequest, lambda asked, settings: import_positions(settings, asked))
+    driver.run_job(
+        ImportRequest,
+        lambda asked, settings: import_positions(settings, asked),
+        noted_as=lambda asked, job: job if asked.is_applied else None,
+    )

@@ -9,5 +9,12 @@ from shardpost.spark import driver
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.model.email_request import EmailRequest
 
+
+def noted_as(asked: EmailRequest, job: str) -> str | None:
+    """Return of what it is noted that it was refused: of a mapped task, its shards alone."""
+    part = f"{job} shards {asked.shards}" if asked.is_part else job
+    return part if asked.is_real else None
+
+
 if __name__ == "__main__":
-    driver.run_job(EmailRequest, run, is_real=lambda asked: asked.is_real)
+    driver.run_job(EmailRequest, run, noted_as=noted_as)

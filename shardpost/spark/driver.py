@@ -138,12 +138,13 @@ def run_job(
     kind: type[T],
     body: Callable[[T, Settings], JobResult],
     *,
-    is_real: Callable[[T], bool] = lambda _: True,
+    noted_as: Callable[[T, str], str | None] = lambda _, job: job,
 ) -> NoReturn:
     """Run a job by the request on its command line, as `run_body` does.
 
     `JOB.py [REQUEST] [--result FILE]`: the JSON document of a `kind` (job_spec.document_of), and
-    where the job's own document goes. Whether it was refused is noted, unless it only looks.
+    where the job's own document goes. Whether it was refused is noted as that of what `noted_as`
+    makes of a request and the job's name; None: it only looks.
     """
     parser = ArgumentParser()
     parser.add_argument("request", nargs="?", default=BY_DEFAULT)
@@ -151,8 +152,8 @@ def run_job(
     given = parser.parse_args()
 
     def noted(settings: Settings) -> JobResult:
-        asked, job = request_of(kind, given.request), Path(sys.argv[0]).stem
-        if not is_real(asked):
+        asked = request_of(kind, given.request)
+        if (job := noted_as(asked, Path(sys.argv[0]).stem)) is None:
             return body(asked, settings)
         with refused_runs.noting(settings, job), job_errors():
             result = body(asked, settings)

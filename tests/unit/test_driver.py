@@ -1,19 +1,27 @@
 """What a driver says of an error, in one line, and on record."""
 
+import runpy
 import signal
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
 
 from shardpost import refused_runs
+from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.position_import.model.source import FileSource, Format, ImportRequest
+from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.driver import why_spark_failed
 from shardpost.spark.job_spec import JobResult
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.model.week import IsoWeek
 
 KAFKA = """An error occurred while calling o1166.parquet.
 : java.util.concurrent.ExecutionException: no node
@@ -59,6 +67,44 @@ def test_why_a_job_ended_is_on_record_unless_it_only_looks(
         raise error if asked.reconcile else AssertionError
 
     with pytest.raises(SystemExit, match="1"):
-        driver.run_job(CompactionRequest, fail, is_real=lambda _: is_real)
+        driver.run_job(CompactionRequest, fail, noted_as=lambda _, job: job if is_real else None)
     known = refused_runs.refusals(settings, datetime.now(UTC))
     assert {*known} == ({"compact_positions"} if is_real else set())
+
+
+def noted_as(job: str, request: object, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Return as whose the file of a job has it noted that a request was refused."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(driver, "run_job", lambda *_, **options: seen.update(options))
+    runpy.run_path(str(CHECKOUT / "spark_jobs" / f"{job}.py"), run_name="__main__")
+    return seen["noted_as"](request, job)  # type: ignore[no-any-return]
+
+
+LIST = ImportRequest(FileSource("/list.csv", Format.CSV), "Ann")
+MAIL = EmailRequest(IsoWeek.parse("2026-W47"), shards="0-3")
+
+
+@pytest.mark.parametrize(
+    ("job", "looks", "acts", "noted"),
+    [
+        ("import_positions", LIST, replace(LIST, is_applied=True), "import_positions"),
+        (
+            "rebuild_tables",
+            Order(Action.TOP_UP, "diff"),
+            Order(Action.SWAP, "Ann"),
+            "rebuild_tables",
+        ),
+        ("weekly_email", replace(MAIL, mode=Mode.DRY_RUN, is_part=True), MAIL, "weekly_email"),
+        (
+            "weekly_email",
+            replace(MAIL, mode=Mode.LIST_GROUPS),
+            replace(MAIL, is_part=True),
+            "weekly_email shards 0-3",
+        ),
+    ],
+)
+def test_a_run_that_only_looks_neither_notes_nor_ends_a_note(
+    job: str, looks: object, acts: object, noted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert noted_as(job, looks, monkeypatch) is None
+    assert noted_as(job, acts, monkeypatch) == noted

@@ -71,6 +71,19 @@ def test_why_a_compaction_was_refused_is_known_on_all_machines(machines: list[Se
     assert refused_runs.refusals(first, now) == {}
 
 
+def test_a_part_of_a_job_ends_its_own_note_and_the_whole_job_those_of_all_parts(
+    settings: Settings,
+) -> None:
+    for shards in ("0-3", "4-7", "8"):
+        refused_runs.note(settings, f"weekly_email shards {shards}", "no such address")
+    refused_runs.note(settings, "weekly_email_of_others", "no such address")
+    refused_runs.note_result(settings, "weekly_email shards 4-7", 0, {})
+    left = ["weekly_email shards 0-3", "weekly_email shards 8", "weekly_email_of_others"]
+    assert [*refused_runs.refusals(settings, datetime.now(UTC))] == left
+    refused_runs.note_result(settings, "weekly_email", 0, {})
+    assert [*refused_runs.refusals(settings, datetime.now(UTC))] == left[2:]
+
+
 def test_a_run_that_was_not_refused_writes_nothing(settings: Settings) -> None:
     refused_runs.note_result(settings, "compact_positions", 0, {})
     assert not (settings.home / refused_runs.FILE).exists()
