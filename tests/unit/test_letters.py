@@ -8,7 +8,12 @@ from hypothesis import given, strategies
 
 from shardpost.dead_letters.model import letter_format, letters, transition_records
 from shardpost.dead_letters.model.error_fingerprint import error_class, fingerprint
-from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
+from shardpost.dead_letters.model.foreign_letters import (
+    DIALECTS,
+    Dialect,
+    KnownTopics,
+    from_foreign,
+)
 from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.retry_policy import (
@@ -395,6 +400,17 @@ def test_each_framework_says_where_the_record_was_and_why_it_failed(number: int)
     retry = transition_records.retry_record(letter, as_read(out), "retries", ROUTES)
     left = {name for name, _ in retry.headers} - letter_format.RESERVED
     assert (retry.key, retry.value, left) == (b"k", b"v", {"own"})
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.prefix)
+def test_a_retry_has_no_header_of_any_framework(dialect: Dialect) -> None:
+    names = {*dialect.place, dialect.timestamp or "topic", *dialect.kinds, *dialect.messages}
+    foreign: list[Header] = [(f"{dialect.prefix}{name}", b"1") for name in names]
+    record = as_read(stored())
+    record = record._replace(headers=[*record.headers, *foreign, ("kafka_own", b"1")])
+    retry = transition_records.retry_record(letter_of(stored()), record, "retries", ROUTES)
+    left = {name for name, _ in retry.headers} - letter_format.RESERVED
+    assert left == {"mine", "kafka_own"}
 
 
 def shared(**more: bytes) -> list[Header]:

@@ -37,6 +37,7 @@ from shardpost.retry_settings import RetryRules
 class Dialect(NamedTuple):
     """How a framework writes why a record failed: headers, all of them after `prefix`.
 
+    Behind it, they begin with one of `families`: others of that prefix are not of a failure.
     Numbers are text, or big-endian bytes. The timestamp of the original record, which is part of
     the letter's id, is that of the dead letter where no header has it. The error has the first kind
     and the first message that are there.
@@ -49,6 +50,7 @@ class Dialect(NamedTuple):
     timestamp: str | None = None
     is_binary: bool = False
     has_record: bool = True
+    families: tuple[str, ...] = ("",)
 
     def lacks(self, record: Record) -> bool:
         """Tell whether a dead letter may not have what failed."""
@@ -66,10 +68,17 @@ _OF_SPRING = Dialect(
 DIALECTS = (
     Dialect("__connect.errors.", ("exception.class.name",), ("exception.message",)),  # KIP-298
     _OF_SPRING,  # its DeadLetterPublishingRecoverer
-    _OF_SPRING._replace(prefix="kafka_"),  # its @RetryableTopic
+    _OF_SPRING._replace(  # its @RetryableTopic
+        prefix="kafka_", families=("original-", "exception-", "key-exception-")
+    ),
     Dialect("__streams.errors.", ("exception",), ("message",)),  # KIP-1034
     # KIP-1191: when the record was written nobody says, and what it was only if the group is to.
     Dialect("__dlq.errors.", ("group",), ("message",), timestamp="timestamp", has_record=False),
+)
+# How the headers begin that others add to a record that failed; in the last, Spring counts.
+FOREIGN_PREFIXES = (
+    *(f"{dialect.prefix}{family}" for dialect in DIALECTS for family in dialect.families),
+    "retry_topic-",
 )
 COPY = "a share group copies it with errors.deadletterqueue.copy.record.enable=true"
 _INT_BYTES, _LONG_BYTES = 4, 8

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import islice
 
 from shardpost.dead_letters.model.error_fingerprint import fingerprint
+from shardpost.dead_letters.model.foreign_letters import FOREIGN_PREFIXES
 from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
     ERROR,
@@ -54,12 +55,6 @@ STORED_KEY = "stored-key"
 _PARKED_HEADERS = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE})
 _MAX_ERRORS = 10
 _MAX_DIGITS = 18  # of numbers that fit into 64 bits
-
-# Prefixes of the headers that other frameworks add to a record that failed.
-FOREIGN_PREFIXES = (
-    *("__connect.errors.", "__streams.errors.", "__dlq.errors.", "kafka_dlt-", "retry_topic-"),
-    *("kafka_original-", "kafka_exception-", "kafka_key-exception-"),
-)
 
 
 @dataclass(frozen=True)
