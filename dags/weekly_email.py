@@ -211,7 +211,7 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     wrong += [f"{why}; run it again." for why in left_open]
     if refused := frozen.get("would_be_refused"):
         wrong.append(f"Without a dry run, it would be refused: {refused}")
-    wrong += too_many(settings, frozen["week"], groups)
+    wrong += [text for text, _ in too_many(settings, frozen["week"], groups)]
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 

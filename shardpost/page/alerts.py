@@ -106,7 +106,7 @@ _LETTERS = ("Dead letters", "letters")
 PLACES: dict[str, tuple[str, str, Callable[[str], dict[str, str]]]] = {
     "letters-parked": (*_LETTERS, lambda origin: {"state": "parked", "origin": origin}),
     "letters-overdue": (*_LETTERS, lambda _: {"state": "waiting"}),
-    "letters-held": (*_LETTERS, lambda error: {"state": "waiting", "error": error}),
+    "letters-held": (*_LETTERS, lambda _: {"state": "waiting"}),
     **dict.fromkeys(_EMAILS, ("Weekly e-mails", "emails/week", lambda subject: {"week": subject})),
     **dict.fromkeys(("time-to-loss", "data-lost"), ("Lag", "topics/lag", _reader)),
     "run-age": ("Run request", "runs/key", lambda subject: {"key": subject}),

@@ -188,7 +188,7 @@ def _exceeded(visit: Visit, found: "FoundWeek", document: Mapping[str, Any]) -> 
 
     if found.closed is not None:
         return []
-    reasons = too_many(visit.settings, found.week, [document])
+    reasons = [text for text, _ in too_many(visit.settings, found.week, [document])]
     late, audience = document.get("late"), found.status.audience
     if late and isinstance(audience, FrozenWeek):
         reasons += filter(None, [why_too_late(visit.settings, audience, late)])
@@ -207,7 +207,7 @@ def _left(pace: "Pace | None", open_clients: int, visit: Visit) -> dict[str, Any
 
     if pace is None or not _is_running(pace, visit):
         return None
-    left = pace.seconds_left(open_clients)
+    left = open_clients / pace.per_second if pace.sent else None
     return {
         f"sent in the last {duration_text(pace.seconds)}": pace.sent,
         "mails a second": f"{pace.per_second:.1f}",

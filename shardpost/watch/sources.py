@@ -183,10 +183,10 @@ def look_at_letters(settings: Settings, now: datetime) -> Found:
     held = _held_errors(due, settings.retry_flood)
     found.measure("letters_held", sum(held.values()))
     for error, number in held.items():
-        text = (
-            f"{counted(number, 'due dead letter')} with the error {error} (SHARDPOST_RETRY_FLOOD)"
-        )
-        found.conditions.append(conditions.LETTERS_HELD.broken(error, text))
+        which, limit = counted(number, "due dead letter"), "(SHARDPOST_RETRY_FLOOD)"
+        texts = (f"{which} with {named} {limit}" for named in (f"the error {error}", "one error"))
+        # Whoever wrote the letter has written the class that a fingerprint begins with.
+        found.conditions.append(conditions.LETTERS_HELD.broken(error.rpartition("-")[2], *texts))
     _overdue_letters(found, settings, [step for step in due if step.fingerprint not in held], now)
     _parked_letters(found, [step for step in letters if step.state is LetterState.PARKED])
     return found
@@ -307,9 +307,8 @@ def _look_at_week(
         named = f"{text}: {_named(unknown)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), named, text))
     _look_at_late(found, settings, frozen)
-    counted_only = too_many(settings, week, [{"shards": document["shards"]}])
-    for reason, text in zip(too_many(settings, week, [document]), counted_only, strict=True):
-        found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason, text))
+    for texts in too_many(settings, week, [document]):
+        found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), *texts))
     hours = settings.watch_email_hours
     if counts["open"] and now - frozen.frozen_at > timedelta(hours=hours):
         since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"

@@ -167,6 +167,6 @@ def exit_code_of(settings: Settings, document: Mapping[str, Any], errors: Mappin
         return COULD_NOT
     is_part = "answers" in document
     reasons = [] if is_part else too_many(settings, document["week"], [document])
-    for reason in reasons:
+    for reason, _ in reasons:
         sys.stderr.write(f"shardpost: {one_line(reason)}\n")
     return NEEDS_ATTENTION if document["unknown"] or reasons else DONE

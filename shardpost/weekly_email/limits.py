@@ -40,8 +40,8 @@ class StateLimit:
 
     def why_exceeded(
         self, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
-    ) -> str | None:
-        """Return what to do about too many clients, or None if there are not.
+    ) -> tuple[str, str] | None:
+        """Return what to do about too many clients, and that without clients; None if it is few.
 
         `counts` are those of `totals`; `causes` say why clients are in the state. Where clients
         failed and nobody was mailed, one is too many: nothing shows that the mail server works.
@@ -53,12 +53,12 @@ class StateLimit:
             limit = ", and none was mailed: the mail server may refuse everything"
         elif count <= max(self.allowed, self.share * clients):
             return None
-        why = causes_text(causes, count)
-        return (
-            f"{week}: {count} of {clients} clients {self.what}{limit}{why and f': {why}'}."
-            f" `shardpost emails --week {week} --state {self.state}` lists them all."
+        why, found = causes_text(causes, count), f"{week}: {count} of {clients} clients {self.what}"
+        to_do = (
+            f". `shardpost emails --week {week} --state {self.state}` lists them all."
             f" {self.fix.format(week=week)}"
         )
+        return f"{found}{limit}{why and f': {why}'}{to_do}", f"{found}{limit}{to_do}"
 
 
 def limits_of(settings: Settings) -> tuple[StateLimit, StateLimit]:
@@ -99,8 +99,10 @@ def why_too_late(settings: Settings, frozen: FrozenWeek, late: Mapping[str, Any]
     )
 
 
-def too_many(settings: Settings, week: object, documents: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what to do about each state that too many clients of the week are in.
+def too_many(
+    settings: Settings, week: object, documents: Iterable[Mapping[str, Any]]
+) -> list[tuple[str, str]]:
+    """Return what to do about each state that too many clients of the week are in, as above.
 
     `documents` are those of one run or of several, each of other shards, as `status_document`
     makes them; one of a dry run counts nobody.

@@ -88,7 +88,7 @@ UNKNOWN_EXCHANGE = PublicRule(
 LETTERS_OVERDUE = PublicRule(
     "letters-overdue", "records that failed are not retried: their consumers go without them"
 )
-LETTERS_HELD = PublicRule(
+LETTERS_HELD = Rule(
     "letters-held", "dead letters of one error are not retried until a person has looked at them"
 )
 LETTERS_PARKED = PublicRule(
