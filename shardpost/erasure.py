@@ -257,7 +257,5 @@ def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -
         decision,
         headers,
         may_write=ownership.require,
-        fenced="somebody else erases the same client: run again",
-        failed="the decision cannot be written ({reason}): the client is erased, and nothing"
-        " is on record: run again",
+        done="the client is erased: run again",
     )

@@ -1,11 +1,12 @@
 """The topic `decisions`: its records are written within the transactions of the features."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, Kind, decode
+from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.kafka.reading import headers_of, read_to_end
@@ -31,16 +32,28 @@ def record(
     headers: dict[str, bytes],
     *,
     may_write: MayWrite,
-    fenced: str,
-    failed: str,
+    done: str,
+    unless: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Write a decision in a transaction of its own; `fenced` and `failed` are those errors."""
+    """Write a decision in a transaction of its own, `unless`, once nobody else writes it, it is.
+
+    Errors end with `done`: what was done before, and what to do.
+    """
+    text = done.replace("{", "{{").replace("}", "}}")
     writer = Transactions(
-        settings, transactional_id, may_write=may_write, fenced=fenced, failed=failed
+        settings,
+        transactional_id,
+        may_write=may_write,
+        fenced=f"another process decides about the same: {done}",
+        failed=f"the decision may not be on record ({{reason}}): {text}",
     )
-    with closing(writer) as transactions:
-        transactions.open()
-        transactions.write([written(settings, decision, headers)])
+    try:
+        with closing(writer) as transactions:
+            transactions.open()
+            if not unless():
+                transactions.write([written(settings, decision, headers)])
+    except KafkaUnreachableError as error:
+        raise KafkaUnreachableError(f"the decision is not on record ({error}): {done}") from None
 
 
 @dataclass(frozen=True)

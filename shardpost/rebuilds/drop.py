@@ -7,7 +7,6 @@ back; the caller holds the lock of rebuilds for that.
 
 import uuid
 from collections.abc import Callable, Collection
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -21,7 +20,6 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.erasure import find_contact
 from shardpost.holders.model.view_tables import OF_CONTACTS, VIEW
 from shardpost.holders.table_commits import restore_table
-from shardpost.kafka.transactions import Transactions
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
@@ -64,20 +62,21 @@ def _record(
     settings: Settings, rebuild: Rebuild, decision: Decision, headers: Headers, *, again: bool
 ) -> None:
     """Write a decision; `again`: unless it is on record already."""
-    about, done = decision.about.decode(), _DONE[decision.kind]
-    transactions = Transactions(
-        settings,
-        f"{settings.topic('decisions')}/{about}",
-        may_write=ownership.require,
-        fenced=f"another process is deciding about {about}; {done}",
-        failed=f"the decision cannot be written ({{reason}}): {done}, and nothing is on record",
-    )
-    with closing(transactions):
-        transactions.open()
+
+    def is_there() -> bool:
         since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
         found = decisions_topic.list_since(settings, since) if again else ()
-        if not any((one.about, of_it) == (decision.about, headers) for one, of_it in found):
-            transactions.write([decisions_topic.written(settings, decision, headers)])
+        return any((one.about, of_it) == (decision.about, headers) for one, of_it in found)
+
+    decisions_topic.record(
+        settings,
+        f"{settings.topic('decisions')}/{decision.about.decode()}",
+        decision,
+        headers,
+        may_write=ownership.require,
+        done=f"{_DONE[decision.kind]}: run it again",
+        unless=is_there,
+    )
 
 
 def drop(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from shardpost.alerts import telling
 from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.decisions import Decision, Kind, decisions_topic
-from shardpost.errors import ShardpostError, one_line
+from shardpost.errors import one_line
 from shardpost.kafka.transactions import anyone
 from shardpost.settings import Settings
 
@@ -22,19 +22,14 @@ def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Fi
     found = telling.silence(settings, name, wanted, now)
     kind = Kind.SILENCED if wanted.until > now else Kind.UNSILENCED
     about = f"alert/{name}"
-    done = f"{one_line(name)} is {kind}, and that is not on record in decisions"
-    try:
-        decisions_topic.record(
-            settings,
-            f"{settings.topic('decisions')}/{about}",
-            Decision(about.encode(), kind, wanted.by, now, wanted.why),
-            {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
-            may_write=anyone,  # the alerts are this installation's own
-            fenced=f"{about}: another process decides about it",
-            failed=f"{about}: the decision cannot be written ({{reason}})",
-        )
-    except ShardpostError as error:
-        raise ShardpostError(f"{done}: {error}; once Kafka answers, do it again") from None
+    decisions_topic.record(
+        settings,
+        f"{settings.topic('decisions')}/{about}",
+        Decision(about.encode(), kind, wanted.by, now, wanted.why),
+        {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
+        may_write=anyone,  # the alerts are this installation's own
+        done=f"{one_line(name)} is {kind}; once Kafka answers, do it again",
+    )
     return found
 
 

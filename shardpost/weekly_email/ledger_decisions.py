@@ -99,8 +99,7 @@ def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: da
             decision,
             headers,
             may_write=ownership.require,
-            fenced=f"{week}: another process is accepting its ledger: nothing was changed",
-            failed=f"{week}: the decision may not be on record ({{reason}}): run it again",
+            done=f"the ledger of {week} is not accepted: run it again",
         )
         mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
         ledger_guard.add_mark(settings, mark)

@@ -70,8 +70,7 @@ def _change(settings: Settings, changed: PausedWeek, kind: Kind) -> PausedWeek:
         Decision(changed.week.encode(), kind, changed.who, changed.at, changed.why),
         {},
         may_write=ownership.require,
-        fenced=f"{changed.week}: another process is pausing or resuming it: nothing was changed",
-        failed=f"{changed.week}: the decision may not be on record ({{reason}}): run it again",
+        done=f"{changed.week} is as it was: run it again",
     )
 
     def newest() -> PausedWeek:

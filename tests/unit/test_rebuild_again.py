@@ -16,6 +16,8 @@ from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLD
 from shardpost.holders.spark import compaction
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Outgoing
+from shardpost.kafka.transactions import Transactions
 from shardpost.locks import after_running
 from shardpost.rebuilds import drop, run, store, swap
 from shardpost.rebuilds.drop import give_up
@@ -250,6 +252,27 @@ def test_a_drop_is_on_record_once_with_who_and_why(
     [(decision, headers)] = decisions.list_all(kafka.settings)
     assert (decision.about, decision.who, decision.why) == (b"rebuild/2", "anna", "a typo")
     assert (decision.kind, headers) == ("discarded", {"action": b"drop"})
+
+
+def test_a_drop_of_which_kafka_has_not_said_that_it_is_on_record_does_not_say_it_is_not(
+    kafka: MemoryKafka, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Transactions.write
+
+    def without_an_answer(self: Transactions, written: list[Outgoing]) -> NoReturn:
+        write(self, written)
+        raise self._failed("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transactions, "write", without_an_answer)
+        with pytest.raises(ShardpostError) as raised:
+            give_up(kafka.settings, "anna", "a typo")
+    assert str(raised.value) == (
+        "the decision may not be on record (no answer): nothing is dropped: run it again"
+    )
+    assert store.require_current(kafka.settings) == rebuild
+    give_up(kafka.settings, "anna", "a typo")
+    assert len(list(decisions.list_all(kafka.settings))) == 1
 
 
 @pytest.mark.parametrize("killed", [Action.SWAP, Action.ROLLBACK])
