@@ -58,6 +58,8 @@ class ParkedOptions:
         """Return the request of whoever calls, now; UsageError for one without a reason."""
         if self.is_applied and not self.why.strip():
             raise UsageError("--apply needs --why: it is recorded with who decided (--by)")
+        if self.rate is not None and not self.is_applied:
+            raise UsageError("--rate: expected with --apply: a plan moves no letters")
         ids = frozenset(self.ids) if self.ids else None
         return RedriveRequest(
             Selection(ids, self.origin, self.error, self.since, self.until),

@@ -9,6 +9,7 @@ from shardpost.commands.letters import list_text
 from shardpost.commands.parked_letters import new_value_of
 from shardpost.dead_letters.listed_letters import LetterGroup
 from shardpost.errors import UsageError
+from tests.support.command_line import CommandLineHere
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -44,6 +45,12 @@ def test_what_is_neither_json_nor_a_file_is_no_new_value(given: str, said: str) 
     with pytest.raises(UsageError) as refused:
         new_value_of(given)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("command", ["redrive", "discard"])
+def test_a_plan_takes_no_rate(command: str) -> None:
+    refused = CommandLineHere({}).refused("letters", command, "--rate", "2", code=2)
+    assert "--rate: expected with --apply" in refused
 
 
 @pytest.mark.parametrize(
