@@ -18,7 +18,6 @@ from shardpost.alerts.model.alert import (
     Alert,
     AlertState,
     Condition,
-    Message,
     message_of,
 )
 from shardpost.alerts.model.firing import Firing, Silence
@@ -110,7 +109,8 @@ class _Round:
             append(self._settings, whole.body)
             self._taken(LOG, due)
         due_to = {channel: due for channel in channels if (due := self._to(channel))}
-        deliveries = send_all({channel: self._message(due) for channel, due in due_to.items()})
+        book = self._settings.runbook
+        deliveries = send_all({channel: message_of(due, book) for channel, due in due_to.items()})
         for (channel, due), delivery in zip(due_to.items(), deliveries, strict=True):
             if delivery.problem:
                 log.warning("alert channel %s", delivery)
@@ -154,9 +154,6 @@ class _Round:
         due = self._due(channel.name)
         own = (CHANNEL_DOWN, channel.name)
         return [alert for alert in due if alert.condition.key != own] or due
-
-    def _message(self, due: Sequence[Alert]) -> Message:
-        return message_of(due, self._settings.runbook)
 
     def _is_of_no_channel(self, one: Firing) -> bool:
         rule, subject = one.condition.key

@@ -6,7 +6,7 @@ Nothing here imports the settings, so that `--help` stays fast.
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import wraps
 from getpass import getuser
@@ -113,11 +113,6 @@ def confirm(question: str, plan: Callable[[], Iterable[str]] = tuple) -> None:
         raise ShardpostError("not confirmed: nothing was changed")
 
 
-def _is_recorded(params: Mapping[str, Any]) -> bool:
-    """Tell whether the command does something, and not only plans it."""
-    return params.get("is_applied", True) and not params.get("dry_run", False)
-
-
 WEEK = click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
 
 
@@ -125,7 +120,7 @@ def _why(*, is_needed: bool) -> Callable[[Any], Any]:
     """Return the option of a reason; on a terminal it is asked for where it is not given."""
 
     def given(ctx: click.Context, param: click.Parameter, reason: str | None) -> str:
-        if not _is_recorded(ctx.params):
+        if not ctx.params.get("is_applied", True) or ctx.params.get("dry_run"):  # it only plans
             return reason or ""
         if reason is None and can_ask():
             default = None if is_needed else ""

@@ -66,16 +66,12 @@ def _if_nothing_new(settings: Settings, request: str) -> JobResult | None:
     )
 
 
-def _stays(request: str) -> bool:
-    return request_of(CompactionRequest, request).stay is not None
-
-
 COMPACT_POSITIONS = JobSpec(
     "compact_positions",
     _unread_records,
     has_own_class_archive=True,
     without_spark=_if_nothing_new,
-    stays=_stays,
+    stays=lambda request: request_of(CompactionRequest, request).stay is not None,
 )
 # The same job, to reconcile: it reads all that the inputs hold.
 RECONCILE_POSITIONS = JobSpec("compact_positions", _all_records, has_own_class_archive=True)

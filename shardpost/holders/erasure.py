@@ -102,13 +102,9 @@ def _own_rows(settings: Settings, client: str) -> dict[Table, tuple[str | bytes,
     """Return the client's key in each table, and what tells which rows with it are the client's."""
     topic = settings.topic("clients")
     others = {*input_topics(settings)} - {topic}
-    of_key: tuple[str, Mask] = (client, partial(_of_key, client))
+    of_key: tuple[str, Mask] = client, lambda rows: pc.equal(rows["key"], client)
     rejected = client.encode(), partial(_rejected, client.encode(), topic, others)
     return {CLIENTS: of_key, CLIENT_EVENTS: of_key, REJECTED_RECORDS: rejected}
-
-
-def _of_key(client: str, rows: pa.Table) -> pa.Array:
-    return pc.equal(rows["key"], client)
 
 
 def _rejected(key: bytes, topic: str, other_inputs: set[str], rows: pa.Table) -> pa.Array:

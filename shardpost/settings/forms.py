@@ -149,17 +149,11 @@ def spark_master(text: str) -> str:
 
 def heap(text: str) -> str:
     """Check the heap of a driver; less than Spark needs is refused here, and not by its JVM."""
-    match = _HEAP.fullmatch(text)
-    if not match:
+    if not _HEAP.fullmatch(text):
         raise ValueError("expected a number and its unit k, m, g or t, such as 2g")
-    if heap_bytes(text) < LEAST_HEAP_BYTES:
+    if int(text[:-1]) * _HEAP_UNITS[text[-1]] < LEAST_HEAP_BYTES:
         raise ValueError("expected at least 512m")
     return text
-
-
-def heap_bytes(text: str) -> int:
-    """Return the bytes of a heap such as 2g."""
-    return int(text[:-1]) * _HEAP_UNITS[text[-1]]
 
 
 def week(text: str) -> str:

@@ -242,10 +242,6 @@ class Pace:
         """Mails a second."""
         return self.sent / self.seconds
 
-    def seconds_left(self, open_clients: int) -> float | None:
-        """Return how long the rest takes at this pace; None where nothing is being sent."""
-        return open_clients / self.per_second if self.sent else None
-
 
 def pace_of(status: WeekStatus, now: datetime) -> Pace:
     """Return how quickly a week is being mailed, by the timestamps of the ledger's records."""

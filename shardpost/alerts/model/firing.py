@@ -103,11 +103,8 @@ class Firing:
         if told is None or self.condition.severity.rank < told.severity.rank:
             return AlertState.FIRING
         is_old = told.at + TOLD_AGAIN_AFTER <= now or told.at > now + MOST_AHEAD
-        return AlertState.STILL_FIRING if is_old or self._was_silenced(told, now) else None
-
-    def _was_silenced(self, told: Told, now: datetime) -> bool:
-        """Tell whether a silence ended since a channel was told."""
-        return self.silenced_until is not None and told.at < self.silenced_until <= now
+        is_heard = self.silenced_until is not None and told.at < self.silenced_until <= now
+        return AlertState.STILL_FIRING if is_old or is_heard else None
 
     def alert(self, state: AlertState) -> Alert:
         """Return it as an alert."""

@@ -72,11 +72,6 @@ class Compaction:
     retention: timedelta
     segment: timedelta
 
-    @property
-    def is_only_compacted(self) -> bool:
-        """Whether the topic always has the last record of each key, but for old tombstones."""
-        return self.policy == {"compact"}
-
     def may_have_lost(self, last: LastLook, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a tombstone that was not read at the last look.
 
@@ -259,7 +254,7 @@ def _not_only_compacted(compactions: Mapping[str, Compaction]) -> list[str]:
     return [
         f"{topic} has cleanup.policy={','.join(sorted(compaction.policy))}"
         for topic, compaction in sorted(compactions.items())
-        if not compaction.is_only_compacted
+        if compaction.policy != {"compact"}
     ]
 
 

@@ -89,11 +89,6 @@ def known_originals(history: DataFrame, generation: int) -> DataFrame:
     return _known(history.where(is_record & is_of_it), *_PLACE)
 
 
-def known_retries(history: DataFrame, topic: str) -> DataFrame:
-    """Return what a history knows of the records of a retry topic: columns of _KNOWN_OF."""
-    return _known(history.where(F.col("retry_topic") == topic), "retry_partition", "retry_offset")
-
-
 _KNOWN_OF = (*_PLACE, KNOWN_SEQ, KNOWN_SNAPSHOT, "was_erased")
 
 
@@ -237,7 +232,8 @@ class KafkaHistories:
             in_use = self._in_use(history).where(F.col("offset").between(first, until))
             known = known_originals(in_use, self.pinned.generations.get(source.name, 0))
         else:
-            known = known_retries(self._in_use(history), topic)
+            of_topic = self._in_use(history).where(F.col("retry_topic") == topic)
+            known = _known(of_topic, "retry_partition", "retry_offset")
         found = records.join(known, [*_PLACE], "left")
         if self._may_be_erased(history):
             found = found.where(~F.col("was_erased"))  # nor pruned: of these nothing is known
