@@ -128,8 +128,8 @@ def main() -> None:
 
 def run(argv: list[str]) -> int:
     """Run one command; return its exit code."""
-    if option := _empty_option(argv):
-        return _fail(f"{option}: expected a value, found an empty one", BAD_USAGE)
+    if given := _empty_value(argv):
+        return _fail(f"{given}: expected a value, found an empty one", BAD_USAGE)
     try:
         code = root.main(argv, prog_name="shardpost", standalone_mode=False)
     except ShardpostError as error:
@@ -149,12 +149,13 @@ def run(argv: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _empty_option(argv: list[str]) -> str | None:
-    """Return an option that is given and empty: a filter, for one, would choose all."""
-    for option, following in pairwise([*argv, "."] if argv[:1] != ["airflow"] else []):
-        name, equals, own = option.partition("=")
-        if name[:2] == "--" and not (own if equals else following):
-            return name
+def _empty_value(argv: list[str]) -> str | None:
+    """Return the option, or argument, that is given and empty: a filter would choose all."""
+    for before, given in pairwise(["", *argv] if argv[:1] != ["airflow"] else []):
+        if not given:
+            return before if before[:2] == "--" else "argument"
+        if given[:2] == "--" and given.find("=") == len(given) - 1:
+            return given[:-1]
     return None
 
 

@@ -237,7 +237,7 @@ def _values(path: Path, row: _Row) -> list[str]:
     """Return the values of a row, of one in quotes only a quote."""
     text = row.text.removesuffix(row.end)
     if "\0" in text:
-        raise _wrong(path, row.line, "text in UTF-8", "a NUL character")
+        raise _wrong(path, row.line, "text without NUL characters", "one")
     if '"' not in text and "\r" not in text:
         return text.split(",")
     values = _IN_QUOTES.sub('"', text).split(",")

@@ -155,9 +155,13 @@ def test_lists_of_commands_have_whole_sentences(capsys: pytest.CaptureFixture[st
         ("lag", "--group", "", "--json"),
         ("letters", "discard", "--error", "", "--apply", "--why", "x"),
         ("rebuild", "start", "--tables", ""),
+        ("holders", ""),
+        ("explain", "client1", ""),
     ],
 )
-def test_an_option_that_is_given_and_empty_is_bad_usage(arguments: tuple[str, ...]) -> None:
+def test_an_option_or_argument_that_is_given_and_empty_is_bad_usage(
+    arguments: tuple[str, ...],
+) -> None:
     said = CommandLineHere({}).refused(*arguments, code=2)
     assert "expected a value, found an empty one" in said
 

@@ -93,7 +93,7 @@ def test_holders_of_one_client_or_one_shard_alone(shardpost: CommandLine) -> Non
         assert shardpost.json("holders", "client2", "--shard", "7", *when) == {}
 
 
-@pytest.mark.parametrize("client", ["client2", "client3", "nobody", "' OR '1'='1", "", "\\"])
+@pytest.mark.parametrize("client", ["client2", "client3", "nobody", "' OR '1'='1", "\\"])
 def test_a_client_that_holds_nothing_is_an_empty_object(
     client: str, shardpost: CommandLine
 ) -> None:
