@@ -69,7 +69,7 @@ def make_letter(
     record = record_of(message, reread_headers(message))
     letter = letters.failure(record, error, failed_at, retry_topics)
     made = letters.as_record(letter, record, topic, partitions)
-    return letters.fitting(made, max_bytes)._asdict()
+    return letters.fitting(made, max_bytes).arguments()
 
 
 def read_letter(message: "Message") -> Letter | Malformed:

@@ -25,6 +25,11 @@ BATCH_OVERHEAD = 100
 HEADER_OVERHEAD = 10
 
 
+def header_bytes(value: str | bytes | None) -> bytes | None:
+    """Return a header's value as bytes."""
+    return value.encode() if isinstance(value, str) else value
+
+
 class Record(NamedTuple):
     """A record that was read; `timestamp` in milliseconds since 1970.
 
@@ -48,7 +53,7 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record to be written: arguments of `Producer.produce`; BY_KEY lets Kafka place its key."""
+    """A record to be written; BY_KEY lets Kafka place its key."""
 
     topic: str
     key: bytes | None
@@ -57,6 +62,11 @@ class Outgoing(NamedTuple):
     partition: int = BY_KEY
     timestamp: int = NOW
 
+    def arguments(self) -> dict[str, Any]:
+        """Return those of `Producer.produce`, which would cut a header in text at its first NUL."""
+        headers = [(name, header_bytes(value)) for name, value in self.headers]
+        return {**self._asdict(), "headers": headers}
+
 
 def batch_bytes(record: Outgoing) -> int:
     """Return the bytes that a batch of this one record has at most, uncompressed.
@@ -64,13 +74,10 @@ def batch_bytes(record: Outgoing) -> int:
     A broker holds the batch as it comes, compressed or not, against `max.message.bytes`.
     """
     headers = sum(
-        HEADER_OVERHEAD + len(name.encode()) + len(_bytes(value)) for name, value in record.headers
+        HEADER_OVERHEAD + len(name.encode()) + len(header_bytes(value) or b"")
+        for name, value in record.headers
     )
     return BATCH_OVERHEAD + len(record.key or b"") + len(record.value or b"") + headers
-
-
-def _bytes(value: str | bytes | None) -> bytes:
-    return value.encode() if isinstance(value, str) else value or b""
 
 
 MAX_BATCH_RECORDS = 10_000

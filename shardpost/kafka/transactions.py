@@ -250,7 +250,7 @@ class Transactions:
     def _produce(self, record: Outgoing) -> None:
         while True:
             try:
-                self._producer.produce(**record._asdict())
+                self._producer.produce(**record.arguments())
             except BufferError:
                 self._producer.poll(FULL_QUEUE_SECONDS)
             else:
@@ -319,7 +319,7 @@ def produce(settings: Settings, record: Outgoing) -> Coordinates:
     delivered: list[tuple[KafkaError | None, Message]] = []
     client = producer(settings)
     client.produce(
-        **record._asdict(), on_delivery=lambda error, message: delivered.append((error, message))
+        **record.arguments(), on_delivery=lambda error, message: delivered.append((error, message))
     )
     client.flush(settings.kafka_timeout)
     if not delivered:

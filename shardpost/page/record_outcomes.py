@@ -190,13 +190,8 @@ def _lives(visit: Visit, names: Mapping["Coordinates", str]) -> Outcomes:
 
 def _of_retries(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
     """Return what became of retries: by history of those of our inputs, else by their letters."""
-    from shardpost.dead_letters.model.letter_format import (
-        ID,
-        ORIGIN_TOPIC,
-        header_bytes,
-        header_text,
-        name_of,
-    )
+    from shardpost.dead_letters.model.letter_format import ID, ORIGIN_TOPIC, header_text, name_of
+    from shardpost.kafka.records import header_bytes
 
     origins = {visit.settings.topic(kind): kind for kind in INPUTS}
     of_origin: dict[TopicName, list[Record]] = {}

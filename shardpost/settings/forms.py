@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
+from shardpost import topic_names
 from shardpost.schedules import cron
 from shardpost.unsubscribe import keys_of
 
@@ -19,7 +20,6 @@ PLACEHOLDERS = ("client", "week", "token")
 
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
 _SERVER = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^:/\s]+):(\d{1,5})")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HEAP = re.compile(r"(\d+)([kmgt])")
 _HEAP_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})")
@@ -70,7 +70,7 @@ def servers(text: str) -> str:
 
 def topic(text: str) -> str:
     """Check the name of a topic, as Kafka does."""
-    if not _TOPIC.fullmatch(text) or text in {".", ".."}:
+    if not topic_names.LEGAL.fullmatch(text):
         raise ValueError("expected the name of a topic: up to 249 of a-z, A-Z, 0-9, '.', '_', '-'")
     if text.startswith("__"):
         raise ValueError("expected a topic of your own: Kafka's own begin with '__'")

@@ -16,14 +16,14 @@ from shardpost.dead_letters import redrive
 from shardpost.dead_letters.foreign_intake import take_in
 from shardpost.dead_letters.letter_details import text_or_base64
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
+from shardpost.dead_letters.model.letter_format import Letter, Malformed, header_text, parse
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.dead_letters.model.transition_records import parked_record
 from shardpost.dead_letters.record_batches import read_selected
 from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.kafka.transactions import TooLargeError, Transactions, anyone
+from shardpost.kafka.transactions import TooLargeError, Transactions, anyone, produce
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
 from tests.support.command_line import SHARDPOST, CommandLine
@@ -215,6 +215,28 @@ def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place
     assert values == [b"before", b"within"]
 
 
+def test_an_error_with_a_nul_arrives_whole_and_a_topic_with_one_names_no_other(
+    ready: Settings,
+) -> None:
+    foreign = f"{ready.topic('clients')}-dlq"
+    admin = clients.admin(ready)
+    admin.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
+    taking = ready.model_copy(update={"foreign_dead_letters": foreign})
+    for topic in (b"orders", b"ord\0ers"):
+        place = (topic, bytes(4), bytes(8), b"a\0b")
+        names = ("original-topic", "original-partition", "original-offset", "exception-message")
+        headers = [(f"kafka_{name}", value) for name, value in zip(names, place, strict=True)]
+        produce(ready, Outgoing(foreign, b"k", b"v", [*headers]))
+    assert take_in(taking, routes_of(taking), START).taken_in == 2
+    whole, malformed = (
+        dict(letter.headers) for letter in committed(ready, ready.topic("dead-letters"))
+    )
+    assert whole["error"] == b": a\0b"
+    assert "origin-topic" not in malformed
+    said = header_text(malformed["error"])
+    assert "found original-topic b'ord\\x00ers', " in said
+
+
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
     ready: Settings, monkeypatch: pytest.MonkeyPatch, is_committed: bool
@@ -234,7 +256,7 @@ def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
     def meanwhile(*asked: Any) -> Iterator[tuple[Record, Any]]:
         found = list(as_it_is(*asked))
         sweeping.begin_transaction()
-        sweeping.produce(**(record._asdict() | {"timestamp": 0}))
+        sweeping.produce(**(record.arguments() | {"timestamp": 0}))
         assert sweeping.flush(10) == 0
         if is_committed:
             sweeping.commit_transaction(10)

@@ -117,7 +117,7 @@ def put(settings: Settings, records: Iterable[Outgoing]) -> None:
         )
     )
     for record in records:
-        producer.produce(**record._asdict(), on_delivery=_delivered)
+        producer.produce(**record.arguments(), on_delivery=_delivered)
         producer.poll(0)
     assert producer.flush(60) == 0
 
@@ -126,7 +126,7 @@ def produce(settings: Settings, *records: Outgoing) -> None:
     """Write records by the client of these settings: to Kafka in memory, if they say so."""
     producer = clients.producer(settings)
     for record in records:
-        producer.produce(**record._asdict())
+        producer.produce(**record.arguments())
     assert producer.flush(1) == 0
 
 

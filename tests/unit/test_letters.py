@@ -438,8 +438,25 @@ def test_a_foreign_letter_whose_topic_is_not_utf8_is_malformed(
 ) -> None:
     prefix, of = SETS[number]
     reason = reason_of(taken_in(from_dlq(in_sets(prefix, [of(b"\xff", 17, b"one")]))))
-    assert f"expected {prefix}… to say where the record was, found" in reason
+    assert f"expected {prefix}… to say where the record was: a name that a topic can have" in reason
     assert "topic b'\\xff'" in reason
+
+
+@pytest.mark.parametrize("name", [b"ord\x00ers", b"ord\x1b[31mers", b"..", b"a b", b"o" * 250])
+@pytest.mark.parametrize("number", range(4))
+def test_a_foreign_letter_of_a_topic_that_kafka_cannot_have_is_malformed(
+    number: int, name: bytes
+) -> None:
+    prefix, of = SETS[number]
+    reason = reason_of(taken_in(from_dlq(in_sets(prefix, [of(name, 17, b"one")]))))
+    assert "where the record was: a name that a topic can have, and two numbers; found" in reason
+    assert f"topic {name[:100]!r}, " in reason
+
+
+def test_headers_are_produced_as_bytes_which_nothing_cuts() -> None:
+    out = Outgoing("t", b"k", b"v", [("a", "x\0yé"), ("b", b"x\0y"), ("c", None)], 3)
+    headers = [("a", "x\0yé".encode()), ("b", b"x\0y"), ("c", None)]
+    assert out.arguments() == {**out._asdict(), "headers": headers}
 
 
 def test_a_malformed_foreign_record_of_a_recreated_topic_does_not_replace_the_other() -> None:

@@ -32,6 +32,7 @@ from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
 from shardpost.retry_settings import RetryRules
+from shardpost.topic_names import LEGAL
 
 
 class Dialect(NamedTuple):
@@ -203,7 +204,7 @@ def _parsed(dialect: Dialect, coordinates: HeaderMap, headers: HeaderMap) -> _Fa
     topic = utf8_header(raw_topic)
     partition = _number(dialect, raw_partition, _INT_BYTES)
     offset = _number(dialect, raw_offset, _LONG_BYTES)
-    if not topic or partition is None or offset is None:
+    if not topic or not LEGAL.fullmatch(topic) or partition is None or offset is None:
         return None
     timestamp = None
     if dialect.timestamp is not None:
@@ -226,7 +227,8 @@ def _fault(record: Record) -> str:
             values = ", ".join(f"{name} {_quoted(value)}" for name, value in found.items())
             if dialect.lacks(record):
                 return f"expected the record, found neither key nor value ({COPY}): {values}"
-            return f"expected {dialect.prefix}… to say where the record was, found {values}"
+            place = "where the record was: a name that a topic can have, and two numbers"
+            return f"expected {dialect.prefix}… to say {place}; found {values}"
     prefixes = " or ".join(f"{one.prefix}{one.place[0]}" for one in DIALECTS)
     return f"expected a header {prefixes}, found none"
 

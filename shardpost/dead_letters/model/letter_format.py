@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from shardpost.delta.table import Table, columns
 from shardpost.errors import UsageError
 from shardpost.instants import instant_of, parse_instant
-from shardpost.kafka.records import HEADERS_LEFT_OUT, Headers, Record
+from shardpost.kafka.records import HEADERS_LEFT_OUT, Headers, Record, header_bytes
 
 ID = "letter-id"
 ORIGIN_TOPIC = "origin-topic"
@@ -104,11 +104,6 @@ def utf8_header(value: str | bytes | None) -> str | None:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
         return None
-
-
-def header_bytes(value: str | bytes | None) -> bytes | None:
-    """Return a header's value as bytes."""
-    return value.encode() if isinstance(value, str) else value
 
 
 class LetterState(StrEnum):

@@ -16,7 +16,6 @@ from shardpost.dead_letters.model.letter_format import (
     Letter,
     LetterState,
     attempt_of,
-    header_bytes,
     header_text,
     name_of,
     parse_record,
@@ -26,7 +25,7 @@ from shardpost.dead_letters.model.letters import parking_key
 from shardpost.dead_letters.model.retry_policy import due, jitter_of
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, header_bytes
 from shardpost.retry_settings import RetryRules
 
 # The order of the states within one attempt.

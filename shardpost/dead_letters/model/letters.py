@@ -35,7 +35,6 @@ from shardpost.dead_letters.model.letter_format import (
     RESERVED,
     Letter,
     Malformed,
-    header_bytes,
     header_text,
     name_of,
     parse,
@@ -51,6 +50,7 @@ from shardpost.kafka.records import (
     Outgoing,
     Record,
     batch_bytes,
+    header_bytes,
 )
 
 __all__ = [

@@ -22,7 +22,6 @@ from shardpost.dead_letters.model.letter_format import (
     Letter,
     LetterState,
     Malformed,
-    header_bytes,
     header_text,
     parse_record,
     stored_milliseconds,
@@ -35,7 +34,7 @@ from shardpost.dead_letters.model.letters import (
 )
 from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record
+from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record, header_bytes
 from shardpost.retry_settings import RetryRules
 
 # Headers of a tombstone: the state that the letter goes to, when, and the offset of the record that
