@@ -115,6 +115,15 @@ def test_a_request_is_read_as_the_contract_has_it() -> None:
         (b'{"Dag":"a","Conf":{"x":1e-99999999999999999999}}', "a number that a double keeps"),
         (b'{"Dag":"a","Conf":{"x":0.100000000000000000000000000001}}', "that a double keeps"),
         (b'{"Dag":"a","Conf":{"x":12345678901234567.5}}', "found 12345678901234567.5: send it"),
+        (
+            b'{"Dag":"a","Conf":{"x":12345678901234567890123}}',
+            "found 12345678901234567890123: send",
+        ),
+        (b'{"Dag":"a","Conf":{"x":-9007199254740993}}', "found -9007199254740993: send it as a"),
+        (b'{"Dag":"a","Conf":{"x":-0}}', "a number that a double keeps, found -0: send it"),
+        (b'{"Dag":"a","Conf":' + b"9" * 900 + b"}", "a number that a double keeps, found 9999"),
+        (b'{"Dag":"a","Dag":"b"}', "each name once in an object, found 'Dag' 2 times"),
+        (b'{"Dag":"a","Conf":{"a":1,"a":1}}', "each name once in an object, found 'a' 2 times"),
         (b'\xef\xbb\xbf{"Dag":"a"}', "Unexpected UTF-8 BOM"),
         ('{"Dag":"a"}'.encode("utf-16"), "can't decode byte 0xff"),
         ('{"Dag":"a"}'.encode("utf-16-le"), "Expecting property name"),
@@ -153,12 +162,17 @@ def test_the_same_payload_is_already_running_whoever_asks_and_however_it_is_writ
 
 
 def test_numbers_reach_airflow_as_they_were_written() -> None:
-    text = b'{"Dag":"a","Conf":{"x":[0.10,1.5e3,-2,9007199254740993,1e23]}}'
+    text = b'{"Dag":"a","Conf":{"x":[0.10,1.5e3,-2,9007199254740992,-0.0,1e23]}}'
     found = parse(record(text), RULES)
     assert isinstance(found, Request)
-    assert json.dumps(found.conf) == '{"x": [0.1, 1500.0, -2, 9007199254740993, 1e+23]}'
+    assert json.dumps(found.conf) == '{"x": [0.1, 1500.0, -2, 9007199254740992, -0.0, 1e+23]}'
     with pytest.raises(UsageError, match=r"--conf: .* a number that a double keeps, found 0\.3000"):
         conf_of("--conf", '{"x": 0.3000000000000000000000001}')
+
+
+def test_an_integer_of_any_length_is_refused_in_our_words() -> None:
+    with pytest.raises(UsageError, match=r"a number that a double keeps, found 9{40}…: send it"):
+        conf_of("--conf", '{"x": ' + "9" * 60_000 + "}")
 
 
 @pytest.mark.parametrize("asked", [asks("b"), asks(conf={"x": True}), asks(conf={"x": "1"})])
@@ -234,7 +248,9 @@ COMMANDS = st.builds(
     st.sampled_from(["k", "größe", "x/y"]),
     st.sampled_from([CommandState.ISSUED, CommandState.STARTED]),
     st.sampled_from(["a", "b"]),
-    st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers() | st.booleans()),
+    st.dictionaries(
+        st.text(st.characters(codec="utf-8")), st.integers(-(2**53), 2**53) | st.booleans()
+    ),
     st.just("anna"),
     st.integers(0, 9),
     st.just("request__k__1-0"),

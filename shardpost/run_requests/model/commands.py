@@ -6,11 +6,13 @@ and unknown to Airflow was never started; one that is started and unknown was de
 """
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from enum import Enum, StrEnum
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -25,11 +27,17 @@ _TOO_DEEP = f"expected at most {MOST_NESTED} levels of objects and arrays, found
 def parse_json(raw: bytes) -> Any:
     """Return a value in JSON that others wrote; ValueError for what cannot be passed on.
 
-    Besides what is no JSON in UTF-8: a number that JSON does not have, or that loses digits in
-    Airflow, half of a surrogate pair, and what is nested deeper than MOST_NESTED.
+    Besides what is no JSON in UTF-8: a number that JSON does not have, or that loses digits or its
+    sign in Airflow, a name that an object has twice, half of a surrogate pair, and what is nested
+    deeper than MOST_NESTED.
     """
     try:
-        form = json.loads(raw.decode(), parse_float=_exact)  # of bytes, it would guess UTF-16
+        form = json.loads(
+            raw.decode(),  # of bytes, it would guess UTF-16
+            object_pairs_hook=_object,
+            parse_float=_exact,
+            parse_int=partial(_exact, kind=int),
+        )
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if _is_nested_deeper(form):
@@ -38,16 +46,24 @@ def parse_json(raw: bytes) -> Any:
     return form
 
 
-def _exact(text: str) -> float:
+def _exact(text: str, kind: Callable[[str], float] = float) -> float:
     number = float(text)
     try:
-        is_kept = isfinite(number) and Decimal(repr(number)) == Decimal(text)
+        is_kept = isfinite(number) and Decimal(repr(number)) == Decimal(text) and text != "-0"
     except InvalidOperation:  # of an absurd exponent
         is_kept = False
     if not is_kept:
         found = text if len(text) <= LONGEST_NUMBER else f"{text[:LONGEST_NUMBER]}…"
         raise ValueError(f"expected a number that a double keeps, found {found}: send it as a text")
-    return number
+    return kind(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    form = dict(pairs)
+    if len(form) < len(pairs):
+        [(name, count)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"expected each name once in an object, found {name!r} {count} times")
+    return form
 
 
 def _is_nested_deeper(form: object) -> bool:
