@@ -107,8 +107,8 @@ def build_order(context: Context) -> Order:
         Action.START,
         _user(context),
         source=Source(params["source"] or Source.HISTORY),
-        country=(params["country"] or "").strip() or None,
-        tables=tables_of(params["tables"] or ""),
+        country=params["country"].strip() if params["country"] else None,
+        tables=tables_of(params["tables"] or None),
     )
 
 

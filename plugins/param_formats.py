@@ -25,8 +25,8 @@ def _check(parse: Callable[[str], object]) -> Callable[[object], bool]:
     """Return the check of a text by the function that reads it."""
 
     def check(value: object) -> bool:
-        if not isinstance(value, str):
-            return True  # its type is checked by itself
+        if not isinstance(value, str) or not value:
+            return True  # its type is checked by itself, and what is empty is not given
         try:
             parse(value)
         except UsageError as error:
@@ -38,5 +38,5 @@ def _check(parse: Callable[[str], object]) -> Callable[[object], bool]:
 
 FormatChecker.checkers[ISO_WEEK] = (_check(IsoWeek.parse), ())
 FormatChecker.checkers[SHARDS] = (_check(email_request.require_shard_form), ())
-FormatChecker.checkers[SHARE] = (_check(lambda text: text and parse_share(text)), ())
+FormatChecker.checkers[SHARE] = (_check(parse_share), ())
 FormatChecker.checkers[TABLES] = (_check(tables_of), ())

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document, who
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.settings import load
 from shardpost.wording import counted
 
@@ -98,12 +98,7 @@ def start_command(
     from shardpost.rebuilds.model.rebuild import Source
     from shardpost.rebuilds.order import tables_of
 
-    if country is not None and not country.strip():
-        raise UsageError("--country: expected a code, found none")
-    if tables is not None and not tables.strip():
-        raise UsageError("--tables: expected names, found none")
-    named = tables_of(tables or "")
-    more = {"source": Source(source), "country": country, "tables": named}
+    more = {"source": Source(source), "country": country, "tables": tables_of(tables)}
     return carry_out_order("start", by, as_json=as_json, **more)
 
 

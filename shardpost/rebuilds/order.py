@@ -38,7 +38,9 @@ class Order:
     compared: int | None = None
 
     def __post_init__(self) -> None:
-        """UsageError for a source of which the tables are not made."""
+        """UsageError for a blank country, and a source of which the tables are not made."""
+        if self.country is not None and not self.country.strip():
+            raise UsageError(f"country: expected a code, found {self.country!r}")
         if self.source is Source.KAFKA and self.tables and not {*HISTORIES} <= {*self.tables}:
             raise UsageError(
                 f"tables {', '.join(self.tables)} from kafka: only the histories are read from the"
@@ -46,7 +48,8 @@ class Order:
             )
 
 
-def tables_of(names: str) -> tuple[str, ...]:
-    """Return the tables of names with commas, and those made of them; all for none."""
-    listed = [name.strip() for name in names.split(",") if name.strip()]
-    return with_dependents(listed or [table.name for table in VIEW])
+def tables_of(names: str | None) -> tuple[str, ...]:
+    """Return the tables of names with commas, and those made of them; all for None."""
+    if names is None:
+        return with_dependents([table.name for table in VIEW])
+    return with_dependents([name.strip() for name in names.split(",")])

@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.usefixtures("spark"),  # what is not killed runs in this process
 ]
 
-GB = order(Action.START, country="GB", tables=tables_of(""))
+GB = order(Action.START, country="GB", tables=tables_of(None))
 BUILDING = [
     *("rebuild position_events part 1", "rebuilt position_events part 1"),
     *("rebuilt rejected records of positions", "rebuild positions", "rebuilt positions"),

@@ -19,7 +19,10 @@ def order(action: Action, **more: Any) -> Order:
 
 
 def start(
-    settings: Settings, country: str = "US", tables: str = "", source: Source = Source.HISTORY
+    settings: Settings,
+    country: str = "US",
+    tables: str | None = None,
+    source: Source = Source.HISTORY,
 ) -> dict[str, Any]:
     """Build tables anew beside those in use."""
     wanted = order(Action.START, country=country, tables=tables_of(tables), source=source)

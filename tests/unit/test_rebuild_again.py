@@ -318,7 +318,7 @@ def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: Memory
     versions = {table.name: overwrite(settings, table, []) for table in VIEW}
     last = snapshots.current(settings)
     snapshots.commit(settings, replace(last, number=3, tables={**versions, **last.tables}))
-    order = Order(Action.START, "me", tables=tables_of(""))
+    order = Order(Action.START, "me", tables=tables_of(None))
     found = begun(settings, order)
     assert begun(settings, order) == found  # nothing is decoded yet
     progress = replace(found.progress, units=1)

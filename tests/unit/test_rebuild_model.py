@@ -57,11 +57,25 @@ def rebuild(**more: object) -> Rebuild:
         ("positions, clients", ("positions", "clients", "share_holders")),
         ("client_events", ALL),
         ("rejected_records", ALL),
-        ("", ALL),
+        (None, ALL),
     ],
 )
-def test_with_a_table_come_those_that_are_made_of_it(names: str, expected: tuple[str, ...]) -> None:
+def test_with_a_table_come_those_that_are_made_of_it(
+    names: str | None, expected: tuple[str, ...]
+) -> None:
     assert tables_of(names) == expected
+
+
+@pytest.mark.parametrize("names", ["", " ", "\u00a0", ",", "positions,"])
+def test_names_of_tables_that_are_blank_are_not_all(names: str) -> None:
+    with pytest.raises(UsageError, match=r"'': expected a table: position_events, "):
+        tables_of(names)
+
+
+@pytest.mark.parametrize("country", ["", " ", "\u00a0"])
+def test_a_blank_country_is_not_the_one_in_force(country: str) -> None:
+    with pytest.raises(UsageError, match="country: expected a code, found "):
+        Order(Action.START, "me", country=country)
 
 
 def test_a_table_that_there_is_not_is_named() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import Int32, Json, Named, columns_of
-from shardpost.errors import UsageError
+from shardpost.errors import UsageError, shown
 from shardpost.holders.model.view_tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
 
 HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
@@ -154,7 +154,7 @@ def with_dependents(names: Collection[str]) -> tuple[str, ...]:
     UsageError for a name that no table has.
     """
     if unknown := sorted({*names} - {*NAMES}):
-        raise UsageError(f"{unknown[0]}: expected a table: {', '.join(NAMES)}")
+        raise UsageError(f"{shown(unknown[0])}: expected a table: {', '.join(NAMES)}")
     wanted = {*names}
     for tables in INPUTS.values():
         if tables.history.name in wanted:

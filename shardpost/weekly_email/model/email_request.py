@@ -116,8 +116,8 @@ _SPAN = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
 
 
 def parse_shards(text: str | None, count: int) -> list[int]:
-    """Return the named shards, ascending, each once; all of `count` if none is named."""
-    if text is None or not text.strip():
+    """Return the named shards, ascending, each once; all of `count` for None."""
+    if text is None:
         return list(range(count))
     named: set[int] = set()
     for part in text.split(","):
