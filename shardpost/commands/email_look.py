@@ -11,7 +11,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, KEY, WEEK, print_document
 from shardpost.errors import DONE, UsageError, harmless, one_line
-from shardpost.settings import load
+from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> i
 
     Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
     """
-    from shardpost.weekly_email.mail_preview import preview
-    from shardpost.weekly_email.week_status import rows_of_begun
-
-    settings, iso_week, now = load(), IsoWeek.parse(week), datetime.now(UTC)
-    rows = rows_of_begun(settings, iso_week, client, now)
-    found = preview(settings, client, iso_week, rows, now=now)
+    found = _preview(load(), client, week, datetime.now(UTC))
     if as_json:
         print_document(found, str, as_json=True)
     else:
@@ -41,6 +36,15 @@ def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> i
     if is_opened:
         _open(found.html)
     return DONE
+
+
+def _preview(settings: Settings, client: str, week: str, now: datetime) -> "MailPreview":
+    from shardpost.weekly_email.mail_preview import preview
+    from shardpost.weekly_email.week_status import rows_of_begun
+
+    iso_week = IsoWeek.parse(week)
+    rows = rows_of_begun(settings, iso_week, client, now)
+    return preview(settings, client, iso_week, rows, now=now)
 
 
 def _lines(found: "MailPreview") -> Iterator[str]:
@@ -75,15 +79,15 @@ def _open(html: str) -> None:
 @click.option("--week", metavar="WEEK", help="ISO week; by default the last one that ended.")
 @AS_JSON
 def test_command(client: str, to: str, week: str | None, as_json: bool) -> int:
-    """Send one client's e-mail of a week to an address of yours, marked as a test.
+    """Send the e-mail that `email preview` prints to an address of yours, marked as a test.
 
     Nothing of it is in the ledger, and its link unsubscribes nobody.
     """
     from shardpost.weekly_email.mail_preview import send_test
 
-    now = datetime.now(UTC)
-    iso_week = IsoWeek.parse(week) if week else IsoWeek.last_ended(now)
-    sent = send_test(load(), client, iso_week, to, now=now)
+    settings, now = load(), datetime.now(UTC)
+    chosen = str(IsoWeek.last_ended(now)) if week is None else week
+    sent = send_test(settings, _preview(settings, client, chosen, now), to, now)
     print_document(
         sent, lambda: [f"sent to {sent.to}: {sent.subject} ({sent.message_id})"], as_json=as_json
     )

@@ -4,12 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Form, Query
+from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, acts, sees
+from shardpost.page.parameters import Required
 from shardpost.page.record_outcomes import record_link
 from shardpost.page.rendering import HEADERS, Asked, Listing, Visit
 from shardpost.weekly_email.model.week import IsoWeek
@@ -33,12 +34,11 @@ MAIL_POLICY = "; ".join(
         "sandbox",
     )
 )
-Text = Annotated[str, Query(min_length=1)]
 Subject = Annotated[str, Form(min_length=1, max_length=500)]
 
 
 @router.get("")
-def mail(visit: Asked, week: Text, client: Text) -> Response:
+def mail(visit: Asked, week: Required, client: Required) -> Response:
     """Show a client's mail of a week, and the ledger's records of it."""
     from shardpost.weekly_email.week_status import find_week, rows_of, why_of
 
@@ -97,7 +97,7 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
 
 
 @router.get("/html")
-def html(visit: Asked, week: Text, client: Text) -> Response:
+def html(visit: Asked, week: Required, client: Required) -> Response:
     """Return the HTML of the mail alone, for a frame that runs and loads nothing."""
     from shardpost.weekly_email.week_status import find_week, rows_of
 
@@ -143,10 +143,13 @@ def test(
 ) -> Response:
     """Send the mail to another address, marked as a test, outside the ledger."""
     from shardpost.weekly_email.bounded_rendering import rendered
-    from shardpost.weekly_email.mail_preview import send_test
+    from shardpost.weekly_email.mail_preview import preview, send_test
+    from shardpost.weekly_email.week_status import find_week, rows_of
 
-    name, of_week = unpacked(client), IsoWeek.parse(week)
-    sent = send_test(visit.settings, name, of_week, to, now=visit.now, render=rendered)
+    name, found = unpacked(client), find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    of = (visit.settings, name, found.week, rows_of(found, name))
+    shown = preview(*of, now=visit.now, render=rendered)
+    sent = send_test(visit.settings, shown, to, visit.now)
     _record_test(visit, f"{week}/{name}".encode(), f"sent as a test to {sent.to}: {why}")
     return visit.back_to(
         "emails/mail", f"sent to {sent.to} as a test: {sent.subject}", week=week, client=name

@@ -8,7 +8,7 @@ No JVM, and nothing is written: a test goes to the mail server and leaves nothin
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -46,9 +46,9 @@ class MailPreview:
 
     `is_frozen`: it is of the audience that was frozen. `snapshot` is the one that it is of, and
     `as_of` when its positions were held. `language` is that of its numbers and dates, None for
-    those of records. `remark` is why no run would send it now, None if one would. `look_since`: it
-    is as it was sent, by the sender and the templates that its shard was mailed by from then on;
-    None: it is what a run of now would send.
+    those of records. `test` writes it to another address, marked. `remark` is why no run would send
+    it now, None if one would. `look_since`: it is as it was sent, by the sender and the templates
+    that its shard was mailed by from then on; None: it is what a run of now would send.
     """
 
     client: str
@@ -61,13 +61,16 @@ class MailPreview:
     snapshot: int
     as_of: datetime
     language: str | None
+    test: Callable[[Address, datetime], Draft] = field(repr=False)
     remark: str | None = None
     look_since: datetime | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `email preview --json`."""
         since = self.look_since and self.look_since.isoformat()
-        return {**vars(self), "as_of": self.as_of.isoformat(), "look_since": since}
+        found = {**vars(self), "as_of": self.as_of.isoformat(), "look_since": since}
+        del found["test"]
+        return found
 
 
 @dataclass(frozen=True)
@@ -129,33 +132,23 @@ def preview(
         templates = with_subject(templates, subject)
     sender, tried = shown_sender_of(settings), partial(render, is_tried=True)
     made = found.draft(sender, templates, to, now, render=tried)
-    return replace(found.preview(made, templates), remark=remark)
+    return replace(found.preview(made, sender, templates, render), remark=remark)
 
 
-def send_test(
-    settings: Settings,
-    client: str,
-    week: IsoWeek,
-    to: str,
-    *,
-    now: datetime,
-    render: Callable[..., Rendered] = rendered,
-) -> SentTest:
-    """Send a client's mail of a week to another address, marked as a test, outside the ledger.
+def send_test(settings: Settings, mail: MailPreview, to: str, now: datetime) -> SentTest:
+    """Send the mail that is shown to another address, marked as a test, outside the ledger.
 
     It has another Message-ID, and unsubscribes nobody. ShardpostError if the mail server does not
-    take it, or there is no such mail; UsageError for an address that is none.
+    take it; UsageError for an address that is none.
     """
     address = check_address(to)
     if isinstance(address, UnusableAddress):
         raise UsageError(f"address: {address.reason}")
-    found = _find(settings, client, week, now)
-    sender, tried = sender_of(settings), partial(render, is_tried=True)
-    recipient = found.recipient(address)
-    made = found.draft(sender, read(settings), recipient, now, is_test=True, render=tried)
+    sender_of(settings)  # refuses settings by which a real server is sent nothing
+    made = mail.test(address, now)
     _send(settings, made)
     subject = _text(made.headers["Subject"])
-    return SentTest(client, str(week), address.text, subject, made.message_id)
+    return SentTest(mail.client, mail.week, address.text, subject, made.message_id)
 
 
 @dataclass(frozen=True)
@@ -170,8 +163,15 @@ class _Found:
     as_of: datetime
     country: str
 
-    def preview(self, made: Draft, templates: MailTemplates) -> MailPreview:
+    def preview(
+        self, made: Draft, sender: Sender, templates: MailTemplates, render: Rendering
+    ) -> MailPreview:
         """Return a mail of it as people read it."""
+
+        def test(address: Address, now: datetime) -> Draft:
+            to = replace(made.to, address=address)
+            return self.draft(sender, templates, to, now, is_test=True, render=render)
+
         headers = {name: _text(value) for name, value in made.headers.items()}
         if made.to.address == NOWHERE:
             del headers["To"]
@@ -181,6 +181,7 @@ class _Found:
             snapshot=self.snapshot,
             as_of=self.as_of,
             language=templates.language_for(made.to.language),
+            test=test,
         )
 
     def recipient(self, address: Address) -> Recipient:
@@ -224,7 +225,8 @@ def _as_sent(
         for sender in look.senders(settings.unsubscribe_secret):
             made = found.draft(sender, look.templates, to, written.date, render=render)
             if made.mail().digest == written.digest:
-                return replace(found.preview(made, look.templates), look_since=look.at)
+                shown_mail = found.preview(made, sender, look.templates, render)
+                return replace(shown_mail, look_since=look.at)
     raise ShardpostError("it differs from what is made of what is on record of it")
 
 

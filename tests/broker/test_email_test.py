@@ -17,9 +17,11 @@ from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.mail_preview import preview
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLineHere
+from tests.support.handed_over import Run
 from tests.support.mail_server import DROP, TAKE_AND_DROP, MailServer, mail_server
 from tests.support.memory_kafka import memory_kafka
 from tests.support.week_tables import World
+from tests.support.written_weeks import begin, freeze
 
 WEEK = IsoWeek(2026, 45)
 NOW = WEEK.end + timedelta(hours=8)
@@ -78,6 +80,38 @@ def test_a_test_is_the_mail_but_for_what_is_the_clients(
     assert token.encode() not in server.contents[TO].replace(b"=\r\n", b"")
     for shard in range(2):
         assert list(ShardLedger(ready, WEEK, shard).entries()) == []
+
+
+def test_a_test_of_a_mail_that_was_sent_is_that_mail(ready: Settings, server: MailServer) -> None:
+    begin(ready, WEEK, NOW)
+    freeze(ready, WEEK, ["c1"], NOW)
+    Run(ready, WEEK, "c1", NOW).send()
+    folder = ready.home / "look"
+    folder.mkdir()
+    (folder / "subject.txt").write_text("Another subject")
+    changed: dict[str, Any] = {"mail_templates": folder, "mail_from": "Other <o@x.example>"}
+    later = CommandLineHere(ready.model_copy(update=changed).environ())
+    was = later.json("email", "preview", "c1", "--week", str(WEEK))
+    sent = later.json("email", "test", "c1", "--to", TO, "--week", str(WEEK))
+    assert was["subject"] == f"Your US stock in week {WEEK}: 1 position"
+    assert sent["subject"] == f"[Test] {was['subject']}"
+    found = email.message_from_bytes(server.contents[TO], policy=email.policy.default)
+    assert found["From"] == was["headers"]["From"]
+    assert found["Date"] != was["headers"]["Date"]
+
+
+def test_of_a_mail_that_was_sent_and_is_not_known_no_test_is_sent(
+    ready: Settings, server: MailServer
+) -> None:
+    begin(ready, WEEK, NOW)
+    freeze(ready, WEEK, ["c1"], NOW)
+    Run(ready, WEEK, "c1", NOW).send()
+    changed = {"unsubscribe_secret": SECRET.replace("a-secret", "another")}
+    later = CommandLineHere(ready.model_copy(update=changed).environ())
+    said = later.refused("email", "test", "c1", "--to", TO, "--week", str(WEEK), code=1)
+    assert "the e-mail of c1 is `sent`, by the ledger at " in said
+    assert "and what was in it is not known: " in said
+    assert server.taken == {}
 
 
 def test_each_test_is_another_mail(server: MailServer, shardpost: CommandLineHere) -> None:
