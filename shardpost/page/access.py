@@ -70,11 +70,6 @@ def is_allowed(
     )
 
 
-def login_url(request: Request) -> str:
-    """Return where Airflow lets people log in, from where they come back to this page."""
-    return str(get_auth_manager().get_url_login(next_url=str(request.url)))
-
-
 def form_token(user: str, path: str) -> str:
     """Return what a form of that user for that action carries; it is good for an hour."""
     return _serializer().dumps([user, path])

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 from annotated_types import Ge, MinLen
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import RedirectResponse, Response
-from pydantic import BaseModel, BeforeValidator, FiniteFloat
+from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, model_validator
 
 from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import LetterState
@@ -18,7 +18,7 @@ from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selecti
 from shardpost.errors import UsageError, one_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, acts, sees
-from shardpost.page.rendering import Asked, Link, Listing, Visit, patient_settings
+from shardpost.page.rendering import Asked, Link, Listing, Reason, Visit, patient_settings
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 from shardpost.wording import counted
 
@@ -51,7 +51,8 @@ At = Annotated[datetime, BeforeValidator(parse_instant)]
 class Chosen(BaseModel):
     """Which parked letters, and what is to become of them, as an address says it.
 
-    The ids are lines, each exactly an id: none has an end of a line. `up_to` is of a plan.
+    The ids are lines, each exactly an id: none has an end of a line. `up_to` is of a plan, and
+    `whole` of how it is shown.
     """
 
     do: Literal["redrive", "discard"] = "redrive"
@@ -64,6 +65,7 @@ class Chosen(BaseModel):
     rate: Annotated[FiniteFloat, Ge(SLOWEST)] | None = None
     again: bool = False
     up_to: Filled | None = None
+    whole: Annotated[bool, Field(exclude=True)] = False
 
     def selection(self) -> Selection:
         """Return which letters."""
@@ -75,24 +77,35 @@ class Chosen(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
+class Typed(Chosen):
+    """The same as a form sends it: a field that was left blank is no filter."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, sent: dict[str, Any]) -> dict[str, Any]:
+        return {name: text for name, text in sent.items() if text != ""}
+
+
 def _sent(plan: str) -> dict[str, str]:
     """Return the parameters of a plan's address, also empty ones, which a form leaves out."""
-    return dict(parse_qsl(plan, keep_blank_values=True))
+    sent = dict(parse_qsl(plan, keep_blank_values=True))
+    if unknown := sent.keys() - Chosen.model_fields.keys():
+        raise ValueError(f"expected a plan that was shown, found one with {min(unknown)!r}")
+    return sent
 
 
 class Applied(BaseModel):
     """The plan to be carried out, and why; `value` replaces that of the one letter, in base64."""
 
     plan: Annotated[Chosen, BeforeValidator(_sent)]
-    why: str
+    why: Reason
     value: str | None = None
 
 
 @router.get("/choose")
-def choose(visit: Asked) -> Response:
-    """Lead to the plan of what a form says: a field of it that was left blank is no filter."""
-    given = [one for one in visit.request.query_params.multi_items() if one[1]]
-    return RedirectResponse(f"{visit.url('letters/plan')}?{urlencode(given)}", 303)
+def choose(visit: Asked, typed: Annotated[Typed, Query()]) -> Response:
+    """Lead to the plan of what a form says."""
+    return RedirectResponse(visit.url("letters/plan", **typed.query()), 303)
 
 
 @router.get("/plan")
@@ -119,8 +132,6 @@ def apply(visit: Asked, applied: Annotated[Applied, Form()]) -> Response:
     """Carry a decision out, and show how far it has come."""
     from shardpost.dead_letters.redrive_runs import start
 
-    if not applied.why.strip():
-        raise UsageError("why: expected a reason, found none: it is recorded with your name")
     if applied.plan.up_to is None:
         raise UsageError("expected what the plan has shown, found none: open the plan again")
     value = None if applied.value is None else _bytes_of(applied.value)
@@ -196,7 +207,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
     from shardpost.dead_letters.redrive_runs import last_run
 
     redrive = _redrive(visit, chosen, value, "")
-    is_read = lot_size(redrive) <= READ_AT_ONCE or "whole" in visit.request.query_params
+    is_read = lot_size(redrive) <= READ_AT_ONCE or chosen.whole
     if is_read:
         document = plan_redrive(redrive).as_json(redrive.request.kind)
     else:

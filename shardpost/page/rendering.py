@@ -34,6 +34,7 @@ from shardpost import __version__
 from shardpost.errors import harmless, shown
 from shardpost.orchestration.connections import task_settings
 from shardpost.page import access
+from shardpost.page.parameters import require_known
 from shardpost.settings import Settings
 from shardpost.wording import counted, duration_text, in_bytes
 
@@ -252,7 +253,7 @@ def _json(document: object) -> str:
     return json.dumps(document, default=methodcaller("as_json"))
 
 
-def _visit(request: Request, user: GetUserDep) -> Visit:
+def _visit(request: Request, user: GetUserDep, _: Annotated[None, Depends(require_known)]) -> Visit:
     settings = task_settings()
     waits = ("kafka_timeout", "lock_wait")
     bounded = {name: min(getattr(settings, name), MOST_SECONDS) for name in waits}

@@ -7,9 +7,10 @@ from fastapi import APIRouter, Form, HTTPException, Query
 from fastapi.responses import Response
 
 from shardpost.decisions import Kind
+from shardpost.errors import NotFoundError, shown
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.page.access import RUNS, acts, sees
-from shardpost.page.parameters import MAX_OFFSET
+from shardpost.page.parameters import MAX_OFFSET, PageNumber
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Reason, Visit, page_of
 from shardpost.run_requests.request_client import Decided, RunRow, SentRequest
 
@@ -23,7 +24,7 @@ REFRESH_SECONDS = 3
 
 
 @router.get("")
-def runs(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
+def runs(visit: Asked, page: PageNumber = 1) -> Response:
     """Show which keys are at work, and what was decided on requests lately."""
     from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided, list_runs
 
@@ -117,12 +118,22 @@ def outcome(
     since: Annotated[int, Query(ge=0, le=MAX_OFFSET)],
 ) -> Response:
     """Show what became of one request, which is asked again until that is settled."""
+    from shardpost.kafka.reading import read_to_end
+    from shardpost.kafka.record_pages import bounds_of
+    from shardpost.run_requests.model.requests import ALREADY_RUNNING
     from shardpost.run_requests.request_client import request_status
 
     settings = visit.settings
     at = Coordinates(settings.topic("run-requests"), partition, offset)
     sent = SentRequest(key, at, Coordinates(settings.topic("decisions"), decided, since))
+    for place in (at, sent.decisions_from):
+        bounds_of(settings, place.topic, place.partition)  # UsageError if there is no such one
     found = request_status(settings, sent)
+    if found is None or found.kind == ALREADY_RUNNING:  # no record is about this very request
+        rest = read_to_end(settings, at.topic_partition, start=offset, committed=True)
+        there = next(rest, None)
+        if there is None or (there.offset(), there.key()) != (offset, key.encode()):
+            raise NotFoundError(f"{at}: expected a request under {shown(key)}, found none")
     document = None if found is None else found.as_json(key)
     command = found.command if found else None
     run = command and Link(

@@ -4,6 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import cast
 
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,7 +13,6 @@ from starlette.exceptions import HTTPException
 
 from shardpost.errors import NotFoundError, ShardpostError, UsageError
 from shardpost.page import (
-    access,
     alerts,
     email_actions,
     email_lists,
@@ -40,6 +40,7 @@ CACHED = {
     "Cache-Control": "private, max-age=31536000, immutable",
     "X-Content-Type-Options": "nosniff",
 }
+
 
 router = APIRouter(dependencies=[Depends(get_user)])
 for part in (
@@ -88,7 +89,8 @@ async def _refused(request: Request, error: Exception) -> Response:
         headers = {**HEADERS, **(found.headers or {})}
         return JSONResponse({"detail": found.detail}, found.status_code, headers)
     if found.status_code == UNKNOWN_USER and request.method == "GET":
-        return RedirectResponse(access.login_url(request), 302, HEADERS)
+        login = get_auth_manager().get_url_login(next_url=str(request.url))
+        return RedirectResponse(login, 302, HEADERS)
     why = in_words(found.status_code, str(found.detail), request.url.path)
     return refusal(request, found.status_code, why)
 

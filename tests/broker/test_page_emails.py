@@ -309,7 +309,8 @@ def test_no_link_and_no_form_of_another_site_has_a_template_rendered(
     week: IsoWeek, page: PageClient
 ) -> None:
     for path in ("emails/mail", "emails/mail/html"):
-        assert "1 in W" not in page.get(path, week=week, client="c0", subject="{{ count }} in W")
+        refused = page.get(path, 400, week=week, client="c0", subject="{{ count }} in W")
+        assert "subject: expected one of client, format, said, week, found this" in refused
     page.get("emails/mail/subject", 405, week=week, client="c0", subject="{{ count }} in W")
     given = {"week": str(week), "client": '"c0"', "subject": "{{ count }} in W"}
     assert page.post("emails/mail/subject", given).status_code == 403

@@ -1,6 +1,7 @@
 """What all pages do with what readers send, and with what others hold; Kafka in memory."""
 
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from shardpost.locks import exclusive
 from shardpost.page import access, dag_runs, rendering
 from shardpost.page.rendering import Link, Listing
 from shardpost.run_requests.dispatch import dispatch_lock
+from shardpost.run_requests.request_client import send_request
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import sources
@@ -24,15 +26,73 @@ from tests.support.page_client import page_client
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("name", ["self", "path", "query", "said", "visit"])
-def test_a_parameter_may_have_any_name(
+@pytest.mark.parametrize("name", ["self", "path", "query", "token", "visit", "Page"])
+def test_a_parameter_that_a_page_does_not_have_is_refused(
     at: Settings, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with page_client(at, monkeypatch) as page:
-        shown = page.get(f"alerts?{name}=elsewhere")
-        assert "/shardpost/alerts?" in shown
-        for form in ("json", "csv"):
-            page.get(f"alerts?{name}=elsewhere&format={form}")
+        for form in ("", "json", "csv"):
+            refused = page.get(f"alerts?{name}=elsewhere&format={form}", 400)
+            assert f"{name}: expected one of format, page, said, found this" in refused
+        page.get("alerts?said=elsewhere&page=1&format=json")
+
+
+@pytest.mark.parametrize(
+    "query", ["do=discard&orign=orders", "do=discard&id=", "decision=discard", "Origin=orders"]
+)
+@pytest.mark.parametrize("path", ["letters/plan", "letters/choose", "letters"])
+def test_a_misspelt_filter_of_letters_is_not_all(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, path: str, query: str
+) -> None:
+    with page_client(at, monkeypatch) as page:
+        assert ", found this parameter" in page.get(f"{path}?{query}", 400)
+
+
+def test_a_misspelt_field_of_a_form_and_of_a_plan_is_not_all(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with page_client(at, monkeypatch) as page:
+
+        def refused(action: str, **fields: str) -> str:
+            token = access.form_token("admin", f"/shardpost/{action.partition('?')[0]}")
+            sent = page.post(action, {"token": token, "why": "w", **fields})
+            assert sent.status_code == 400
+            return unescape(sent.text)
+
+        said = refused("emails/start", week="2026-W47", shard="0-1")
+        assert "shard: expected one of accept_drop, again, country_changed, dry_run, " in said
+        said = refused("emails/start?shards=0-1", week="2026-W47")
+        assert "shards: expected one of format, said, found this parameter" in said
+        said = refused("letters/apply", plan="do=discard&orign=orders&up_to=x:0=9")
+        assert "plan: expected a plan that was shown, found one with 'orign'" in said
+
+
+@pytest.mark.parametrize("shards", [" ", "\u00a0", ","])
+def test_blank_shards_of_a_send_are_not_all(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, shards: str
+) -> None:
+    with page_client(at, monkeypatch) as page:
+        refused = page.get("emails/start", 400, week="2026-W47", shards=shards)
+    assert f"shards {shards!r}: expected a form such as 0-3, 2 or 0,2,5-7" in refused
+
+
+def test_a_request_that_is_not_there_is_not_called_running(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf: dict[str, Any] = {"Dag": "weekly_email", "Conf": {}, "RequestedBy": "anna"}
+    at_ = send_request(at, "b", conf).coordinates
+    asked: dict[str, Any] = {"partition": at_.partition, "decided": 0, "since": 0}
+    with page_client(at, monkeypatch) as page:
+        assert "Not processed yet" in page.get("runs/request", key="b", offset=0, **asked)
+        refused = page.get("runs/request", 404, key="a", offset=0, **asked)
+        assert f"{at_}: expected a request under a, found none" in refused
+        refused = page.get("runs/request", 404, key="b", offset=1, **asked)
+        assert "@1: expected a request under b, found none" in refused
+        for name in ("partition", "decided"):
+            wrong = {**asked, name: 77}
+            assert "[77]: expected a partition from 0 to " in page.get(
+                "runs/request", 400, key="b", offset=0, **wrong
+            )
 
 
 @pytest.mark.parametrize(
