@@ -76,16 +76,12 @@ BY = click.option("--by", metavar="NAME", help="Who does this; by default the us
 _YES = "shardpost.yes"
 
 
-def _keep_yes(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    ctx.meta[_YES] = value
-
-
 YES = click.option(
     "--yes",
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_keep_yes,
+    callback=lambda ctx, _, value: ctx.meta.update({_YES: value}),
     help="Do not ask. Nothing is asked without a terminal.",
 )
 

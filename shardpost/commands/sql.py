@@ -34,8 +34,10 @@ def sql_command(statement: str, number: int | None, as_csv: bool, as_json: bool)
     if as_csv and as_json:
         raise UsageError("--csv and --json: expected one of them")
     found = tables.sql(statement, number)
-    if as_csv:
-        _print_csv(found)
+    if as_csv:  # as RFC 4180 has it; null is an empty field, and text is in quotes
+        click.echo(_csv_line(found.schema.names), nl=False)
+        for rows in _batches(found):
+            click.echo("".join(map(_csv_line, rows)), nl=False)
     elif as_json:
         _print_json(found)
     else:
@@ -84,13 +86,6 @@ def _print_json(found: "pa.RecordBatchReader") -> None:
         click.echo(between + ", ".join(documents), nl=False)
         between = ", "
     click.echo("]")
-
-
-def _print_csv(found: "pa.RecordBatchReader") -> None:
-    """Print rows as RFC 4180 has them; null is an empty field, and text is in quotes."""
-    click.echo(_csv_line(found.schema.names), nl=False)
-    for rows in _batches(found):
-        click.echo("".join(map(_csv_line, rows)), nl=False)
 
 
 def _csv_line(values: Iterable[Any]) -> str:

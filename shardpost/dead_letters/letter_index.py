@@ -172,7 +172,8 @@ def _changes(
     if table is None:
         return SCHEMA.empty_table(), []
     try:
-        base = _mapped(_path(settings, table))
+        with pa.memory_map(str(_path(settings, table))) as file:
+            base = pa.ipc.open_file(file).read_all()
         known = json.loads((base.schema.metadata or {})[_META])
     except (OSError, pa.ArrowInvalid, KeyError, ValueError):
         return None
@@ -203,11 +204,6 @@ def _steps_since(
     if not later:
         return []
     return letters_table.steps_where(settings, " OR ".join(later), table.version())
-
-
-def _mapped(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as file:
-        return pa.ipc.open_file(file).read_all()
 
 
 def _write(path: Path, rows: pa.Table) -> None:

@@ -88,20 +88,13 @@ def list_since(
     starts = with_leaders(
         settings, lambda: first_offsets_since(settings, partitions, at_ms).offsets
     )
-    least = _near_ends(settings, partitions, chosen.most) if chosen.most is not None else {}
+    ends = endings(settings, partitions, committed=True).offsets if chosen.most else {}
     for partition, start in sorted(starts.items()):
         if start >= 0:
-            first = max(start, least.get(partition, start))
+            first = max(start, ends[partition] - chosen.most) if chosen.most else start
             for decision, headers in of_partition(settings, partition.partition, first, chosen):
                 if decision.when >= oldest:
                     yield decision, headers
-
-
-def _near_ends(
-    settings: Settings, partitions: list[TopicPartition], most: int
-) -> dict[TopicPartition, int]:
-    ends = endings(settings, partitions, committed=True).offsets
-    return {partition: end - most for partition, end in ends.items()}
 
 
 def of_partition(

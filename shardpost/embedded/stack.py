@@ -177,14 +177,10 @@ def _start_parts(
                     prepared.result()
             if part in fresh:
                 started.append(part)
-            _start_part(settings, part, say)
-
-
-def _start_part(settings: Settings, part: Part, say: Say) -> None:
-    say(f"starting {part.title} on port {part.port} …")
-    since = time.monotonic()
-    part.service.start(settings)
-    say(f"{part.title} is up after {time.monotonic() - since:.1f} s")
+            say(f"starting {part.title} on port {part.port} …")
+            since = time.monotonic()
+            part.service.start(settings)
+            say(f"{part.title} is up after {time.monotonic() - since:.1f} s")
 
 
 def _create_topics(settings: Settings, say: Say) -> None:

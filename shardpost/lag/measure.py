@@ -63,7 +63,9 @@ def own_positions(
     """
     readers: dict[str, Callable[[], Iterator[Position]]] = {
         COMPACTION: lambda: _compaction(settings, counts),
-        LETTERS_TABLE: lambda: _letters_table(settings),
+        LETTERS_TABLE: lambda: (
+            Position(LETTERS_TABLE, *at) for at in letter_topics.next_offsets(settings).items()
+        ),
     }
     found: list[Position] = []
     for name, positions in readers.items():
@@ -89,11 +91,6 @@ def _compaction(settings: Settings, counts: Mapping[str, int]) -> Iterator[Posit
             at = TopicPartition(topic, partition)
             was_recreated = topic in recreated
             yield Position(COMPACTION, at, read.get(partition, 0), was_recreated=was_recreated)
-
-
-def _letters_table(settings: Settings) -> Iterator[Position]:
-    for partition, offset in letter_topics.next_offsets(settings).items():
-        yield Position(LETTERS_TABLE, partition, offset)
 
 
 NO_TOPIC = "Kafka has no such partition"

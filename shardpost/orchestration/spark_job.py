@@ -108,7 +108,9 @@ class SparkJob(SparkSubmitOperator):
             finally:
                 self._job_log.close()
             archive.keep()
-            return _result_in(folder)
+            if (found := read_result(folder)) is None:
+                raise AirflowException(f"the job succeeded but wrote no result to {result}")
+            return found  # which Airflow stores as XCom
 
     def _result_of(self, code: int, result: Any) -> Any:
         """Return the result of a job that was done without Spark, if its exit code allows that."""
@@ -192,10 +194,3 @@ class SparkJob(SparkSubmitOperator):
 
     def _submitted(self) -> Any:
         return self._hook._submit_sp if self._hook else None
-
-
-def _result_in(folder: Path) -> Any:
-    """Return the result, which Airflow stores as XCom."""
-    if (found := read_result(folder)) is None:
-        raise AirflowException(f"the job succeeded but wrote no result to {folder / RESULT}")
-    return found

@@ -9,6 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
+from shardpost.page.parameters import PageNumber, Required
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -23,10 +24,10 @@ NONE_MADE = "No dry run of this week is kept. One can be started below; it sends
 @router.get("")
 def lists(
     visit: Asked,
-    week: Annotated[str, Query(min_length=1)],
+    week: Required,
     kind: Annotated[str, Query(alias="list")] = "recipients",
     q: str = "",
-    page: Annotated[int, Query(ge=1)] = 1,
+    page: PageNumber = 1,
 ) -> Response:
     """Show one list of the week's last dry run, a page of it, or those with a text in their id."""
     from shardpost.errors import UsageError

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
+from shardpost.page.parameters import PageNumber, Required
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import COLUMNS, STATES, cause_of
@@ -30,12 +31,10 @@ WEEK_COLUMNS = ("week", *STATES, "recipients", "as of", "frozen", "country", "sn
 REFRESH_SECONDS = 5
 # A week whose ledger has had no record for so long is not being mailed.
 QUIET_SECONDS = 60
-Week = Annotated[str, Query(min_length=1)]
-Number = Annotated[int, Query(ge=1)]
 
 
 @router.get("")
-def weeks(visit: Asked, page: Number = 1) -> Response:
+def weeks(visit: Asked, page: PageNumber = 1) -> Response:
     """Show the weeks that were begun, the newest first."""
     from shardpost.weekly_email.week_totals import known_weeks, totals_of_weeks
 
@@ -50,7 +49,8 @@ def weeks(visit: Asked, page: Number = 1) -> Response:
         {name: getattr(cell, "text", cell) for name, cell in zip(WEEK_COLUMNS, row, strict=True)}
         for row in rows
     ]
-    figure = _weeks_figure([one for one in shown if counts.get(str(one.week))], counts)
+    names = [str(one.week) for one in reversed(shown) if counts.get(str(one.week))]
+    figure = _bars(names, {state: [counts[name][state] for name in names] for state in STATES})
     return visit.answer(
         "emails.html",
         [{**one, "as of": _iso(one["as of"]), "frozen": _iso(one["frozen"])} for one in document],
@@ -86,13 +86,6 @@ def _week_row(visit: Visit, known: "KnownWeek", counts: Mapping[str, int]) -> Se
     return (Link(week, visit.url("emails/week", week=week)), *states, *of_row, note)
 
 
-def _weeks_figure(
-    shown: Sequence["KnownWeek"], counts: Mapping[str, Mapping[str, int]]
-) -> dict[str, Any]:
-    names = [str(one.week) for one in reversed(shown)]
-    return _bars(names, {state: [counts[name][state] for name in names] for state in STATES})
-
-
 def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     data = [
         {"type": "bar", "name": state, "x": list(names), "y": list(values)}
@@ -102,7 +95,7 @@ def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[
 
 
 @router.get("/week")
-def week(visit: Asked, week: Week) -> Response:
+def week(visit: Asked, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
     from shardpost.weekly_email import kept_folds
     from shardpost.weekly_email.limits import totals
@@ -220,10 +213,10 @@ def _left(pace: "Pace | None", open_clients: int, visit: Visit) -> dict[str, Any
 @router.get("/clients")
 def clients(
     visit: Asked,
-    week: Week,
+    week: Required,
     state: str = "open",
     reason: str = "",
-    page: Number = 1,
+    page: PageNumber = 1,
     tick: str = "",
 ) -> Response:
     """Show who is in a state; of the unknown, with what a person can decide."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
@@ -13,6 +13,7 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.errors import ShardpostError, UsageError, single_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, sees
+from shardpost.page.parameters import PageNumber
 from shardpost.page.redrives import READ_ONE_BY_ONE
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
 from shardpost.page.value_layout import key_text
@@ -63,16 +64,16 @@ def wanted(
 
 
 AskedFor = Annotated[Wanted, Depends(wanted)]
-Page = Annotated[int, Query(ge=1)]
 
 
 @router.get("")
-def letters(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
+def letters(visit: Asked, asked: AskedFor, page: PageNumber = 1) -> Response:
     """Show the letters by state, origin and error, and when they came there."""
     found, given = _found(visit, asked)
     groups = found.groups()
     length, counts = found.over_time()
-    by_text = _found_by_text(asked, found)
+    is_few = asked.text and found.total <= READ_ONE_BY_ONE  # to be decided about by id
+    by_text = found.page(0, READ_ONE_BY_ONE) if is_few else []
     rows = [_group_row(visit, asked, by_text, group) for group in groups]
     columns = ("letters", "state", "origin", "error id", "decide", "oldest", "newest", "such as")
     document = {
@@ -96,7 +97,7 @@ def letters(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
 
 
 @router.get("/list")
-def one_by_one(visit: Asked, asked: AskedFor, page: Page = 1) -> Response:
+def one_by_one(visit: Asked, asked: AskedFor, page: PageNumber = 1) -> Response:
     """Show the letters one by one, newest first."""
     found, given = _found(visit, asked)
     steps = found.page((page - 1) * ROWS_OF_A_PAGE, ROWS_OF_A_PAGE)
@@ -157,12 +158,6 @@ def _warnings(visit: Visit, unread: int) -> list[str]:
     except ShardpostError as error:
         return [*said, str(error)]
     return said + [f"not visible yet: {offsets}, after an open transaction" for offsets in hidden]
-
-
-def _found_by_text(asked: Wanted, found: "ListedLetters") -> list["Step"]:
-    """Return the letters that a text finds, if they are few enough to be decided about by id."""
-    is_few = asked.text and found.total <= READ_ONE_BY_ONE
-    return found.page(0, READ_ONE_BY_ONE) if is_few else []
 
 
 def _group_row(

@@ -57,7 +57,9 @@ def _remove_abandoned(parent: Path) -> None:
     in_use = _folders_in_use()
     for folder in folders:
         if str(folder) not in in_use:
-            _remove_unlocked(folder)
+            with suppress(OSError), (folder / _LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folders_in_use() -> set[str]:
@@ -67,13 +69,6 @@ def _folders_in_use() -> set[str]:
         with suppress(psutil.Error, OSError):
             found.add(process.environ().get("TMPDIR", ""))
     return found
-
-
-def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder unless it is locked."""
-    with suppress(OSError), (folder / _LOCK).open("r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # Exactly these lines are left out. Spark's launcher asks for that module, and the JVM says so at

@@ -186,7 +186,7 @@ class SmtpConnections:
         others = self._pool.map(_send, sessions[1:], mails[1:], repeat(require))
         outcomes = [_send(sessions[0], mails[0], require), *others]
         pairs = zip(sessions, outcomes, strict=True)
-        self._remove([session for session, outcome in pairs if _is_unreachable(outcome)])
+        self._remove([one for one, end in pairs if isinstance(end, NotSent) and end.unreachable])
         return outcomes
 
     def close(self) -> None:
@@ -199,10 +199,6 @@ class SmtpConnections:
         if failed:
             self._sessions = [session for session in self._sessions if session not in failed]
             log.warning("continuing with %d connections to the mail server", len(self))
-
-
-def _is_unreachable(outcome: SmtpOutcome) -> bool:
-    return isinstance(outcome, NotSent) and outcome.unreachable
 
 
 def _open(session: SmtpSession) -> MailServerError | None:

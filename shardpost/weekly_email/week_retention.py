@@ -226,16 +226,11 @@ def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: Clos
         else:
             ownership.require(settings)
             with LedgerGuard(settings, week).locked(shards):
-                _require_no_audience(settings, week, now)  # it may have been frozen meanwhile
+                frozen = FrozenWeeks(settings).find(week)  # it may have been frozen meanwhile
+                if frozen and frozen.audience_erased_at is None:
+                    raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
                 result.records += _close(settings, week, shards, now)
         result.weeks.append(str(week))
-
-
-def _require_no_audience(settings: Settings, week: IsoWeek, now: datetime) -> None:
-    """Refuse a week whose audience is there."""
-    frozen = FrozenWeeks(settings).find(week)
-    if frozen and frozen.audience_erased_at is None:
-        raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
 
 
 def _close(settings: Settings, week: IsoWeek, shards: Sequence[int], now: datetime) -> int:

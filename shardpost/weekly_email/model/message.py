@@ -117,7 +117,8 @@ def draft(
         "Precedence": "bulk",
     }
     if is_test:
-        identity = _test_id(context, to, date)
+        named = (sender.list_id, context.week, to.client, to.address.text, date.isoformat())
+        identity = _identity("\0".join(["test", *map(str, named)]), context.domain)
         headers |= {"Subject": f"{TEST_MARK} {headers['Subject']}", "Message-ID": identity}
         headers = {name: value for name, value in headers.items() if name not in _OF_CLIENT}
     return Draft(to, identity, sender.address, headers, found.text, found.html)
@@ -156,11 +157,6 @@ def message_id(context: EmailContext, client: str) -> str:
     e-mail of the one for that of the other, and drop it.
     """
     return _identity(f"{context.sender.list_id}\0{context.week}\0{client}", context.domain)
-
-
-def _test_id(context: EmailContext, to: Recipient, date: datetime) -> str:
-    named = (context.sender.list_id, context.week, to.client, to.address.text, date.isoformat())
-    return _identity("\0".join(["test", *map(str, named)]), context.domain)
 
 
 def _identity(text: str, domain: str) -> str:

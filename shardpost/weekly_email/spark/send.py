@@ -123,12 +123,9 @@ def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) ->
     order = F.xxhash64("client", F.lit(secrets.randbits(62)))
     rows = by_shard(audience.spark, members, shards, order).mapInArrow(task, ddl_of(REPORT)).rdd
 
-    def send_one(partition: int) -> ShardReport:
-        [row] = context.runJob(rows, list, [partition])
-        return _report(row)
-
     with ThreadPoolExecutor(at_once) as pool:
-        return [*pool.map(send_one, range(len(shards)))]
+        sent = pool.map(lambda shard: context.runJob(rows, list, [shard]), range(len(shards)))
+        return [_report(row) for [row] in sent]
 
 
 def _report(row: Row) -> ShardReport:
