@@ -125,7 +125,6 @@ NOT_A_QUERY = "expected one query that begins with SELECT, WITH or VALUES: table
         ("SELECT * FROM holders", f"no table holders: expected one of {VIEW[0].name}, "),
         ("SELECT nothing FROM positions", "No field named nothing. Valid fields are positions.key"),
         ("SELEC 1", NOT_A_QUERY),
-        ("", NOT_A_QUERY),
         ("COPY (SELECT 1) TO '{file}'", NOT_A_QUERY),
         ("\n-- SELECT\rCOPY (SELECT 1) TO '{file}'", NOT_A_QUERY),
         ("/* SELECT */ COPY (SELECT 1) TO '{file}'", NOT_A_QUERY),
