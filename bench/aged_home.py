@@ -19,6 +19,7 @@ from bench.tiny_compactions import TinyCompactions
 from shardpost.delta import snapshots
 from shardpost.maintenance.maintain import maintain_all
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 WEEK = 7 * 24 * 4
 MORE = 20
@@ -40,7 +41,7 @@ class AgedHome:
     @property
     def snapshots(self) -> int:
         """How many snapshots it has had."""
-        newest = snapshots.newest(self.settings)
+        newest = snapshots.newest(installed(self.settings).tables)
         return newest.number if newest else 0
 
     @property
@@ -83,7 +84,9 @@ class AgedHome:
         last = TinyCompactions(self.settings, self.records, MORE, began).run(runs)
         if (there + runs) % WEEK == 0:
             start = time.perf_counter()
-            maintain_all(self.settings, last.committed_at)  # its files have times of that clock
+            maintain_all(
+                installed(self.settings), last.committed_at
+            )  # its files have times of that clock
             print(f"  maintained in {time.perf_counter() - start:.1f} s", flush=True)
 
     def compact(self) -> Measured:
@@ -101,7 +104,7 @@ class AgedHome:
             size = sum(files) / 1e6
             total += size
             yield f"{table.name}, MB", size
-        plan = maintain_all(self.settings, datetime.now(UTC), dry_run=True).tables
+        plan = maintain_all(installed(self.settings), datetime.now(UTC), dry_run=True).tables
         yield "all tables, MB", total
         needed = total - sum(table.size for table in plan.tables) / 1e6
         yield "all tables, of what is kept", total / needed

@@ -18,6 +18,7 @@ from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
+from tests.support.installed import installed
 
 APART = timedelta(minutes=15)
 
@@ -44,7 +45,7 @@ def grow_old(
     with patch.object(inputs, "datetime", Clock), patch.object(compaction, "datetime", Clock):
         for _ in range(runs):
             kafka.produce(settings, topic, islice(records, more))
-            done = compact(settings)
+            done = compact(installed(settings))
             Clock.at += APART
     return done
 

@@ -24,6 +24,7 @@ from shardpost.delta.table import LayeredVersion, Table
 from shardpost.holders.spark.table_writer import LAYERED, TableWriter
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import Written
+from tests.support.installed import installed
 
 # How many files Spark makes on two cores of the records of a run, and of a fold.
 FILES, FOLDED_FILES = 2, 3
@@ -37,13 +38,15 @@ class ArrowTables(TableWriter):
 
     def __init__(self, settings: Settings, last: Snapshot) -> None:
         no_session = cast("SparkSession", None)
-        super().__init__(no_session, settings, dict(last.tables), last, str(uuid.uuid4()))
+        super().__init__(
+            no_session, installed(settings), dict(last.tables), last, str(uuid.uuid4())
+        )
 
     def read(self, table: Table) -> Any:
         """Return a table as this run sees it."""
         versions = {self.located(table): self.at(table)}
         names = arrow_schema(table).names
-        found = query(self._settings, f"SELECT * FROM {table.name}", versions)  # noqa: S608
+        found = query(self._installation.tables, f"SELECT * FROM {table.name}", versions)  # noqa: S608
         return found.select(names).cast(arrow_schema(table))
 
     def layer_runs(self) -> int:
@@ -55,10 +58,10 @@ class ArrowTables(TableWriter):
     def _write(self, table: Table, rows: Any, coalesce: bool) -> Written:
         """Write rows into files laid out as Spark's are."""
         table, folder = self.located(table), self._new_folder(table)
-        files, root = [], Path(path_of(self._settings, table))
+        files, root = [], Path(path_of(self._installation.tables, table))
         for name, part in _parts(table, rows, FILES if coalesce else FOLDED_FILES):
             path = f"{folder}/{name}-{uuid.uuid4()}-c000.snappy.parquet"
-            files.append(parquet_files.write(self._settings, table, part, path))
+            files.append(parquet_files.write(self._installation.tables, table, part, path))
             _write_checksum(root / path)
         return Written(table, files)
 

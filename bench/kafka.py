@@ -10,8 +10,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.stream import Record
 from shardpost.embedded.daemons import wait_until
-from shardpost.kafka import clients, coordinates, offsets, reading
+from shardpost.kafka import coordinates, offsets, reading
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 PARTITIONS = 8
 # The broker's cleaner must not change the input between two measured runs.
@@ -28,7 +29,7 @@ FAST = {
 
 def create(settings: Settings, topic: str) -> bool:
     """Create a topic; False if it was there."""
-    admin = clients.admin(settings)
+    admin = installed(settings).kafka.admin()
     if topic in admin.list_topics(timeout=15).topics:
         return False
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=KEPT)])[topic].result(30)
@@ -37,7 +38,7 @@ def create(settings: Settings, topic: str) -> bool:
 
 def delete(settings: Settings, topics: Iterable[str]) -> None:
     """Delete topics, those that there are, and return when they are gone."""
-    admin = clients.admin(settings)
+    admin = installed(settings).kafka.admin()
     doomed = set(topics) & set(admin.list_topics(timeout=15).topics)
     if doomed:
         for done in admin.delete_topics(list(doomed)).values():
@@ -51,7 +52,7 @@ def delete(settings: Settings, topics: Iterable[str]) -> None:
 
 def produce(settings: Settings, topic: str, stream: Iterable[Record]) -> None:
     """Put records into a topic, placed as Java clients place them."""
-    producer = Producer(clients.client_config(settings, **FAST))
+    producer = Producer(installed(settings).kafka.config(**FAST))
     for number, (key, value, at) in enumerate(stream):
         while True:
             try:
@@ -67,7 +68,9 @@ def produce(settings: Settings, topic: str, stream: Iterable[Record]) -> None:
 
 def length(settings: Settings, topic: str) -> int:
     """Return how many offsets a topic has."""
-    marks = offsets.watermarks(settings, {topic: PARTITIONS}, committed=False)[topic]
+    marks = offsets.watermarks(installed(settings).kafka, {topic: PARTITIONS}, committed=False)[
+        topic
+    ]
     return sum(high - low for low, high in marks.values())
 
 
@@ -75,7 +78,9 @@ def latest(settings: Settings, topic: str) -> dict[str, list[int]]:
     """Return {key: ids} of a topic of holders, ours or the peer's, as its records leave it."""
     found: dict[str, list[int]] = {}
     for partition in range(PARTITIONS):
-        for message in reading.read_to_end(settings, coordinates.TopicPartition(topic, partition)):
+        for message in reading.read_to_end(
+            installed(settings).kafka, coordinates.TopicPartition(topic, partition)
+        ):
             client, value = (message.key() or b"").decode(), message.value()
             if value is None:
                 found.pop(client, None)
@@ -94,8 +99,7 @@ def ids_of(value: bytes | None) -> list[int]:
 def read_raw(settings: Settings, topic: str) -> int:
     """Read a whole topic with a plain consumer, the floor; return how many records it has."""
     reader = Consumer(
-        clients.client_config(
-            settings,
+        installed(settings).kafka.config(
             **{
                 "group.id": "bench-floor",
                 "isolation.level": "read_committed",
@@ -119,7 +123,7 @@ def read_raw(settings: Settings, topic: str) -> int:
 
 def forget(settings: Settings, groups: Iterable[str]) -> None:
     """Delete consumer groups, those that there are."""
-    admin = clients.admin(settings)  # it has to outlive what it does
+    admin = installed(settings).kafka.admin()  # it has to outlive what it does
     for done in admin.delete_consumer_groups(list(groups)).values():
         with suppress(KafkaException):
             done.result(30)

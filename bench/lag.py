@@ -13,9 +13,9 @@ from confluent_kafka.cimpl import NewTopic
 from bench import measured
 from bench.ours import SHARDPOST
 from shardpost.checkout import CHECKOUT
-from shardpost.kafka import clients
 from shardpost.lag import measure as lag
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 TOPICS = 4
 RECORDS = 100
@@ -38,7 +38,7 @@ def measure(settings: Settings, groups: int, partitions: int, runs: int) -> None
 
 def _check(settings: Settings, expected: int) -> None:
     """Refuse figures of a command that did not look at everything."""
-    found = lag.measure(settings, datetime.now(UTC))
+    found = lag.measure(installed(settings), datetime.now(UTC))
     rows = [row for row in found.rows if row.topic[:4] == "lag-"]
     if len(rows) != expected or any(row.seconds_behind is None for row in rows):
         raise RuntimeError(
@@ -47,14 +47,14 @@ def _check(settings: Settings, expected: int) -> None:
 
 
 def _fill(settings: Settings, topics: dict[str, int]) -> None:
-    client = clients.admin(settings)
+    client = installed(settings).kafka.admin()
     there = client.list_topics(timeout=15).topics
     new = [NewTopic(name, count, 1) for name, count in topics.items() if name not in there]
     if not new:
         return
     for done in client.create_topics(new).values():
         done.result(60)
-    writer = Producer(clients.client_config(settings, **{"linger.ms": 100}))
+    writer = Producer(installed(settings).kafka.config(**{"linger.ms": 100}))
     for _ in range(RECORDS):
         for name, count in topics.items():
             for partition in range(count):
@@ -66,7 +66,7 @@ def _fill(settings: Settings, topics: dict[str, int]) -> None:
 
 def _commit(settings: Settings, topics: dict[str, int], groups: int) -> None:
     """Put each group somewhere else in each partition, often at its end."""
-    client, places = clients.admin(settings), random.Random(7)  # noqa: S311 - always the same
+    client, places = installed(settings).kafka.admin(), random.Random(7)  # noqa: S311 - always the same
     asked = []
     for group in range(groups):
         offsets = [

@@ -17,12 +17,12 @@ from bench.ours import AT, SHARDPOST
 from bench.table import Case, markdown
 from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID, header_text
-from shardpost.kafka.clients import client_config
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECLARED, LETTER_TOPICS
+from tests.support.installed import installed
 
 DUE, LATER = timedelta(hours=-1), timedelta(hours=1)
 FEW = 1_000
@@ -94,12 +94,12 @@ def _fresh(settings: Settings) -> Settings:
     made = settings.model_copy(update=more | names)
     file = home / "topics.yaml"
     file.write_text(GIVEN_TIMES)
-    apply_topics(made.model_copy(update={"topics_file": file}))
+    apply_topics(installed(made.model_copy(update={"topics_file": file})))
     return made
 
 
 def _put(settings: Settings, first: int, until: int, when: timedelta) -> None:
-    producer = Producer(client_config(settings, **kafka.FAST))
+    producer = Producer(installed(settings).kafka.config(**kafka.FAST))
     failed_at = datetime.now(UTC) + when
     for record in letters(first, until, failed_at, settings.topic("dead-letters")):
         at = int(failed_at.timestamp() * 1000)
@@ -134,7 +134,9 @@ def _check(settings: Settings, count: int) -> None:
     seen: set[str] = set()
     total = 0
     for partition in range(PARTITIONS):
-        for message in read_to_end(settings, TopicPartition(settings.topic("retries"), partition)):
+        for message in read_to_end(
+            installed(settings).kafka, TopicPartition(settings.topic("retries"), partition)
+        ):
             headers = dict(headers_of(message))
             total += headers[ATTEMPT] == b"1"
             seen.add(header_text(headers[ID]))

@@ -16,6 +16,7 @@ from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 COMPARED = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, SNAPSHOTS)
 
@@ -46,7 +47,7 @@ def compare(settings: Settings, records: int, snapshots: int) -> None:
 
 
 def _made_of(settings: Settings, table: Table) -> Iterator[tuple[str, int]]:
-    found = DeltaTable(path_of(settings, table))
+    found = DeltaTable(path_of(installed(settings).tables, table))
     actions = pa.table(found.get_add_actions())
     sizes = actions["size_bytes"].to_pylist()
     yield "version", found.version()
@@ -54,7 +55,7 @@ def _made_of(settings: Settings, table: Table) -> Iterator[tuple[str, int]]:
     for lower, upper in zip((0, *TIER_BYTES), (*TIER_BYTES, 1 << 63), strict=True):
         yield f"files from {lower >> 10:,} KiB", sum(lower <= size < upper for size in sizes)
     yield "bytes of these", sum(sizes)
-    folder = Path(path_of(settings, table))
+    folder = Path(path_of(installed(settings).tables, table))
     log = folder / "_delta_log"
     commits, checkpoints = [*log.glob("*.json")], [*log.glob("*.checkpoint.parquet")]
     yield "commits in the log", len(commits)

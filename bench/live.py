@@ -22,8 +22,9 @@ from bench.increments import position_records
 from bench.ours import SHARDPOST, Ours
 from bench.peer import DEFAULTS, Application, Peer
 from shardpost.embedded.daemons import wait_until
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import offsets
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 # New positions have ids from here on, so that each says by itself which record it came by.
 FIRST_ID = 1_000_000_000
@@ -57,9 +58,11 @@ class Arrivals:
     def reading(self) -> Iterator[None]:
         """Read what comes to the topic from now on."""
         more = {"group.id": "bench-live", "isolation.level": "read_committed"}
-        reader = Consumer(clients.client_config(self.settings, **more))
+        reader = Consumer(installed(self.settings).kafka.config(**more))
         counts = {self.topic: kafka.PARTITIONS}
-        marks = offsets.watermarks(self.settings, counts, committed=False)[self.topic]
+        marks = offsets.watermarks(installed(self.settings).kafka, counts, committed=False)[
+            self.topic
+        ]
         reader.assign([TopicPartition(self.topic, n, end) for n, (_, end) in marks.items()])
         with closing(reader), beside(partial(self._read, reader)):
             yield
@@ -155,7 +158,7 @@ class _Source:
     """What sends new positions, each of a client that is there, and knows when it sent them."""
 
     def __init__(self, settings: Settings, topic: str, positions: int) -> None:
-        self._producer = Producer(clients.client_config(settings, **kafka.FAST))
+        self._producer = Producer(installed(settings).kafka.config(**kafka.FAST))
         self._topic, self._positions = topic, positions
         self._draw = random.Random(positions)  # noqa: S311 - the same stream each time
         self.next, self.sent = FIRST_ID, dict[int, float]()

@@ -18,6 +18,7 @@ from shardpost.spark import submit as spark_submit
 from shardpost.spark.job_spec import JobSpec, document_of
 from shardpost.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
+from tests.support.installed import installed
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
 STEP = re.compile(r"^(\S+ \S+) INFO step: (.+)$", re.MULTILINE)
@@ -53,7 +54,7 @@ class Ours:
         kafka.forget(
             self.settings, ("shardpost-publish", "shardpost-owner", "shardpost-compaction")
         )
-        apply_topics(self.settings)
+        apply_topics(installed(self.settings))
 
     def warm_up(self) -> None:
         """Compact what stands there at the start: the first job after set-up makes an archive."""
@@ -81,13 +82,15 @@ class Ours:
 
     def job(self, job: JobSpec, request: object) -> Measured:
         """Run a job as its DAG does."""
-        conf = spark_submit.job_conf(self.settings, job, *class_archive.read_options())
+        conf = spark_submit.job_conf(installed(self.settings), job, *class_archive.read_options())
         return self._submitted(conf, spark_submit.job_file(job), document_of(request))
 
     def _submitted(self, conf: dict[str, str], file: Path, *arguments: str) -> Measured:
         home = self.settings.home
-        submit = spark_submit.submit_command(self.settings, conf, home)
-        environ = spark_submit.job_environment(self.settings) | {"PYTHONPATH": str(CHECKOUT)}
+        submit = spark_submit.submit_command(installed(self.settings), conf, home)
+        environ = spark_submit.job_environment(installed(self.settings)) | {
+            "PYTHONPATH": str(CHECKOUT)
+        }
         # What the driver says is on Spark's standard output.
         command = [*submit, str(file), *arguments]
         return run(["/bin/sh", "-c", 'exec "$@" >&2', "sh", *command], environ, home)

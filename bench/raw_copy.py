@@ -12,6 +12,7 @@ from shardpost.kafka import offsets, topic_metadata
 from shardpost.settings import load
 from shardpost.spark import driver
 from shardpost.spark.kafka_source import read_ranges
+from tests.support.installed import installed
 
 
 def main(topic: str, folder: str) -> None:
@@ -23,9 +24,11 @@ def records_of(spark: SparkSession, topic: str) -> DataFrame:
     """Return all committed records of a topic."""
     settings = load()
     marks = offsets.watermarks(
-        settings, topic_metadata.partition_counts(settings, [topic]), committed=True
+        installed(settings).kafka,
+        topic_metadata.partition_counts(installed(settings).kafka, [topic]),
+        committed=True,
     )
-    return read_ranges(spark, settings, ranges_to_read({}, marks))
+    return read_ranges(spark, installed(settings).kafka, ranges_to_read({}, marks))
 
 
 def written(rows: DataFrame, folder: str) -> DataFrame:

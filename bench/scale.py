@@ -23,6 +23,7 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.installed import installed
 
 MORE = 100_000
 POSITIONS, CLIENTS = 5, 25  # a fifth, a twenty-fifth of the records
@@ -145,7 +146,9 @@ class _Home:
         found *= len(self._held)
         for partition in range(kafka.PARTITIONS):
             lists: dict[bytes, bytes | None] = {}
-            for message in read_to_end(self._settings, TopicPartition(topic, partition)):
+            for message in read_to_end(
+                installed(self._settings).kafka, TopicPartition(topic, partition)
+            ):
                 lists[message.key() or b""] = message.value()
             for value in filter(None, lists.values()):
                 form = json.loads(value)

@@ -37,6 +37,7 @@ from shardpost.holders.table_commits import restore_table
 from shardpost.kafka import offsets
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 # So many runs' records are produced at once, and then their files get the time of their clock.
 TOGETHER = 84
@@ -71,8 +72,10 @@ class TinyCompactions:
     def __init__(self, settings: Settings, size: int, more: int, began: datetime) -> None:
         self._settings, self._more, self._began = settings, more, began
         self._topic = settings.topic("positions")
-        last = snapshots.current(settings)
-        versions = {table.name: restore_table(settings, table, last) for table in VIEW}
+        last = snapshots.current(installed(settings).tables)
+        versions = {
+            table.name: restore_table(installed(settings).tables, table, last) for table in VIEW
+        }
         self._last = replace(last, tables=versions)
         read = sum(last.end_offsets[self._topic].values())
         known = stream.records(size, more=read - size)
@@ -89,7 +92,7 @@ class TinyCompactions:
         """Compact so many times, publish, and return the last snapshot."""
         for first in range(0, count, TOGETHER):
             self._run_together(min(TOGETHER, count - first))
-        publishing.publish(self._settings, self._last)
+        publishing.publish(installed(self._settings), self._last)
         return self._last
 
     def _run_together(self, count: int) -> None:
@@ -113,7 +116,9 @@ class TinyCompactions:
 
     def _ends(self) -> dict[int, int]:
         wanted = {self._topic: kafka.PARTITIONS}
-        marks = offsets.watermarks(self._settings, wanted, committed=True)[self._topic]
+        marks = offsets.watermarks(installed(self._settings).kafka, wanted, committed=True)[
+            self._topic
+        ]
         return {partition: high for partition, (_, high) in marks.items()}
 
     def _compact(self, records: list[Record], placed: list["Placed"]) -> None:
@@ -145,11 +150,13 @@ class TinyCompactions:
                 counts=counts,
                 run=tables.run,
             )
-            snapshots.commit(self._settings, made)
+            snapshots.commit(installed(self._settings).tables, made)
         self._last = made
 
     def _fold(self, tables: ArrowTables) -> None:
-        run = SimpleNamespace(settings=self._settings, tables=tables, number=tables.number)
+        run = SimpleNamespace(
+            installation=installed(self._settings), tables=tables, number=tables.number
+        )
         fold_layers(cast("HoldersRun", run))
 
     def _holders(self, clients: Iterable[str], number: int) -> pa.Table:

@@ -13,6 +13,7 @@ from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings, load
 from shardpost.spark import driver
 from shardpost.topics.creation import apply_topics
+from tests.support.installed import installed
 
 
 def main(times: int) -> None:
@@ -21,10 +22,10 @@ def main(times: int) -> None:
         own = _another(load())
         own.home.mkdir()
         made = [own.topic("share-holders"), own.topic("weekly-emails")]
-        apply_topics(own)
+        apply_topics(installed(own))
         began = time.monotonic()
         with driver.job_errors():
-            compact(own)
+            compact(installed(own))
         print(f"warm compaction {number}: {time.monotonic() - began:.1f} s", flush=True)
         kafka.delete(own, made)
         shutil.rmtree(own.home)

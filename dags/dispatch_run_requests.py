@@ -31,7 +31,7 @@ from airflow.sdk import (
 )
 from run_request_watch import RunRequestWatch
 
-from shardpost.orchestration.connections import task_settings
+from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, task_errors
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def dispatch() -> dict[str, Any]:
     """Dispatch once; return the counts of what was done."""
     from shardpost.run_requests.dispatch import dispatch as dispatch_now
 
-    counts = dispatch_now(task_settings(), datetime.now(UTC))
+    counts = dispatch_now(task_installation(), datetime.now(UTC))
     (log.error if counts.lost else log.info)(counts.in_words())
     return vars(counts)
 

@@ -30,7 +30,7 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 
-from shardpost.orchestration.connections import task_settings
+from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, flag_param, task_errors
 from shardpost.settings import one
 
@@ -47,9 +47,9 @@ def maintain(**context: Any) -> dict[str, Any]:
     """Maintain the tables once; return how much went."""
     from shardpost.maintenance.maintain import maintain_all
 
-    settings, dry_run = task_settings(), bool(context["params"]["dry_run"])
-    found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)
-    for line in found.lines(settings.snapshot_days):
+    installation, dry_run = task_installation(), bool(context["params"]["dry_run"])
+    found = maintain_all(installation, datetime.now(UTC), dry_run=dry_run)
+    for line in found.lines(installation.tables.snapshot_days):
         log.info(line)
     if found.errors and not dry_run:
         alert_of_attention(get_current_context(), found.errors)

@@ -29,7 +29,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
 
 from shardpost.decisions import SHARDPOST
-from shardpost.orchestration.connections import task_settings
+from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     ANSWER,
@@ -96,7 +96,7 @@ def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
         return "build"
     from shardpost.rebuilds import store
 
-    ti.xcom_push(key="rebuild", value=store.require_current(task_settings()).number)
+    ti.xcom_push(key="rebuild", value=store.require_current(task_installation().tables).number)
     return {"rollback": "rollback", "drop": "give_up"}[params["action"]]
 
 
@@ -119,7 +119,7 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
     from shardpost.rebuilds.model.difference import question, samples
     from shardpost.rebuilds.sides import compared
 
-    found = compared(task_settings(), built["rebuild"])
+    found = compared(task_installation(), built["rebuild"])
     some = samples(found)
     for line in [*found.count_lines(), *some]:
         log.info(line)
@@ -179,7 +179,7 @@ def _dropped(number: int, by: str, why: str | None, *, even_in_use: bool) -> dic
     from shardpost.rebuilds import drop as module
 
     rebuild, removed = module.give_up(
-        task_settings(), by, why or "", number, even_in_use=even_in_use
+        task_installation(), by, why or "", number, even_in_use=even_in_use
     )
     return {"rebuild": rebuild.number, "state": "dropped", "removed": removed}
 

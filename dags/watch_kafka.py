@@ -24,7 +24,7 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, task
 
-from shardpost.orchestration.connections import task_settings
+from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, task_errors
 from shardpost.settings import one
 
@@ -41,7 +41,7 @@ def watch() -> dict[str, Any]:
     """Look once; return how many values were measured and alerts told."""
     from shardpost.watch.watch import watch_once
 
-    watched = watch_once(task_settings(), datetime.now(UTC))
+    watched = watch_once(task_installation(), datetime.now(UTC))
     for condition in watched.found.conditions:
         log.warning(condition.without_clients().line())  # who may see this log may see no clients
     telling = watched.telling

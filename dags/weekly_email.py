@@ -41,7 +41,7 @@ from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line, shown
 from shardpost.instants import parse_instant
-from shardpost.orchestration.connections import task_settings
+from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     DEFAULTS,
@@ -198,8 +198,8 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     from shardpost.weekly_email.send_shard import settle_parts
 
     parts = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
-    week, settings = IsoWeek.parse(frozen["week"]), task_settings()
-    groups, left_open = settle_parts(settings, week, parts, datetime.now(UTC))
+    week, installation = IsoWeek.parse(frozen["week"]), task_installation()
+    groups, left_open = settle_parts(installation, week, parts, datetime.now(UTC))
     shards = [shard for group in groups for shard in group.get("shards", ())]
     log.info("%s: %s", frozen["week"], totals(shards) if shards else "nothing was sent")
     if failed := failed_line(frozen["week"], groups):
@@ -211,7 +211,7 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     wrong += [f"{why}; run it again." for why in left_open]
     if refused := frozen.get("would_be_refused"):
         wrong.append(f"Without a dry run, it would be refused: {refused}")
-    wrong += [text for text, _ in too_many(settings, frozen["week"], groups)]
+    wrong += [text for text, _ in too_many(installation, frozen["week"], groups)]
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 

@@ -22,7 +22,6 @@ from confluent_kafka.cimpl import NewTopic
 from shardpost import letters
 from shardpost.embedded import daemons, stack
 from shardpost.embedded.airflow_home import disable_schedules
-from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings, load
 from shardpost.watch.watch import watch_once
@@ -133,7 +132,7 @@ class Story:
 
     def play(self) -> None:
         """Play all of it."""
-        self._producer = clients.producer(self._settings)
+        self._producer = self._settings.producer()
         self._begin()
         self._trade(40)
         self._compact()
@@ -208,7 +207,7 @@ class Story:
 
     def _fail(self) -> None:
         """Let a service fail at orders: letters that are parked, retried, decided upon, waiting."""
-        admin = clients.admin(self._settings)
+        admin = self._settings.admin()
         admin.create_topics([NewTopic(ORDERS, 4, 1)])[ORDERS].result(30)
         ago = timedelta(days=2)
         for number in range(48):

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from shardpost.errors import ShardpostError
-from shardpost.orchestration.connections import task_settings
+from shardpost.orchestration.connections import task_installation
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class RunRequestWatch(BaseEventTrigger):
 async def _pending_ends() -> AsyncIterator[dict[int, int]]:
     from shardpost.run_requests.request_topics import RequestWatch
 
-    watch = await asyncio.to_thread(lambda: RequestWatch(task_settings()))
+    watch = await asyncio.to_thread(lambda: RequestWatch(task_installation().kafka))
     try:
         while True:
             ends = await asyncio.to_thread(watch.pending_ends)

@@ -19,7 +19,7 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from shardpost.errors import ShardpostError
-from shardpost.orchestration.connections import task_settings
+from shardpost.orchestration.connections import task_installation
 from shardpost.page import site
 from shardpost.settings import one
 
@@ -88,7 +88,7 @@ def _measured() -> str:
     try:
         done = subprocess.run(
             COMMAND,
-            env={**os.environ, **task_settings().environ()},
+            env={**os.environ, **task_installation().settings.environ()},
             capture_output=True,
             text=True,
             timeout=MOST_SECONDS,

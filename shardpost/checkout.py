@@ -7,6 +7,7 @@ What is the user's own is not in there: it is in the checkout, or in a folder of
 import os
 import zlib
 from pathlib import Path
+from stat import S_ISVTX
 
 PACKAGE = Path(__file__).resolve().parent
 _SHIPPED = PACKAGE / "shipped"
@@ -20,6 +21,25 @@ SPARK_JOBS = CHECKOUT / "spark_jobs"
 _USERS = CHECKOUT if IS_CHECKOUT else Path(os.path.expanduser("~/.shardpost"))  # noqa: PTH111
 HOME = CHECKOUT / ".shardpost" if IS_CHECKOUT else _USERS
 DOT_ENV = _USERS / ".env"
+
+# What everybody may do who is neither the owner of a file nor of its group.
+OTHERS = 0o007
+
+
+def home_folder(home: Path, *names: str) -> Path:
+    """Make a folder of a home, if it is not there, and return its path.
+
+    Nobody else gets into the home: it is made with mode 0700, and an own one that all can read is
+    closed to them. A mode without access for others, such as 0750, stays what it is.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = home.stat()
+    is_own = found.st_uid == os.geteuid() and not found.st_mode & S_ISVTX
+    if is_own and found.st_mode & OTHERS and home != home.parent:
+        home.chmod(0o700)
+    path = home.joinpath(*names)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def code_stamp() -> int:

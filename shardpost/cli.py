@@ -142,7 +142,7 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:
         return COULD_NOT
     except Exception as error:
-        from shardpost.object_store import told  # not for `--help` and completion
+        from shardpost.delta.object_store import told  # not for `--help` and completion
 
         line = _not_written(error) or told(error) or _internal_error(error)
         return _fail(line, COULD_NOT)

@@ -17,11 +17,11 @@ from deltalake.exceptions import TableNotFoundError
 from shardpost.delta.query import open_table
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.errors import ShardpostError, single_line
+from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.kept_clients import kept_consumer
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import partition_counts
-from shardpost.settings import Settings
 
 GROUP = "shardpost-owner"
 # Kafka takes metadata of 4096 bytes, and JSON needs up to 6 for a character.
@@ -45,75 +45,79 @@ class Owner:
     host: str
 
 
-def installation(settings: Settings) -> Owner | None:
+def this_installation(installation: Installation) -> Owner | None:
     """Return this installation; None before its first snapshot."""
     try:
-        table = open_table(settings, SNAPSHOTS)
+        table = open_table(installation.tables, SNAPSHOTS)
     except TableNotFoundError:
         return None
-    home, host = (single_line(text, LONGEST) for text in (str(settings.home), socket.gethostname()))
+    home, host = (
+        single_line(text, LONGEST) for text in (str(installation.files.home), socket.gethostname())
+    )
     return Owner(str(table.metadata().id), home, host)
 
 
-def owner(settings: Settings) -> Owner | None:
+def owner(kafka: Kafka) -> Owner | None:
     """Return the owner of the topics, None if there is none."""
-    place = _place(settings)
-    with kept_consumer(settings, GROUP) as reader:
-        found = offsets.committed_offsets(settings, reader, [place]).get(place)
+    place = _place(kafka)
+    with kafka.kept_consumer(GROUP) as reader:
+        found = offsets.committed_offsets(kafka, reader, [place]).get(place)
     if found is None or not found.metadata:
         return None
     form = json.loads(found.metadata)
     return Owner(form["tables"], form["home"], form["host"])
 
 
-def require(settings: Settings) -> tuple[Owner | None, Owner | None]:
+def require(installation: Installation) -> tuple[Owner | None, Owner | None]:
     """Return the owner of the topics, and this installation.
 
     NotOwnerError, which names the owner, if that is another one.
     """
-    known, own = owner(settings), installation(settings)
+    known, own = owner(installation.kafka), this_installation(installation)
     if known is not None and (own is None or own.tables != known.tables):
         raise NotOwnerError(
-            f"topic {settings.topic('share-holders')} belongs to the home {known.home} on"
-            f" {known.host}, and this is {settings.home} on {socket.gethostname()}, with other"
-            " tables: nothing is written to Kafka. Work in that home"
+            f"topic {installation.kafka.topic('share-holders')} belongs to the home {known.home} on"
+            f" {known.host}, and this is {installation.files.home} on {socket.gethostname()}, with"
+            " other tables: nothing is written to Kafka. Work in that home"
             f" (SHARDPOST_HOME={known.home}). {TAKE_OVER}"
         )
     return known, own
 
 
-def require_to_begin(settings: Settings) -> None:
+def require_to_begin(installation: Installation) -> None:
     """Refuse as `require` does; of topics without an owner, also one without a snapshot.
 
     That is if somebody has published already.
     """
-    if require(settings) == (None, None) and _has_records(settings):
+    if require(installation) == (None, None) and _has_records(installation.kafka):
         raise NotOwnerError(
-            f"topic {settings.topic('share-holders')} has records, and {settings.tables_root} has"
-            " no snapshot: another installation has published them. Work in its home"
-            f" (SHARDPOST_HOME). {TAKE_OVER}"
+            f"topic {installation.kafka.topic('share-holders')} has records, and"
+            f" {installation.tables.root} has no snapshot: another installation has published"
+            f" them. Work in its home (SHARDPOST_HOME). {TAKE_OVER}"
         )
 
 
-def take(settings: Settings, *, take_over: bool = False) -> None:
+def take(installation: Installation, *, take_over: bool = False) -> None:
     """Record this installation as the owner, or again; errors as those of `require`.
 
     ShardpostError if it has no snapshot yet.
     """
-    own = installation(settings) if take_over else require(settings)[1]
+    own = this_installation(installation) if take_over else require(installation)[1]
     if own is None:
         raise ShardpostError(
-            f"no snapshot in {settings.tables_root} yet: run `shardpost compact"
+            f"no snapshot in {installation.tables.root} yet: run `shardpost compact"
             f"{' --take-over' * take_over}`"
         )
-    topic, partition = _place(settings)
-    offsets.commit_offsets(settings, GROUP, {topic: {partition: 0}}, json.dumps(asdict(own)))
+    topic, partition = _place(installation.kafka)
+    offsets.commit_offsets(
+        installation.kafka, GROUP, {topic: {partition: 0}}, json.dumps(asdict(own))
+    )
 
 
-def _place(settings: Settings) -> TopicPartition:
-    return TopicPartition(settings.topic("share-holders"), 0)
+def _place(kafka: Kafka) -> TopicPartition:
+    return TopicPartition(kafka.topic("share-holders"), 0)
 
 
-def _has_records(settings: Settings) -> bool:
-    counts = partition_counts(settings, [], if_there=[settings.topic("share-holders")])
-    return bool(offsets.partitions_with_records(settings, counts))
+def _has_records(kafka: Kafka) -> bool:
+    counts = partition_counts(kafka, [], if_there=[kafka.topic("share-holders")])
+    return bool(offsets.partitions_with_records(kafka, counts))

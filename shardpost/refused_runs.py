@@ -14,10 +14,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.kafka.clients import KafkaUnreachableError
-from shardpost.locks import LockedError
-from shardpost.settings import Settings
-from shardpost.shared_files import SharedFile
+from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.locks.locks import LockedError
+from shardpost.locks.shared_files import Files, SharedFile
 
 log = logging.getLogger(__name__)
 
@@ -37,30 +36,30 @@ class Refusal:
 _DOCUMENT = TypeAdapter(dict[str, Refusal])
 
 
-def refusals(settings: Settings, now: datetime) -> dict[str, Refusal]:
+def refusals(files: Files, now: datetime) -> dict[str, Refusal]:
     """Return {job: why its last run was refused} of those that were lately."""
-    known = _of(SharedFile(settings, FILE).read())
+    known = _of(SharedFile(files, FILE).read())
     return {job: one for job, one in known.items() if now - one.at < REPORTED_FOR}
 
 
 @contextmanager
-def noting(settings: Settings, job: str) -> Iterator[None]:
+def noting(files: Files, job: str) -> Iterator[None]:
     """Note why a run of a job is refused."""
     try:
         yield
     except ShardpostError as error:
         if not isinstance(error, KafkaUnreachableError | LockedError):
-            note(settings, job, str(error))
+            note(files, job, str(error))
         raise
 
 
-def note_result(settings: Settings, job: str, code: int, document: dict[str, Any]) -> None:
+def note_result(files: Files, job: str, code: int, document: dict[str, Any]) -> None:
     """Note whether a run that ended with that exit code and JSON document was refused."""
     if code in (DONE, NEEDS_ATTENTION):
-        note(settings, job, document.get("refused"))
+        note(files, job, document.get("refused"))
 
 
-def note(settings: Settings, job: str, why: str | None) -> None:
+def note(files: Files, job: str, why: str | None) -> None:
     """Note why the last run of a job was refused, None if it was not; the run ends as it does.
 
     `job` may be a part of one, its name followed by which; what is noted of a job ends what its
@@ -76,7 +75,7 @@ def note(settings: Settings, job: str, why: str | None) -> None:
         return _DOCUMENT.dump_json(noted).decode()
 
     try:
-        file = SharedFile(settings, FILE)
+        file = SharedFile(files, FILE)
         if why is not None or job in (file.read() or ""):
             file.change(make)
     except Exception as error:

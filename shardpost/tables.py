@@ -21,6 +21,7 @@ from shardpost.errors import UsageError
 from shardpost.holders.model.explain import Transition
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.holders.queries import HoldersQuery, ask, explanation, query_holders
+from shardpost.installation import Installation
 from shardpost.rebuilds.model.rebuild import REBUILDS
 from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.week_tables import (
@@ -59,14 +60,14 @@ def snapshots(settings: Settings | None = None, *, at: datetime | None = None) -
 
     `at` is by default now; of a later time, those of today's that are kept until then.
     """
-    settings = settings or load()
-    now, of_weeks = at or datetime.now(UTC), _of_weeks(settings)
-    return _snapshots.list_kept(settings, now=now, pinned=of_weeks)
+    installation = _opened(settings)
+    now, of_weeks = at or datetime.now(UTC), _of_weeks(installation)
+    return _snapshots.list_kept(installation.tables, now=now, pinned=of_weeks)
 
 
 def snapshot(number: int | None = None, settings: Settings | None = None) -> Snapshot:
     """Return the snapshot of that number, or the newest one (a plain value)."""
-    return _chosen(number, settings or load())
+    return _chosen(number, _opened(settings))
 
 
 def holders(
@@ -85,8 +86,10 @@ def holders(
     """
     if as_of is not None and as_of.tzinfo is None:
         raise UsageError(f"as of {as_of.isoformat()}: expected a time with its zone")
-    settings = settings or load()
-    return query_holders(settings, _chosen(snapshot, settings), HoldersQuery(client, shard, as_of))
+    installation = _opened(settings)
+    return query_holders(
+        installation.tables, _chosen(snapshot, installation), HoldersQuery(client, shard, as_of)
+    )
 
 
 def rejected(snapshot: int | None = None, settings: Settings | None = None) -> pa.Table:
@@ -95,9 +98,11 @@ def rejected(snapshot: int | None = None, settings: Settings | None = None) -> p
     Its columns are those of `rejected_records` (docs/tables.md), in the order of topic, partition
     and offset.
     """
-    settings = settings or load()
+    installation = _opened(settings)
     sql = 'SELECT * FROM rejected_records ORDER BY topic, "partition", "offset"'
-    return query(settings, sql, at_snapshot(_chosen(snapshot, settings), REJECTED_RECORDS))
+    return query(
+        installation.tables, sql, at_snapshot(_chosen(snapshot, installation), REJECTED_RECORDS)
+    )
 
 
 def explain(
@@ -110,8 +115,8 @@ def explain(
 
     By position, then in order; [] if no record gave the client such a position.
     """
-    settings = settings or load()
-    return explanation(settings, _chosen(snapshot, settings), client, position)
+    installation = _opened(settings)
+    return explanation(installation, _chosen(snapshot, installation), client, position)
 
 
 def letters(
@@ -127,7 +132,7 @@ def letters(
     """
     from shardpost.dead_letters.letters_table import current_letters  # with Kafka's client
 
-    found = current_letters(settings or load(), closed_since=closed_since)
+    found = current_letters(_opened(settings), closed_since=closed_since)
     return sorted(found.values(), key=lambda step: (step.at, step.id))
 
 
@@ -141,21 +146,25 @@ def sql(
     Nothing is written, and nothing but the tables is read. UsageError for what is
     no query, or names what is not there; ShardpostError, while it is read, for one that fails.
     """
-    settings = settings or load()
-    return ask(settings, _chosen(snapshot, settings), statement, OTHERS)
+    installation = _opened(settings)
+    return ask(installation.tables, _chosen(snapshot, installation), statement, OTHERS)
 
 
-def _chosen(number: int | None, settings: Settings) -> Snapshot:
+def _chosen(number: int | None, installation: Installation) -> Snapshot:
     if number is None:
-        return _snapshots.current(settings)
+        return _snapshots.current(installation.tables)
     return _snapshots.get(
-        settings, number, now=datetime.now(UTC), pinned=lambda: _of_weeks(settings)
+        installation.tables, number, now=datetime.now(UTC), pinned=lambda: _of_weeks(installation)
     )
 
 
-def _of_weeks(settings: Settings) -> set[int]:
+def _of_weeks(installation: Installation) -> set[int]:
     """Return the snapshots from which a week's audience was frozen, and which are kept for that."""
     # Who asks for a newer one does without.
     from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 
-    return {one.snapshot for one in FrozenWeeks(settings).with_audience()}
+    return {one.snapshot for one in FrozenWeeks(installation).with_audience()}
+
+
+def _opened(settings: Settings | None) -> Installation:
+    return Installation(settings or load())

@@ -11,26 +11,26 @@ from dataclasses import replace
 
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.spark.follow import Follower
+from shardpost.installation import Installation
 from shardpost.rebuilds.run import SparkWork
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
-from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
 
 WORK = SparkWork(build, top_up)
 
 
-def turn(settings: Settings, asked: CompactionRequest) -> JobResult:
+def turn(installation: Installation, asked: CompactionRequest) -> JobResult:
     """Compact once."""
-    return compact_and_top_up(settings, WORK, asked)
+    return compact_and_top_up(installation, WORK, asked)
 
 
-def run(asked: CompactionRequest, settings: Settings) -> JobResult:
+def run(asked: CompactionRequest, installation: Installation) -> JobResult:
     """Compact once, or stay."""
     if asked.stay is None:
-        return turn(settings, asked)
-    return Follower(turn, settings, asked.stay).run(replace(asked, stay=None))
+        return turn(installation, asked)
+    return Follower(turn, installation, asked.stay).run(replace(asked, stay=None))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from xdist.remote import Producer
 from xdist.workermanage import NodeManager, WorkerController
 
 from shardpost.embedded import broker, daemons
-from shardpost.kafka import clients
 from shardpost.settings import Settings, load
 from tests.support import airflow_environment, how_far
+from tests.support.installed import installed
 from tests.support.object_store import ObjectStore, object_store
 from tests.support.scheduling import Scheduling, ordered
 
@@ -165,7 +165,7 @@ def settings(kafka: Settings, tmp_path: Path) -> Iterator[Settings]:
 
 
 def _delete_topics(settings: Settings, unique: str) -> None:
-    client = clients.admin(settings)
+    client = installed(settings).kafka.admin()
     names = [name for name in client.list_topics(timeout=20).topics if unique in name]
     for done in client.delete_topics(names).values() if names else ():
         done.result(30)

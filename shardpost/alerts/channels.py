@@ -18,9 +18,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shardpost.alerts.model.alert import Message
+from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError, one_line
-from shardpost.settings import Settings
-from shardpost.shared_files import SharedFile
+from shardpost.installation import Installation
+from shardpost.locks.shared_files import SharedFile
 
 # How long all channels together may take.
 PATIENCE_SECONDS = 30.0
@@ -95,19 +96,22 @@ def _text(record: logging.LogRecord) -> str:
     return record.getMessage() + (f": {type(error).__name__}: {error}" if error else "")
 
 
-def channels(settings: Settings) -> list[Channel]:
+def channels(installation: Installation) -> list[Channel]:
     """Return the channels, in the order of the setting; of a URL, only service and host are shown.
 
     One that Apprise refuses is among them, under its scheme. Of a salted hash of the URL, a name
     ends with 16 bits: they tell a URL from the one before it, and not what its secrets are.
     """
-    return [_channel(settings, *one) for one in enumerate(settings.alert_urls, 1)]
+    return [
+        _channel(installation.tables, *one)
+        for one in enumerate(installation.settings.alert_urls, 1)
+    ]
 
 
-def _channel(settings: Settings, number: int, url: str) -> Channel:
+def _channel(tables: Tables, number: int, url: str) -> Channel:
     from apprise import Apprise, AppriseAsset, OverflowMode
 
-    mark = blake2b(f"{settings.tables_root} {url}".encode(), digest_size=2).hexdigest()
+    mark = blake2b(f"{tables.root} {url}".encode(), digest_size=2).hexdigest()
     with _heard():
         # Without a time limit of its own: it would send in threads that outlive ours.
         asset = AppriseAsset(service_timeout=0)
@@ -118,21 +122,23 @@ def _channel(settings: Settings, number: int, url: str) -> Channel:
     return Channel(f"{number}: {service.service_name}{_host(url)} #{mark}", url, service)
 
 
-def append(settings: Settings, text: str) -> None:
+def append(installation: Installation, text: str) -> None:
     """Append to alerts.log, each line with the time; only log if that file cannot be written.
 
     On this machine if the store does not answer: the alert may be of that.
     """
     now = datetime.now(UTC)
     lines = "".join(f"{now:%Y-%m-%dT%H:%M:%SZ} {line}\n" for line in text.splitlines() if line)
-    if settings.is_on_store:
-        stored = SharedFile(settings, f"{now:{STORED_LOG}}")
+    if installation.tables.is_on_store:
+        stored = SharedFile(installation.files, f"{now:{STORED_LOG}}")
         try:
             return stored.change(lambda before: _with(before or "", lines))
         except ShardpostError as error:
-            log.warning("%s cannot be written, so %s is: %s", stored, settings.home / LOG, error)
+            log.warning(
+                "%s cannot be written, so %s is: %s", stored, installation.files.home / LOG, error
+            )
     try:
-        with (settings.folder() / LOG).open("a") as file:
+        with (installation.files.folder() / LOG).open("a") as file:
             file.write(lines)
     except OSError as error:  # the channels get the message nevertheless
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
@@ -142,14 +148,14 @@ def append(settings: Settings, text: str) -> None:
 LAST_BYTES = 1 << 16
 
 
-def last_lines(settings: Settings, now: datetime, most: int) -> list[str]:
+def last_lines(installation: Installation, now: datetime, most: int) -> list[str]:
     """Return the last lines of alerts.log, the newest first; on a store those of this month.
 
     Each begins with its time. OSError if the file cannot be read.
     """
-    if settings.is_on_store:
-        text = SharedFile(settings, f"{now:{STORED_LOG}}").read() or ""
-    elif (path := settings.home / LOG).exists():
+    if installation.tables.is_on_store:
+        text = SharedFile(installation.files, f"{now:{STORED_LOG}}").read() or ""
+    elif (path := installation.files.home / LOG).exists():
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LAST_BYTES))
             text = file.read().decode(errors="replace")

@@ -13,25 +13,26 @@ from shardpost.alerts.model.firing import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, rows, select
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.storage import exists
 from shardpost.delta.table import text_literal
 from shardpost.delta.typed_rows import from_row, to_row
+from shardpost.installation import Installation
 from shardpost.instants import old_before
-from shardpost.settings import Settings
 
 RUN = "run"
 
 
-def list_firing(settings: Settings) -> list[Firing]:
+def list_firing(tables: Tables) -> list[Firing]:
     """Return the conditions that are known to fire, or to have ended untold; and those silenced."""
-    return select(settings, ALERTS, Firing, "ORDER BY rule, subject")
+    return select(tables, ALERTS, Firing, "ORDER BY rule, subject")
 
 
 def store_firing(
-    settings: Settings, before: Iterable[Firing], after: Iterable[Firing], at: datetime
+    tables: Tables, before: Iterable[Firing], after: Iterable[Firing], at: datetime
 ) -> None:
     """Store what changed from one list to the other; what others stored meanwhile stays."""
     old, new = ({one.condition.key: one for one in firing} for firing in (before, after))
@@ -45,30 +46,32 @@ def store_firing(
         made = [run | to_row(one) for one in kept.values()]
         table.replace(table.files, [pa.Table.from_pylist(made, arrow_schema(ALERTS))])
 
-    row_files.change(settings, ALERTS, RUN, change)
+    row_files.change(tables, ALERTS, RUN, change)
 
 
 A_DAY = timedelta(days=1)
 
 
-def add_measures(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
+def add_measures(installation: Installation, measures: Iterable[Measure], at: datetime) -> None:
     """Add what was measured at a time; once a day, drop what is older than SHARDPOST_WATCH_DAYS."""
     run = {RUN: int(at.timestamp()), "at": at}
     kept = [run | to_row(measure) for measure in measures if METRICS[measure.name].is_kept]
     made = pa.Table.from_pylist(kept, arrow_schema(MEASUREMENTS))
-    row_files.change(settings, MEASUREMENTS, RUN, lambda table: table.insert(made))
-    row_files.change(settings, MEASUREMENTS, RUN, lambda table: _drop_old(settings, table, at))
+    row_files.change(installation.tables, MEASUREMENTS, RUN, lambda table: table.insert(made))
+    row_files.change(
+        installation.tables, MEASUREMENTS, RUN, lambda table: _drop_old(installation, table, at)
+    )
 
 
 def past_values(
-    settings: Settings,
+    tables: Tables,
     name: str,
     since: datetime,
     until: datetime,
     labels: dict[str, str] | None = None,
 ) -> list[tuple[datetime, float]]:
     """Return (when, value) of a metric between two times, oldest first; of one set of labels."""
-    if not exists(settings, MEASUREMENTS):
+    if not exists(tables, MEASUREMENTS):
         return []
     wanted = text_literal(json.dumps(labels or {}))
     sql = (
@@ -76,7 +79,7 @@ def past_values(
         f" AND run <= {_latest_run(until)}"
         f" AND name = {text_literal(name)} AND labels = {wanted} ORDER BY run"
     )
-    return [(row["at"], row["value"]) for row in rows(settings, sql, {MEASUREMENTS: None})]
+    return [(row["at"], row["value"]) for row in rows(tables, sql, {MEASUREMENTS: None})]
 
 
 @dataclass(frozen=True)
@@ -103,16 +106,16 @@ class LastValues:
 LOOKS_WITHIN = timedelta(days=14)
 
 
-def last_looks(settings: Settings, until: datetime) -> dict[str, LastValues]:
+def last_looks(tables: Tables, until: datetime) -> dict[str, LastValues]:
     """Return {source: what was found by the last look until then that had it}, of two weeks."""
-    if not exists(settings, MEASUREMENTS):
+    if not exists(tables, MEASUREMENTS):
         return {}
     bounds = f"run >= {int((until - LOOKS_WITHIN).timestamp())} AND run <= {_latest_run(until)}"
     up = (
         f"SELECT labels, max(run) AS run FROM measurements WHERE {bounds}"  # noqa: S608 - numbers
         " AND name = 'source_up' AND value = 1 GROUP BY labels"
     )
-    opened = OpenedTables(settings, {MEASUREMENTS: None})
+    opened = OpenedTables(tables, {MEASUREMENTS: None})
     runs = {json.loads(row["labels"])["source"]: row["run"] for row in opened.rows(up)}
     if not runs:
         return {}
@@ -143,7 +146,7 @@ class Point:
 
 
 def series(
-    settings: Settings,
+    tables: Tables,
     names: Sequence[str],
     since: datetime,
     until: datetime,
@@ -154,7 +157,7 @@ def series(
     A point for each look; where there were more than MOST_POINTS, for each of up to so many equal
     spans of time. Of all labels, or of these.
     """
-    if not exists(settings, MEASUREMENTS):
+    if not exists(tables, MEASUREMENTS):
         return {}
     listed = ", ".join(map(text_literal, names))
     where = (
@@ -162,7 +165,7 @@ def series(
     )
     if labels is not None:
         where += f" AND labels = {text_literal(json.dumps(labels))}"
-    opened = OpenedTables(settings, {MEASUREMENTS: None})
+    opened = OpenedTables(tables, {MEASUREMENTS: None})
     [looks] = opened.rows(f"SELECT count(DISTINCT run) AS n FROM measurements WHERE {where}")  # noqa: S608
     is_thinned = looks["n"] > MOST_POINTS
     span = max(1, int((until - since).total_seconds()) // MOST_POINTS) if is_thinned else 1
@@ -183,16 +186,16 @@ def series(
     return found
 
 
-def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
+def _drop_old(installation: Installation, table: RowTable, now: datetime) -> None:
     """Drop what is older than SHARDPOST_WATCH_DAYS, once there is what is a day older than that.
 
     By the looks, and not by the clock alone.
     """
-    age = timedelta(days=settings.watch_days)
+    age = timedelta(days=installation.settings.watch_days)
     by_clock = (now - age).timestamp()
     if not any(file.lowest < by_clock - A_DAY.total_seconds() for file in table.files):
         return
-    runs = rows(settings, "SELECT DISTINCT run FROM measurements", {MEASUREMENTS: None})
+    runs = rows(installation.tables, "SELECT DISTINCT run FROM measurements", {MEASUREMENTS: None})
     looks = [datetime.fromtimestamp(row["run"], UTC) for row in runs]
     oldest = old_before(looks, now, age, A_DAY)
     if oldest is None:

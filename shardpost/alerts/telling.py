@@ -23,9 +23,9 @@ from shardpost.alerts.model.alert import (
 from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.delta.query import table_errors
 from shardpost.errors import UsageError, one_line
-from shardpost.locks import exclusive
+from shardpost.installation import Installation
+from shardpost.locks.locks import exclusive
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 
 LOCK = "alerts"
@@ -50,21 +50,21 @@ class Telling:
         return not self.deliveries or any(one.problem is None for one in self.deliveries)
 
 
-def tell(settings: Settings, now: datetime, change: Change) -> Telling:
+def tell(installation: Installation, now: datetime, change: Change) -> Telling:
     """Change what is known to fire, send each channel what is due to it, store what it took.
 
     ShardpostError if the table cannot be read or written, or another process is telling for long.
     """
-    with table_errors(), exclusive(settings, LOCK, "telling people", wait=LOCK_WAIT):
-        known = history.list_firing(settings)
-        round_ = _Round(settings, now, change(known), channels(settings))
+    with table_errors(), exclusive(installation.files, LOCK, "telling people", wait=LOCK_WAIT):
+        known = history.list_firing(installation.tables)
+        round_ = _Round(installation, now, change(known), channels(installation))
         if round_.has_due() and round_.firing != known:
-            history.store_firing(settings, known, round_.firing, now)
+            history.store_firing(installation.tables, known, round_.firing, now)
             known = round_.firing
         telling = round_.tell()
         after = round_.still_known()
         if after != known:
-            history.store_firing(settings, known, after, now)
+            history.store_firing(installation.tables, known, after, now)
         return telling
 
 
@@ -73,12 +73,12 @@ class _Round:
 
     def __init__(
         self,
-        settings: Settings,
+        installation: Installation,
         now: datetime,
         firing: Sequence[Firing],
         channels: Sequence[Channel],
     ) -> None:
-        self._settings, self._now = settings, now
+        self._installation, self._now = installation, now
         self._channels = channels
         self._names = [LOG, *(channel.name for channel in channels)]
         self.firing = [one.ended(now) if self._is_of_no_channel(one) else one for one in firing]
@@ -105,11 +105,11 @@ class _Round:
     def _send(self, channels: Sequence[Channel]) -> list[Delivery]:
         """Send to alerts.log, and through these channels; note what they took."""
         if due := self._due(LOG):
-            whole = message_of(due, self._settings.runbook, most=len(due))
-            append(self._settings, whole.body)
+            whole = message_of(due, self._installation.settings.runbook, most=len(due))
+            append(self._installation, whole.body)
             self._taken(LOG, due)
         due_to = {channel: due for channel in channels if (due := self._to(channel))}
-        book = self._settings.runbook
+        book = self._installation.settings.runbook
         deliveries = send_all({channel: message_of(due, book) for channel, due in due_to.items()})
         for (channel, due), delivery in zip(due_to.items(), deliveries, strict=True):
             if delivery.problem:
@@ -167,21 +167,21 @@ def channel_down(delivery: Delivery) -> Condition:
     return Condition(CHANNEL_DOWN, delivery.channel, Severity.RISK, text, meaning, source=REPORTED)
 
 
-def report(settings: Settings, condition: Condition, now: datetime, line: str = "") -> None:
+def report(installation: Installation, condition: Condition, now: datetime, line: str = "") -> None:
     """Tell people of a condition that no look finds, until `resolve`; or of an event.
 
     An event that says what another one of the last day said is not sent. alerts.log has a line each
     time: `line`, or the condition's text. Where the table of what fires cannot
     be used, all channels are told at once. Raises nothing.
     """
-    append(settings, one_line(line or condition.text))
+    append(installation, one_line(line or condition.text))
     try:
-        tell(settings, now, lambda known: _reported(known, condition, now))
+        tell(installation, now, lambda known: _reported(known, condition, now))
     except Exception as error:
         log.warning("what fires cannot be stored, so all channels are told: %s", error)
         state = AlertState.HAPPENED if condition.source == EVENT else AlertState.FIRING
-        message = message_of([Alert(state, condition, now)], settings.runbook)
-        for delivery in send_all(dict.fromkeys(channels(settings), message)):
+        message = message_of([Alert(state, condition, now)], installation.settings.runbook)
+        for delivery in send_all(dict.fromkeys(channels(installation), message)):
             log.info("alert channel %s", delivery)
 
 
@@ -195,29 +195,34 @@ def _reported(known: Iterable[Firing], condition: Condition, now: datetime) -> l
     return [*(firing | {condition.key: new.taken(LOG, now)}).values()]
 
 
-def resolve(settings: Settings, is_over: Callable[[Condition], bool], now: datetime) -> None:
+def resolve(
+    installation: Installation, is_over: Callable[[Condition], bool], now: datetime
+) -> None:
     """Tell people that reported conditions are over, if any of these was firing."""
 
     def ended(known: list[Firing]) -> list[Firing]:
         return [one.ended(now) if is_over(one.condition) else one for one in known]
 
     with table_errors():
-        known = history.list_firing(settings)
+        known = history.list_firing(installation.tables)
     if ended(known) != known:
-        tell(settings, now, ended)
+        tell(installation, now, ended)
 
 
-def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Firing:
+def silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> Firing:
     """Send nothing of a condition until then but its end, or that it is worse; return it.
 
     UsageError if none of that name fires.
     """
-    with table_errors(), exclusive(settings, LOCK, "telling people", wait=settings.lock_wait):
-        known = history.list_firing(settings)
+    with (
+        table_errors(),
+        exclusive(installation.files, LOCK, "telling people", wait=installation.files.lock_wait),
+    ):
+        known = history.list_firing(installation.tables)
         found = [one for one in known if one.condition.name == name]
         if not found:
             names = ", ".join(one.condition.name for one in known) or "nothing"
             raise UsageError(f"{one_line(name)} is not firing: expected one of what is, {names}")
         silenced = [one.silenced(wanted) for one in found]
-        history.store_firing(settings, found, silenced, now)
+        history.store_firing(installation.tables, found, silenced, now)
         return silenced[0]

@@ -20,7 +20,7 @@ from shardpost.commands.console import (
     text_table,
 )
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line, shown
-from shardpost.settings import load
+from shardpost.installation import opened
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
@@ -129,14 +129,18 @@ def email_command(
 
     mode = Mode.DRY_RUN if dry_run else Mode.SEND
     request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
-    settings = load()
+    installation = opened()
     if take_over and dry_run:
         raise UsageError("--take-over: expected without --dry-run, which takes nothing over")
     if take_over:
-        ownership.take(settings, take_over=True)
+        ownership.take(installation, take_over=True)
     log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
-    with refused_runs.noting(settings, WEEKLY_EMAIL.name) if request.is_real else nullcontext():
-        check(request, settings)  # before Java starts, which takes long
+    with (
+        refused_runs.noting(installation.files, WEEKLY_EMAIL.name)
+        if request.is_real
+        else nullcontext()
+    ):
+        check(request, installation)  # before Java starts, which takes long
     return (_dry_run if dry_run else _send)(request, as_json=as_json)
 
 
@@ -144,7 +148,7 @@ def _send(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
-    code, result = submit(load(), WEEKLY_EMAIL, request)
+    code, result = submit(opened(), WEEKLY_EMAIL, request)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: counts_text(result), as_json=as_json)
@@ -158,7 +162,7 @@ def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     with job_folder() as folder:
-        code, result = submit(load(), WEEKLY_EMAIL, replace(request, recipients=folder))
+        code, result = submit(opened(), WEEKLY_EMAIL, replace(request, recipients=folder))
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return code or COULD_NOT
         lists = DryRunLists.at(folder / NAME)

@@ -11,7 +11,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, KEY, WEEK, print_document
 from shardpost.errors import DONE, UsageError, harmless, one_line
-from shardpost.settings import Settings, load
+from shardpost.installation import Installation, opened
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> i
 
     Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
     """
-    found = _preview(load(), client, week, datetime.now(UTC))
+    found = _preview(opened(), client, week, datetime.now(UTC))
     if as_json:
         print_document(found, str, as_json=True)
     else:
@@ -38,13 +38,13 @@ def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> i
     return DONE
 
 
-def _preview(settings: Settings, client: str, week: str, now: datetime) -> "MailPreview":
+def _preview(installation: Installation, client: str, week: str, now: datetime) -> "MailPreview":
     from shardpost.weekly_email.mail_preview import preview
     from shardpost.weekly_email.week_status import rows_of_begun
 
     iso_week = IsoWeek.parse(week)
-    rows = rows_of_begun(settings, iso_week, client, now)
-    return preview(settings, client, iso_week, rows, now=now)
+    rows = rows_of_begun(installation, iso_week, client, now)
+    return preview(installation, client, iso_week, rows, now=now)
 
 
 def _lines(found: "MailPreview") -> Iterator[str]:
@@ -85,9 +85,9 @@ def test_command(client: str, to: str, week: str | None, as_json: bool) -> int:
     """
     from shardpost.weekly_email.mail_preview import send_test
 
-    settings, now = load(), datetime.now(UTC)
+    installation, now = opened(), datetime.now(UTC)
     chosen = str(IsoWeek.last_ended(now)) if week is None else week
-    sent = send_test(settings, _preview(settings, client, chosen, now), to, now)
+    sent = send_test(installation, _preview(installation, client, chosen, now), to, now)
     print_document(
         sent, lambda: [f"sent to {sent.to}: {sent.subject} ({sent.message_id})"], as_json=as_json
     )
@@ -108,12 +108,12 @@ def init_command(folder: Path | None) -> int:
     """
     from shardpost.weekly_email.own_templates import NAME, write_shipped
 
-    chosen = folder or load().mail_templates
+    chosen = folder or opened().settings.mail_templates
     if chosen is None:
         raise UsageError(f"expected a folder, or the setting {NAME}: found none of them")
     for path in write_shipped(chosen):
         click.echo(one_line(str(path)))
-    if chosen.absolute() != load().mail_templates:
+    if chosen.absolute() != opened().settings.mail_templates:
         click.echo(f"set {NAME}={chosen.absolute()}", err=True)
     return DONE
 

@@ -9,7 +9,7 @@ from shardpost.commands.email import counts_text
 from shardpost.errors import DONE, NEEDS_ATTENTION, one_line, shown
 
 if TYPE_CHECKING:
-    from shardpost.settings import Settings
+    from shardpost.delta.object_store import Tables
     from shardpost.weekly_email.week_status import FoundWeek
 
 
@@ -32,8 +32,10 @@ def print_client(found: "FoundWeek", client: str, *, as_json: bool) -> int:
     from shardpost.weekly_email.week_status import reason_text, rows_of, why_of
 
     rows = rows_of(found, client)
-    settings = found.status.settings
-    why = one_line(why_of(found, client, rows, lambda name: _why_unknown(settings, name)))
+    installation = found.status.installation
+    why = one_line(
+        why_of(found, client, rows, lambda name: _why_unknown(installation.tables, name))
+    )
     lines = [f"{row['timestamp']}  {row['state']}{reason_text(row)}" for row in rows]
     print_document(rows, lambda: [*lines, why], as_json=as_json)
     if as_json:
@@ -60,15 +62,15 @@ def _is_whole(found: "FoundWeek") -> bool:
     return why is None
 
 
-def _why_unknown(settings: "Settings", client: str) -> str | None:
+def _why_unknown(tables: "Tables", client: str) -> str | None:
     from shardpost.delta import snapshots
     from shardpost.holders.absence import unknown_client
     from shardpost.holders.queries import knows_client
 
-    newest = snapshots.newest(settings)
-    if newest is None or knows_client(settings, newest, client):
+    newest = snapshots.newest(tables)
+    if newest is None or knows_client(tables, newest, client):
         return None
-    return unknown_client(settings, newest, client)
+    return unknown_client(tables, newest, client)
 
 
 def _state_text(found: "FoundWeek", document: dict[str, Any]) -> str:

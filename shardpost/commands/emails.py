@@ -17,7 +17,7 @@ from shardpost.commands.console import (
 )
 from shardpost.commands.email_status import print_client, print_state, print_week
 from shardpost.errors import COULD_NOT, DONE, UsageError, one_line, shown
-from shardpost.settings import load
+from shardpost.installation import opened
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import STATES
@@ -54,7 +54,7 @@ def emails_command(
     from shardpost.weekly_email.week_status import find_week
 
     iso_week = IsoWeek.parse(week)
-    found = find_week(load(), iso_week, datetime.now(UTC))
+    found = find_week(opened(), iso_week, datetime.now(UTC))
     if state is not None:
         return print_state(found, state, as_json=as_json)
     if client is not None:
@@ -103,7 +103,7 @@ def resolve_command(
     )
     what = "will be mailed again" if decided.outcome is Outcome.OPEN else "have got it for good"
     confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")
-    shards = resolve(load(), decided)
+    shards = resolve(opened(), decided)
     rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]
     print_document(
         {"week": str(decided.week), "resolved": rows},
@@ -128,11 +128,11 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     from shardpost.weekly_email.ledger_guard import LedgerGuard
 
     iso_week = IsoWeek.parse(week)
-    if LedgerGuard(load(), iso_week).is_whole():
+    if LedgerGuard(opened(), iso_week).is_whole():
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return DONE
     confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
-    accept_ledger(load(), iso_week, who(by), why, datetime.now(UTC))
+    accept_ledger(opened(), iso_week, who(by), why, datetime.now(UTC))
     click.echo(f"{iso_week}: ledger accepted as it is now; clients it does not list will be mailed")
     return DONE
 
@@ -149,7 +149,7 @@ def pause_command(week: str, why: str, by: str | None) -> int:
     """
     from shardpost.weekly_email.paused_weeks import pause
 
-    paused = pause(load(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
+    paused = pause(opened(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
     click.echo(one_line(f"{paused.week}: paused: runs of it end now, and others refuse it"))
     return DONE
 
@@ -162,7 +162,7 @@ def resume_command(week: str, why: str, by: str | None) -> int:
     """Allow runs of a week that was paused. It starts none: `shardpost email` does."""
     from shardpost.weekly_email.paused_weeks import resume
 
-    resumed = resume(load(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
+    resumed = resume(opened(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
     click.echo(
         one_line(
             f"{resumed.week}: resumed: `shardpost email --week {resumed.week}`, or the DAG"
@@ -188,12 +188,15 @@ def verify_command(client: str, token: str, as_json: bool) -> int:
     """
     from shardpost.unsubscribe import is_genuine
 
-    settings = load()
-    if settings.unsubscribe_secret is None:
+    installation = opened()
+    if installation.settings.unsubscribe_secret is None:
         raise UsageError(
             "setting SHARDPOST_UNSUBSCRIBE_SECRET: expected the secret of {token}, found none"
         )
-    names = {"list_id": settings.mail_list_id, "secrets": settings.unsubscribe_secret}
+    names = {
+        "list_id": installation.settings.mail_list_id,
+        "secrets": installation.settings.unsubscribe_secret,
+    }
     genuine = is_genuine(token, client, **names)
     print_document(
         {"client": client, "genuine": genuine},
@@ -203,7 +206,7 @@ def verify_command(client: str, token: str, as_json: bool) -> int:
     if not genuine:
         click.echo(
             f"shardpost: not genuine: that token was not made for client {shown(client)} of list"
-            f" {settings.mail_list_id} by a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
+            f" {installation.settings.mail_list_id} by a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
             err=True,
         )
     return DONE if genuine else COULD_NOT

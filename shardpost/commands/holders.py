@@ -10,6 +10,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS
 from shardpost.errors import one_line, shown
 from shardpost.holders.model.explain import Transition
+from shardpost.installation import opened
 from shardpost.wording import ranges_text
 
 
@@ -29,7 +30,6 @@ def holders_command(
     """
     from shardpost import tables
     from shardpost.holders.absence import not_covered, why_no_holder
-    from shardpost.settings import load
 
     snapshot = tables.snapshot(number)
     found = tables.holders(client, shard, as_of, snapshot.number)
@@ -37,7 +37,7 @@ def holders_command(
         click.echo(said, err=True)
     unknown = None
     if client is not None and not found:
-        unknown = why_no_holder(load(), snapshot, client, shard)
+        unknown = why_no_holder(opened().tables, snapshot, client, shard)
     if unknown is not None:
         click.echo(one_line(unknown), err=True)
     print_document(found, lambda: "" if unknown else _holders_text(found, client), as_json=as_json)
@@ -68,14 +68,13 @@ def explain_command(client: str, position: str | None, number: int | None, as_js
     """
     from shardpost import tables
     from shardpost.holders.absence import pruned, why_no_record
-    from shardpost.settings import load
 
     snapshot = tables.snapshot(number)
     found = tables.explain(client, position, snapshot.number)
     if said := pruned(snapshot):
         click.echo(said, err=True)
     if not found:
-        click.echo(one_line(why_no_record(load(), snapshot, client, position)), err=True)
+        click.echo(one_line(why_no_record(opened().tables, snapshot, client, position)), err=True)
     print_document(
         found,
         lambda: text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else "",
@@ -120,9 +119,8 @@ def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
 
     if not found:
         from shardpost.embedded.stack import hint_at_other_home
-        from shardpost.settings import load
 
-        yield f"no snapshot yet: run `shardpost compact`{hint_at_other_home(load())}"
+        yield f"no snapshot yet: run `shardpost compact`{hint_at_other_home(opened().settings)}"
         return
     yield text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
     if (at := found[-1].history_from) is not None:

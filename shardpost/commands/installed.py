@@ -10,7 +10,7 @@ import click
 
 from shardpost.checkout import CHECKOUT, DAGS
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.settings import load
+from shardpost.installation import opened
 
 IVY = CHECKOUT / "ivy"
 # Files of `ivy/` that say nothing of a user's jars.
@@ -30,7 +30,7 @@ def path_command() -> int:
     Its plugins Airflow finds by itself where the package is installed by pip; those of a checkout
     are in the folder `plugins` beside, which is for Airflow's plugins_folder.
     """
-    load()
+    opened()
     click.echo(DAGS)
     return 0
 
@@ -48,7 +48,7 @@ def fetch_command(purposes: tuple[str, ...]) -> int:
     PURPOSE is one or more of the files of `ivy/`, by default `spark`, which every job needs; `jdbc`
     is for imports from databases, `broker` for `shardpost up`. Where they are, nothing is fetched.
     """
-    load()
+    opened()
     for purpose in purposes or ("spark",):
         click.echo(fetch(purpose))
     return 0

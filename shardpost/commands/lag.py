@@ -10,6 +10,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, print_document, text_table
 from shardpost.errors import ShardpostError
+from shardpost.installation import opened
 from shardpost.wording import counted, duration_text
 
 if TYPE_CHECKING:
@@ -39,11 +40,10 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as
     """
     from shardpost.lag.measure import measure
     from shardpost.lag.model.report import Selection
-    from shardpost.settings import load
 
-    settings = load()
+    installation = opened()
     gc.disable()  # hundreds of thousands of rows, and then the process ends
-    found = measure(settings, datetime.now(UTC), Selection(groups, topics))
+    found = measure(installation, datetime.now(UTC), Selection(groups, topics))
     if (groups or topics) and not found.rows and not found.problems:
         raise ShardpostError(
             f"{', '.join((*groups, *topics))}: expected a group that has committed an offset, and a"
@@ -57,13 +57,13 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as
         found.rows,
         lambda: lag_text(
             found.rows,
-            settings.loss_warning,
+            installation.settings.loss_warning,
             with_own=with_own or bool(groups),
             with_partitions=bool(groups or topics),
         ),
         as_json=as_json,
     )
-    return found.exit_code(settings.loss_warning)
+    return found.exit_code(installation.settings.loss_warning)
 
 
 def lag_text(

@@ -10,6 +10,7 @@ from shardpost.commands.console import AS_JSON, INSTANT, KEY, grouped, print_doc
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line, shown, single_line
+from shardpost.installation import opened
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
@@ -54,22 +55,21 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     from shardpost.dead_letters.letter_index import open_index
     from shardpost.dead_letters.letter_topics import not_visible
     from shardpost.dead_letters.listed_letters import listed, listed_since
-    from shardpost.settings import load
     from shardpost.topics.stores import inspect_stores
 
-    settings = load()
-    inspect_stores(settings, "dead-letters", "parking-lot")
+    installation = opened()
+    inspect_stores(installation, "dead-letters", "parking-lot")
     now = datetime.now(UTC)
     if as_json:
-        steps = tables.letters(settings, closed_since=filters.closed_since(now))
+        steps = tables.letters(installation.settings, closed_since=filters.closed_since(now))
         print_document([step for step in steps if filters.matches(step)], str, as_json=True)
     else:
-        index = open_index(settings)
-        found = listed(settings, index, filters, now)
+        index = open_index(installation)
+        found = listed(installation, index, filters, now)
         text = list_text(found.groups(), found.due(now)) if found.total else None
-        every = listed_since(settings, index, filters.closed_since(now))
+        every = listed_since(installation, index, filters.closed_since(now))
         click.echo(text or _none_of(every, filters.error))
-    for offsets in not_visible(settings):
+    for offsets in not_visible(installation.kafka):
         click.echo(f"not visible yet: {offsets}, after an open transaction ({SEE})", err=True)
     return DONE
 
@@ -117,9 +117,8 @@ def _first_line(error: str | None) -> str:
 def show_command(letter_id: str, as_json: bool) -> int:
     """Print one letter: its headers, its value, its life so far, and its retries."""
     from shardpost.dead_letters.letter_details import describe
-    from shardpost.settings import load
 
-    details = describe(load(), letter_id).as_json()
+    details = describe(opened(), letter_id).as_json()
     print_document(details, lambda: _details_text(details), as_json=as_json)
     return DONE
 
@@ -162,10 +161,9 @@ def sweep_command(as_json: bool) -> int:
     were gone, or could not be read.
     """
     from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
-    from shardpost.settings import load
     from shardpost.spark.submit import submit
 
-    code, result = submit(load(), SWEEP_DEAD_LETTERS)
+    code, result = submit(opened(), SWEEP_DEAD_LETTERS)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: _sweep_text(result), as_json=as_json)

@@ -8,7 +8,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, BY, DURATION, KEY, NEEDED_WHY, print_document, who
 from shardpost.errors import COULD_NOT, DONE, one_line
-from shardpost.settings import load
+from shardpost.installation import opened
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def doctor_command(as_json: bool) -> int:
     """
     from shardpost.watch.doctor import examine
 
-    found = examine(load, datetime.now(UTC))
+    found = examine(opened, datetime.now(UTC))
     print_document(found, lambda: _findings_text(found), as_json=as_json)
     return exit_code(found)
 
@@ -67,7 +67,7 @@ def test_command(as_json: bool) -> int:
 
     text = f"This is a test, sent at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC. Nothing is wrong."
     message = Message("Shardpost: test alert", text, is_good=True)
-    deliveries = send_all(dict.fromkeys(channels(load()), message))
+    deliveries = send_all(dict.fromkeys(channels(opened()), message))
     print_document(
         [vars(one) for one in deliveries],
         lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL,
@@ -85,7 +85,7 @@ def list_command(as_json: bool) -> int:
     """
     from shardpost.alerts.history import list_firing
 
-    found, now = list_firing(load()), datetime.now(UTC)
+    found, now = list_firing(opened().tables), datetime.now(UTC)
     print_document(
         found,
         lambda: [line for one in found for line in _firing_lines(one, now)] or "nothing is firing",
@@ -141,7 +141,7 @@ def _silence(key: str, duration: timedelta, by: str, why: str) -> int:
     from shardpost.watch.silences import silence, silence_text
 
     now = datetime.now(UTC)
-    found = silence(load(), key, Silence(now + duration, by, why), now)
+    found = silence(opened(), key, Silence(now + duration, by, why), now)
     click.echo(silence_text(found, now))
     return DONE
 
@@ -154,5 +154,5 @@ def metrics_command() -> int:
     """
     from shardpost.watch.watch import metrics_text
 
-    click.echo(metrics_text(load(), datetime.now(UTC)), nl=False)
+    click.echo(metrics_text(opened(), datetime.now(UTC)), nl=False)
     return 0

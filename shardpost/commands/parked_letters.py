@@ -27,6 +27,7 @@ from shardpost.dead_letters.model.redrive_request import (
     require_fitting,
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, harmless, one_line
+from shardpost.installation import opened
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.redrive import Redrive
@@ -117,9 +118,8 @@ def parked_options(function: Callable[Concatenate[ParkedOptions, ...], int]) -> 
 def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     """Print the plan, or carry it out; return the exit code."""
     from shardpost.dead_letters.redrive_plan import plan_redrive, prepared
-    from shardpost.settings import load
 
-    redrive = prepared(load(), request, options.canary, options.rate, options.up_to)
+    redrive = prepared(opened(), request, options.canary, options.rate, options.up_to)
     planned = plan_redrive(redrive)
     if request.allow_repeated:
         without = plan_redrive(replace(redrive, request=replace(request, allow_repeated=False)))
@@ -141,7 +141,7 @@ def _check_value(redrive: "Redrive", planned: "RedrivePlan", value: bytes) -> No
     from shardpost.holders.inputs import problem_of
 
     for origin, _ in planned.groups:
-        if problem := problem_of(redrive.settings, origin, value):
+        if problem := problem_of(redrive.installation, origin, value):
             click.echo(one_line(f"--value: the next compaction {problem}"), err=True)
 
 

@@ -28,10 +28,10 @@ from shardpost.holders.compaction_job import (
     CompactionRequest,
     Stay,
 )
+from shardpost.installation import opened
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
-from shardpost.settings import load
 from shardpost.shares import parse_share
 from shardpost.spark.job_spec import FOLLOWING
 from shardpost.spark.submit import submit
@@ -94,7 +94,7 @@ def compact_command(
     began = datetime.now(UTC)
     asked = replace(asked, stay=_stay(asked, follow, stay_for, every, began))
     job = RECONCILE_POSITIONS if asked.reconcile else COMPACT_POSITIONS
-    code, result = submit(load(), job, asked)
+    code, result = submit(opened(), job, asked)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: _compaction_text(result, began), as_json=as_json)
@@ -211,7 +211,7 @@ def import_command(
     written to `positions`: what is new or changed, and a tombstone for each open position that the
     list does not have. Exit code 3, and nothing written: too many positions would close.
     """
-    settings = load()
+    installation = opened()
     request = ImportRequest(
         find_source(source, format_, table, query),
         who(by),
@@ -221,7 +221,7 @@ def import_command(
         why or None,
         up_to,
     )
-    code, result = submit(settings, IMPORT_POSITIONS, request)
+    code, result = submit(installation, IMPORT_POSITIONS, request)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: summary(result), as_json=as_json)

@@ -6,7 +6,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document, who
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
-from shardpost.settings import load
+from shardpost.installation import opened
 from shardpost.wording import counted
 
 
@@ -16,7 +16,7 @@ def submit_order(action: str, by: str, **more: Any) -> tuple[int, dict[str, Any]
     from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
     from shardpost.spark.submit import submit
 
-    code, result = submit(load(), REBUILD_TABLES, Order(Action(action), by, **more))
+    code, result = submit(opened(), REBUILD_TABLES, Order(Action(action), by, **more))
     return (code or COULD_NOT if result is None else code), result
 
 
@@ -115,13 +115,13 @@ def diff_command(as_json: bool) -> int:
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.sides import compared, needs_top_up
 
-    settings = load()
+    installation = opened()
     with table_errors():
-        if needs_top_up(settings):
+        if needs_top_up(installation.tables):
             code, result = submit_order("top-up", "diff")
             if result is None:
                 return code
-        found = compared(settings)
+        found = compared(installation)
     print_document(found, found.lines, as_json=as_json)
     return DONE if found.is_none else NEEDS_ATTENTION
 
@@ -134,10 +134,10 @@ def confirm_order(question: str) -> None:
     from shardpost.rebuilds.run import described
 
     def plan() -> list[str]:
-        settings = load()
+        installation = opened()
         with table_errors():
-            rebuild = store.require_current(settings)
-            return [rebuild_text(described(rebuild, snapshots.current(settings)))]
+            rebuild = store.require_current(installation.tables)
+            return [rebuild_text(described(rebuild, snapshots.current(installation.tables)))]
 
     confirm(question, plan)
 
@@ -196,7 +196,7 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
 
     confirm_order("Give up the tables of this rebuild that are not in use?")
     with table_errors():
-        rebuild, removed = give_up(load(), who(by), why)
+        rebuild, removed = give_up(opened(), who(by), why)
     gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"
     print_document(
         {"rebuild": rebuild.number, "removed": removed},
@@ -214,7 +214,7 @@ def list_command(as_json: bool) -> int:
     from shardpost.rebuilds.run import list_described
 
     with table_errors():
-        found = list_described(load())
+        found = list_described(opened().tables)
     print_document(
         found, lambda: "\n".join(map(rebuild_text, found)) or "no rebuild yet", as_json=as_json
     )

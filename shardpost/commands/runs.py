@@ -18,8 +18,9 @@ from shardpost.commands.console import (
     who,
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.installation import Installation, opened
 from shardpost.run_requests.model.requests import RequestStatus
-from shardpost.settings import Settings, load
+from shardpost.settings import load
 from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ def request_command(
     """
     from shardpost.run_requests.request_client import conf_of, send_request
 
-    settings = load()
+    installation = opened()
     value = {"Dag": dag, "Conf": conf_of("--conf", text), "RequestedBy": who(by)}
-    sent = send_request(settings, key, value)
+    sent = send_request(installation, key, value)
     if wait:
-        status = _settled_status(settings, sent)
+        status = _settled_status(installation, sent)
         document = status.as_json(key)
         print_document(document, lambda: _status_text(key, status), as_json=as_json)
         return NEEDS_ATTENTION if status.needs_attention else DONE
@@ -68,16 +69,16 @@ def request_command(
     return DONE
 
 
-def _settled_status(settings: Settings, sent: "SentRequest") -> RequestStatus:
+def _settled_status(installation: Installation, sent: "SentRequest") -> RequestStatus:
     """Wait for the settled status; ShardpostError, with what is known, at the deadline."""
     from shardpost.run_requests.request_client import request_status
 
-    deadline = time.monotonic() + settings.request_wait
-    while (status := request_status(settings, sent)) is None or not status.settled:
+    deadline = time.monotonic() + installation.settings.request_wait
+    while (status := request_status(installation.kafka, sent)) is None or not status.settled:
         if time.monotonic() > deadline:
             so_far = "is not processed yet" if status is None else "has won, its run is not started"
             raise ShardpostError(
-                f"{sent.coordinates} {so_far} after {settings.request_wait:g} s"
+                f"{sent.coordinates} {so_far} after {installation.settings.request_wait:g} s"
                 " (SHARDPOST_REQUEST_WAIT): the request stays in its topic;"
                 " `shardpost runs dispatch` says what is wrong"
             )
@@ -107,7 +108,7 @@ def list_command(as_json: bool) -> int:
     from shardpost.run_requests.request_client import list_runs
 
     now = datetime.now(UTC)
-    rows = list_runs(load(), now)
+    rows = list_runs(opened(), now)
     print_document(
         rows,
         lambda: text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND,
@@ -135,7 +136,7 @@ def dispatch_command(as_json: bool) -> int:
     from shardpost.embedded.airflow_home import with_login
     from shardpost.run_requests.dispatch import dispatch
 
-    counts = dispatch(with_login(load()), datetime.now(UTC))
+    counts = dispatch(Installation(with_login(load())), datetime.now(UTC))
     print_document(vars(counts), counts.in_words, as_json=as_json)
     return NEEDS_ATTENTION if counts.lost else DONE
 
@@ -152,8 +153,8 @@ def release_command(key: str, why: str, by: str | None) -> int:
     """
     from shardpost.run_requests.dispatch import release
 
-    settings = load()
+    installation = opened()
     confirm(f"Free {key}, so that another run of it may start beside one that still runs?")
-    command = release(settings, key, who(by), why, datetime.now(UTC))
+    command = release(installation, key, who(by), why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
     return DONE

@@ -8,7 +8,8 @@ import click
 
 from shardpost.commands.console import AS_JSON, print_document
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings, load
+from shardpost.installation import opened
+from shardpost.locks.shared_files import Files
 
 
 @click.command()
@@ -20,27 +21,27 @@ def status_command(as_json: bool) -> int:
     """
     from shardpost.embedded import stack
 
-    settings = load()
-    found = stack.status(settings) | _follower(settings)
-    print_document(found, lambda: status_text(settings, found), as_json=as_json)
+    installation = opened()
+    found = stack.status(installation.settings) | _follower(installation.files)
+    print_document(found, lambda: status_text(installation.files, found), as_json=as_json)
     return 0
 
 
-def _follower(settings: Settings) -> dict[str, dict[str, str]]:
+def _follower(files: Files) -> dict[str, dict[str, str]]:
     """Return the compaction that follows the topics, as one more service; nothing if none does."""
     from shardpost.holders.following import following
 
     now = datetime.now(UTC)
     with suppress(ShardpostError):  # the store is away, which is not asked here
-        if one := following(settings, now):
+        if one := following(files, now):
             return {"follow": {"state": "up", "detail": f"{one.holder}: {one.summary(now)}"}}
     return {}
 
 
-def status_text(settings: Settings, found: dict[str, dict[str, str]]) -> str:
+def status_text(files: Files, found: dict[str, dict[str, str]]) -> str:
     """Return a line per service: state, address, login and detail; then the folders."""
     lines = [f"{name:<8} {_service_text(state)}" for name, state in found.items()]
-    folders = [f"{name:<8} {settings.home / name}" for name in ("mail", "logs")]
+    folders = [f"{name:<8} {files.home / name}" for name in ("mail", "logs")]
     return "\n".join([*lines, *folders])
 
 
@@ -59,9 +60,13 @@ def up_command(no_airflow: bool) -> int:
     """
     from shardpost.embedded import stack
 
-    settings = load()
-    stack.up(settings, with_airflow=not no_airflow, say=lambda line: click.echo(line, err=True))
-    click.echo(status_text(settings, stack.status(settings)))
+    installation = opened()
+    stack.up(
+        installation.settings,
+        with_airflow=not no_airflow,
+        say=lambda line: click.echo(line, err=True),
+    )
+    click.echo(status_text(installation.files, stack.status(installation.settings)))
     return 0
 
 
@@ -70,7 +75,7 @@ def down_command() -> int:
     """Stop the embedded stack; its data is kept."""
     from shardpost.embedded import stack
 
-    stack.down(load(), say=lambda line: click.echo(line, err=True))
+    stack.down(opened().settings, say=lambda line: click.echo(line, err=True))
     return 0
 
 
@@ -83,7 +88,7 @@ def demo_command(keep: bool) -> int:
     """
     from shardpost.embedded import demo
 
-    demo.run_demo(load(), now=datetime.now(UTC), keep=keep, say=click.echo)
+    demo.run_demo(opened().settings, now=datetime.now(UTC), keep=keep, say=click.echo)
     return 0
 
 
@@ -99,5 +104,5 @@ def airflow_command(arguments: tuple[str, ...]) -> None:
 
     airflow = str(BIN / "airflow")
     warnings = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), IGNORED_WARNING)))
-    environment = process_environment(load()) | {"PYTHONWARNINGS": warnings}
+    environment = process_environment(opened().settings) | {"PYTHONWARNINGS": warnings}
     os.execve(airflow, [airflow, *arguments], environment)  # noqa: S606

@@ -17,7 +17,7 @@ from shardpost.commands.console import (
     who,
 )
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
-from shardpost.settings import load
+from shardpost.installation import opened
 
 if TYPE_CHECKING:
     from shardpost.maintenance.table_sizes import TableSize
@@ -46,7 +46,7 @@ def list_command(as_json: bool) -> int:
     """
     from shardpost.maintenance.table_sizes import table_sizes
 
-    found = table_sizes(load())
+    found = table_sizes(opened())
     print_document(found, lambda: _sizes_text(found), as_json=as_json)
     return 0
 
@@ -85,7 +85,7 @@ def views_command(engine: str) -> int:
     from shardpost.holders.engine_views import Engine, EngineViews
 
     snapshot = tables.snapshot()
-    click.echo(EngineViews(Engine(engine), load().tables_root, snapshot).text(), nl=False)
+    click.echo(EngineViews(Engine(engine), opened().tables.root, snapshot).text(), nl=False)
     return 0
 
 
@@ -109,11 +109,11 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
     """
     from shardpost.maintenance.maintain import maintain_all
 
-    settings = load()
-    found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)
+    installation = opened()
+    found = maintain_all(installation, datetime.now(UTC), dry_run=dry_run)
     print_document(
         found.as_json() | {"dry_run": dry_run},
-        lambda: "\n".join(found.lines(settings.snapshot_days)),
+        lambda: "\n".join(found.lines(installation.tables.snapshot_days)),
         as_json=as_json,
     )
     for error in found.errors:
@@ -135,14 +135,14 @@ def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json:
     the client's id, so that it is not mailed again. Exit code 3: done, and the tables have its
     contact (again); 1: something could not be erased, since it is in use.
     """
-    from shardpost.erasure import ErasureRequest, erase
+    from shardpost.maintenance.erasure import ErasureRequest, erase
 
     if not client:
         raise UsageError("CLIENT: expected a client id, found none")
-    settings, request = load(), ErasureRequest(client, who(by), why, datetime.now(UTC))
+    installation, request = opened(), ErasureRequest(client, who(by), why, datetime.now(UTC))
     if not dry_run:
-        confirm(f"Erase {client}?", lambda: erase(settings, request, dry_run=True).lines())
-    result = erase(settings, request, dry_run=dry_run)
+        confirm(f"Erase {client}?", lambda: erase(installation, request, dry_run=True).lines())
+    result = erase(installation, request, dry_run=dry_run)
     print_document(result, result.lines, as_json=as_json)
     if result.postponed:
         parts = ", ".join(result.postponed)

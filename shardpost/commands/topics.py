@@ -8,6 +8,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, YES, can_ask, confirm, print_document
 from shardpost.errors import DONE, NEEDS_ATTENTION, one_line
+from shardpost.installation import opened
 
 if TYPE_CHECKING:
     from shardpost.topics.model.finding import Finding
@@ -27,15 +28,14 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
 
     What is not repaired is printed, with the reason and a command: exit code 3.
     """
-    from shardpost.settings import load
     from shardpost.topics.creation import apply_topics
 
-    settings = load()
+    installation = opened()
     if not dry_run and can_ask():
-        planned = apply_topics(settings, dry_run=True)
+        planned = apply_topics(installation, dry_run=True)
         if any(one.created or one.plan.changes for one in planned):
             confirm("Do that?", lambda: [one.as_text() for one in planned])
-    applied = apply_topics(settings, dry_run=dry_run)
+    applied = apply_topics(installation, dry_run=dry_run)
     print_document(applied, lambda: "\n".join(one.as_text() for one in applied), as_json=as_json)
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
 
@@ -52,12 +52,11 @@ def groups_command(is_applied: bool, as_json: bool) -> int:
     """
     from shardpost.holders.rejected_letters import former_groups
     from shardpost.kafka.groups import delete_groups
-    from shardpost.settings import load
 
-    settings = load()
-    found = former_groups(settings)
+    installation = opened()
+    found = former_groups(installation)
     if is_applied:
-        delete_groups(settings, found)
+        delete_groups(installation.kafka, found)
     done = "deleted" if is_applied else "left by a former installation; --apply deletes it"
     print_document(
         {"groups": found, "deleted": is_applied},
@@ -74,11 +73,10 @@ def audit_command(as_json: bool) -> int:
 
     Exit code 3 if data is lost or at risk.
     """
-    from shardpost.settings import load
     from shardpost.topics.model.finding import exit_code
     from shardpost.watch.audit import audit
 
-    found = audit(load(), datetime.now(UTC))
+    found = audit(opened(), datetime.now(UTC))
     print_document(found, lambda: _findings_text(found), as_json=as_json)
     return exit_code(found)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from shardpost import ownership
@@ -36,14 +36,15 @@ from shardpost.dead_letters.model.sweep_result import (
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.record_batches import batches, size_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.kafka import clients, offsets, reading
+from shardpost.installation import Installation
+from shardpost.kafka import offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
 from shardpost.retry_settings import split_names
-from shardpost.settings import Settings
 from shardpost.topics.declared import PRODUCED_BYTES
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ GROUP = "shardpost-intake"
 class _Run:
     """One intake, and its result so far."""
 
-    settings: Settings
+    installation: Installation
     routes: Routes
     now: datetime
     intake: Intake = field(default_factory=Intake)
@@ -101,8 +102,8 @@ class _Run:
     @cached_property
     def known(self) -> KnownTopics:
         """The retry rules and the foreign topics of the settings."""
-        foreign = split_names(self.settings.foreign_dead_letters or "")
-        return KnownTopics(self.settings.retry_rules, foreign)
+        foreign = split_names(self.installation.settings.foreign_dead_letters or "")
+        return KnownTopics(self.installation.settings.retry_rules, foreign)
 
     def letter(self, record: Record) -> Outgoing:
         """Return the letter that a foreign dead letter becomes."""
@@ -120,22 +121,22 @@ class _Run:
         self.intake.not_read += (f"{source}: {reason}",)
 
 
-def take_in(settings: Settings, routes: Routes, now: datetime) -> Intake:
+def take_in(installation: Installation, routes: Routes, now: datetime) -> Intake:
     """Put all new foreign dead letters into the store."""
-    run = _Run(settings, routes, now)
+    run = _Run(installation, routes, now)
     if run.known.foreign:
         with naming(lambda: as_json(Counter(), Counter(), (), run.intake)):
             for source in _readable(run):
                 try:
                     _take_in_partition(run, source)
-                except clients.KafkaUnreachableError as error:
+                except KafkaUnreachableError as error:
                     run.skip(source, error)
     return run.intake
 
 
 def _readable(run: _Run) -> Iterator[TopicPartition]:
     """Yield the partitions of foreign topics that have a leader; report the others."""
-    leaders = partition_leaders(run.settings, run.known.foreign)
+    leaders = partition_leaders(run.installation.kafka, run.known.foreign)
     for topic in sorted(run.known.foreign):
         if topic not in leaders:
             log.info("%s: no such topic (yet): nothing is taken in from it", topic)
@@ -148,23 +149,23 @@ def _readable(run: _Run) -> Iterator[TopicPartition]:
 
 
 def _take_in_partition(run: _Run, source: TopicPartition) -> None:
-    settings = run.settings
-    if offsets.watermark_of(settings, source, committed=True)[1] == 0:
+    installation = run.installation
+    if offsets.watermark_of(installation.kafka, source, committed=True)[1] == 0:
         return  # nothing was ever written to it
-    topic_id = topic_ids(settings, [source.topic]).get(source.topic)
-    writer = _writer(settings, source)
-    with closing(writer), closing(clients.consumer(settings, GROUP)) as reader:
+    topic_id = topic_ids(installation.kafka, [source.topic]).get(source.topic)
+    writer = _writer(installation, source)
+    with closing(writer), closing(installation.kafka.consumer(GROUP)) as reader:
         writer.open()
         # Nobody else changes it: older writers are fenced.
-        committed = offsets.committed_offsets(settings, reader, [source]).get(source)
+        committed = offsets.committed_offsets(installation.kafka, reader, [source]).get(source)
         # After what was taken: nobody can have taken more than there is.
-        there = There(topic_id, *offsets.watermark_of(settings, source, committed=True))
+        there = There(topic_id, *offsets.watermark_of(installation.kafka, source, committed=True))
         start, gaps = next_offset(source, committed and Taken(*committed), there)
         for gap in gaps:
             run.lost(gap)
         before, until = run.intake.taken_in, None
-        messages = reading.read_to_end(settings, source, start=start, committed=True)
-        for batch in batches(map(record_of, messages), settings.retry_batch, size_of):
+        messages = reading.read_to_end(installation.kafka, source, start=start, committed=True)
+        for batch in batches(map(record_of, messages), installation.settings.retry_batch, size_of):
             ends = [Consumed(reader, source, record.offset + 1, topic_id) for record in batch]
             _write(run, writer, [run.letter(record) for record in batch], ends)
             until = ends[-1].offset
@@ -176,11 +177,11 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
         log.info("%s: %d letters taken in", source, count)
 
 
-def _writer(settings: Settings, source: TopicPartition) -> Transactions:
+def _writer(installation: Installation, source: TopicPartition) -> Transactions:
     return Transactions(
-        settings,
+        installation.kafka,
         f"{source.topic}/intake/{source.partition}",
-        may_write=ownership.require,
+        may_write=partial(ownership.require, installation),
         fenced=f"fenced: a newer sweep takes in {source}; this one stops",
         failed=f"{source}: its letters cannot be taken in ({{reason}}): sweep again when Kafka is"
         " available",

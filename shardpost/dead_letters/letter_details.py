@@ -21,14 +21,15 @@ from shardpost.dead_letters.model.letter_history import Generations, Step, newes
 from shardpost.dead_letters.record_batches import read_one
 from shardpost.decisions import Decision, decode
 from shardpost.errors import NotFoundError, shown
+from shardpost.installation import Installation
 from shardpost.instants import EARLIEST_MS, instant_of
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
-from shardpost.settings import Settings
 
 DECIDED = (LetterState.REDRIVEN, LetterState.DISCARDED)
 SENT = (LetterState.RETRIED, LetterState.REDRIVEN)
@@ -71,11 +72,11 @@ class LetterDetails:
         }
 
 
-def describe(settings: Settings, letter_id: str) -> LetterDetails:
+def describe(installation: Installation, letter_id: str) -> LetterDetails:
     """Return the details of a letter; NotFoundError if it is unknown."""
-    steps = life(settings, letter_id)
-    generations = letter_topics.current_progress(settings).generations
-    record = newest_record(settings, steps, generations)
+    steps = life(installation, letter_id)
+    generations = letter_topics.current_progress(installation).generations
+    record = newest_record(installation.kafka, steps, generations)
     newest = newest_steps(steps, generations).get(letter_id)
     is_known = not all(step.is_by_hand for step in steps)
     if not is_known and record is None:
@@ -87,19 +88,17 @@ def describe(settings: Settings, letter_id: str) -> LetterDetails:
         str(newest.state) if newest else (LOST if is_known else None),
         record,
         steps,
-        [*_decisions(settings, letter_id, steps)],
-        [*_retries(settings, letter_id, steps)],
+        [*_decisions(installation.kafka, letter_id, steps)],
+        [*_retries(installation, letter_id, steps)],
     )
 
 
-def newest_record(
-    settings: Settings, steps: Sequence[Step], generations: Generations
-) -> Record | None:
+def newest_record(kafka: Kafka, steps: Sequence[Step], generations: Generations) -> Record | None:
     """Return the last record with a value that the steps of a letter are of, parked ones first.
 
     None if Kafka has none of them any more. Each is read by its place: topics may be long.
     """
-    store = settings.topic("dead-letters")
+    store = kafka.topic("dead-letters")
     there = [
         step
         for step in steps
@@ -107,7 +106,7 @@ def newest_record(
     ]
     for step in sorted(there, key=lambda one: (one.topic == store, -one.offset)):
         partition = TopicPartition(step.topic, step.partition)
-        record = read_one(settings, partition, step.offset)
+        record = read_one(kafka, partition, step.offset)
         if record is not None and record.value is not None:
             return record
     return None
@@ -123,19 +122,19 @@ def text_or_base64(raw: str | bytes | None) -> str | None:
         return f"{BASE64}{base64.b64encode(raw).decode()}"
 
 
-def _decisions(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Iterator[Decision]:
+def _decisions(kafka: Kafka, letter_id: str, steps: Sequence[Step]) -> Iterator[Decision]:
     """Yield the decisions about a letter, in order; their key is that of the parking lot."""
     times = [step.at for step in steps if step.state in DECIDED and not step.is_by_hand]
-    topic = settings.topic("decisions")
-    count = partition_counts(settings, [topic])[topic]
+    topic = kafka.topic("decisions")
+    count = partition_counts(kafka, [topic])[topic]
     for number in sorted({partition_of(key, count) for key in keys_of(letter_id)}):
-        for record in _written_about(settings, TopicPartition(topic, number), times):
+        for record in _written_about(kafka, TopicPartition(topic, number), times):
             decision = decode(record.key, record.value)
             if decision is not None and name_of(decision.about) == letter_id:
                 yield decision
 
 
-def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Iterator[Record]:
+def _retries(installation: Installation, letter_id: str, steps: Sequence[Step]) -> Iterator[Record]:
     """Yield the retries of a letter that Kafka has, in order; they are placed by the original key.
 
     None if no step says where the letter came from: then it was never retried.
@@ -144,17 +143,17 @@ def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Itera
     if origin is None or origin.origin_topic is None:
         return
     times = [step.at for step in steps if step.state in SENT]
-    topic = settings.retry_rules.retry_topic(origin.origin_topic)
-    count = partition_counts(settings, [topic])[topic]
+    topic = installation.settings.retry_rules.retry_topic(origin.origin_topic)
+    count = partition_counts(installation.kafka, [topic])[topic]
     own_id = origin.key or letter_id
     partition = TopicPartition(topic, partition_of(origin.origin_key or own_id, count))
-    for record in _written_about(settings, partition, times):
+    for record in _written_about(installation.kafka, partition, times):
         if header_text(dict(record.headers).get(ID)) == own_id:
             yield record
 
 
 def _written_about(
-    settings: Settings, partition: TopicPartition, times: Collection[datetime]
+    kafka: Kafka, partition: TopicPartition, times: Collection[datetime]
 ) -> Iterator[Record]:
     """Yield the records of a partition that were written about those times, each once.
 
@@ -164,14 +163,14 @@ def _written_about(
     read_up_to = 0
     for at in sorted(times):
         begins, ends = (
-            _first_since(settings, partition, at + by) for by in (-CLOCKS_DIFFER, CLOCKS_DIFFER)
+            _first_since(kafka, partition, at + by) for by in (-CLOCKS_DIFFER, CLOCKS_DIFFER)
         )
         if begins is None:
             continue
         start = max(begins, read_up_to)
         if ends is not None and ends <= start:
             continue
-        messages = read_to_end(settings, partition, start=start, committed=True)
+        messages = read_to_end(kafka, partition, start=start, committed=True)
         for record in map(record_of, messages):
             if ends is not None and record.offset >= ends:
                 break
@@ -179,11 +178,11 @@ def _written_about(
             yield record
 
 
-def _first_since(settings: Settings, partition: TopicPartition, at: datetime) -> int | None:
+def _first_since(kafka: Kafka, partition: TopicPartition, at: datetime) -> int | None:
     """Return the first offset of that time or a later one; None if there is none."""
     milliseconds = max(EARLIEST_MS, int(at.timestamp() * 1000))
     found = with_leaders(
-        settings, lambda: first_offsets_since(settings, [partition], milliseconds).offsets
+        kafka, lambda: first_offsets_since(kafka, [partition], milliseconds).offsets
     )[partition]
     return None if found < 0 else found
 

@@ -29,13 +29,15 @@ from shardpost.dead_letters.letter_topics import TableProgress, partitions, read
 from shardpost.dead_letters.letters_table import FEW
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.letter_history import Step
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import open_table, rows
 from shardpost.delta.storage import exists
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError, harmless
+from shardpost.installation import Installation, opened
 from shardpost.kafka.coordinates import total_size
-from shardpost.locks import exclusive_here
-from shardpost.settings import Settings, load
+from shardpost.locks.locks import exclusive_here
+from shardpost.locks.shared_files import Files
 
 log = logging.getLogger(__name__)
 
@@ -65,24 +67,24 @@ class LetterIndex:
     unread: int = 0
 
 
-def open_index(settings: Settings, *, most_unread: int | None = None) -> LetterIndex:
+def open_index(installation: Installation, *, most_unread: int | None = None) -> LetterIndex:
     """Return all letters as they are now, by the table and what the topics have after it.
 
     Without the latter where that is more than `most_unread` records.
     """
-    table, progress = _table_now(settings)
-    found = _changes(settings, table, progress)
+    table, progress = _table_now(installation)
+    found = _changes(installation, table, progress)
     if table is not None and found is None:
         with _making:
-            if _changes(settings, table, progress) is None:  # no other thread has made it
-                _make(settings, table, progress)
-        table, progress = _table_now(settings)
-        found = _changes(settings, table, progress)
+            if _changes(installation, table, progress) is None:  # no other thread has made it
+                _make(installation, table, progress)
+        table, progress = _table_now(installation)
+        found = _changes(installation, table, progress)
     if found is None:
         raise ShardpostError("the table of letters was changed while it was read: ask again")
     base, newer = found
     if len(newer) > MANY_CHANGES and _making.acquire(blocking=False):
-        threading.Thread(target=_made_beside, args=[settings], daemon=True).start()
+        threading.Thread(target=_made_beside, args=[installation], daemon=True).start()
     unread = total_size(progress.unread)
     if most_unread is not None and unread > most_unread:
         progress = replace(progress, unread=[])
@@ -90,15 +92,24 @@ def open_index(settings: Settings, *, most_unread: int | None = None) -> LetterI
         unread = 0
     if not newer and not progress.unread:
         return LetterIndex(base, unread=unread)
-    of = (settings.tables_root, table and table.metadata().id, table and table.version(), progress)
-    return _kept(of, lambda: _changed(settings, base, newer, progress, unread))
+    of = (
+        installation.tables.root,
+        table and table.metadata().id,
+        table and table.version(),
+        progress,
+    )
+    return _kept(of, lambda: _changed(installation, base, newer, progress, unread))
 
 
 def _changed(
-    settings: Settings, base: pa.Table, newer: Sequence[Step], progress: TableProgress, unread: int
+    installation: Installation,
+    base: pa.Table,
+    newer: Sequence[Step],
+    progress: TableProgress,
+    unread: int,
 ) -> LetterIndex:
     """Return the rows of the file with the steps since, and those that the table has not read."""
-    new = [*letters_table.not_in_table(settings, progress)]
+    new = [*letters_table.not_in_table(installation, progress)]
     rows, mask = with_changes(base, [*newer, *new], progress.generations)
     errors = {place_of(step): step.error for step in new if step.error}
     return LetterIndex(rows, mask, errors, unread)
@@ -112,50 +123,58 @@ def _kept(of: object, make: Callable[[], LetterIndex]) -> LetterIndex:
     return last[1]
 
 
-def _table_now(settings: Settings) -> tuple[DeltaTable | None, TableProgress]:
-    table = open_table(settings, DEAD_LETTERS) if exists(settings, DEAD_LETTERS) else None
-    return table, read_progress(settings, table, partitions(settings))
+def _table_now(installation: Installation) -> tuple[DeltaTable | None, TableProgress]:
+    table = (
+        open_table(installation.tables, DEAD_LETTERS)
+        if exists(installation.tables, DEAD_LETTERS)
+        else None
+    )
+    return table, read_progress(installation.kafka, table, partitions(installation.kafka))
 
 
-def _made_beside(settings: Settings) -> None:
+def _made_beside(installation: Installation) -> None:
     try:
-        _make_in_process(settings)
+        _make_in_process(installation)
     except ShardpostError:
         log.warning("the index of letters was not made anew", exc_info=True)
     finally:
         _making.release()
 
 
-def _make(settings: Settings, table: DeltaTable, progress: TableProgress) -> None:
+def _make(installation: Installation, table: DeltaTable, progress: TableProgress) -> None:
     if _row_count(table) > MANY_ROWS:
-        return _make_in_process(settings)
-    with exclusive_here(settings, "letter_index", "the index of letters", wait=WAIT_SECONDS):
-        _make_unless_there(settings, table, progress)
+        return _make_in_process(installation)
+    with exclusive_here(
+        installation.files, "letter_index", "the index of letters", wait=WAIT_SECONDS
+    ):
+        _make_unless_there(installation, table, progress)
     return None
 
 
-def _make_unless_there(settings: Settings, table: DeltaTable, progress: TableProgress) -> None:
-    found = _changes(settings, table, progress)
+def _make_unless_there(
+    installation: Installation, table: DeltaTable, progress: TableProgress
+) -> None:
+    found = _changes(installation, table, progress)
     if found is None or found[1]:
-        _write(_path(settings, table), _made(settings, table, progress))
+        _write(_path(installation.files, table), _made(installation, table, progress))
 
 
-def _make_in_process(settings: Settings) -> None:
+def _make_in_process(installation: Installation) -> None:
     command = [sys.executable, "-m", __name__]
-    environ = {**os.environ, **settings.environ()}
+    environ = {**os.environ, **installation.settings.environ()}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         said = harmless(done.stderr.strip().rpartition("\n")[2])
         raise ShardpostError(f"the index of letters could not be made: {said}")
 
 
-def _path(settings: Settings, table: DeltaTable) -> Path:
-    return settings.folder(FOLDER) / f"{table.metadata().id}.arrow"
+def _path(files: Files, table: DeltaTable) -> Path:
+    return files.folder(FOLDER) / f"{table.metadata().id}.arrow"
 
 
-def _made(settings: Settings, table: DeltaTable, progress: TableProgress) -> pa.Table:
+def _made(installation: Installation, table: DeltaTable, progress: TableProgress) -> pa.Table:
     """Return the rows of the file, with what they are made of."""
-    made = letters_of(settings, table.version(), progress.generations)
+    made = letters_of(installation, table.version(), progress.generations)
     known = {
         "version": table.version(),
         "rows": _row_count(table),
@@ -166,13 +185,13 @@ def _made(settings: Settings, table: DeltaTable, progress: TableProgress) -> pa.
 
 
 def _changes(
-    settings: Settings, table: DeltaTable | None, progress: TableProgress
+    installation: Installation, table: DeltaTable | None, progress: TableProgress
 ) -> tuple[pa.Table, Sequence[Step]] | None:
     """Return the file's rows and what came since; None if it is not a beginning of this table."""
     if table is None:
         return SCHEMA.empty_table(), []
     try:
-        with pa.memory_map(str(_path(settings, table))) as file:
+        with pa.memory_map(str(_path(installation.files, table))) as file:
             base = pa.ipc.open_file(file).read_all()
         known = json.loads((base.schema.metadata or {})[_META])
     except (OSError, pa.ArrowInvalid, KeyError, ValueError):
@@ -184,7 +203,7 @@ def _changes(
     count = _row_count(table) - known["rows"]
     if not 0 <= count <= FEW:
         return None
-    newer = _steps_since(settings, table, progress, known["next"]) if count else []
+    newer = _steps_since(installation, table, progress, known["next"]) if count else []
     return (base, newer) if len(newer) == count else None  # else old letters were removed
 
 
@@ -193,7 +212,7 @@ def _row_count(table: DeltaTable) -> int:
 
 
 def _steps_since(
-    settings: Settings, table: DeltaTable, progress: TableProgress, since: Mapping[str, int]
+    installation: Installation, table: DeltaTable, progress: TableProgress, since: Mapping[str, int]
 ) -> list[Step]:
     later = [
         f"(topic = {text_literal(at.topic)} AND generation = {progress.generations[at.topic]}"
@@ -203,7 +222,7 @@ def _steps_since(
     ]
     if not later:
         return []
-    return letters_table.steps_where(settings, " OR ".join(later), table.version())
+    return letters_table.steps_where(installation, " OR ".join(later), table.version())
 
 
 def _write(path: Path, rows: pa.Table) -> None:
@@ -220,13 +239,11 @@ def _write(path: Path, rows: pa.Table) -> None:
             other.unlink(missing_ok=True)
 
 
-def error_texts(
-    settings: Settings, index: LetterIndex, places: Collection[Place]
-) -> dict[Place, str]:
+def error_texts(tables: Tables, index: LetterIndex, places: Collection[Place]) -> dict[Place, str]:
     """Return the texts of errors by their places, of those that are there."""
     found = {place: index.errors[place] for place in places if place in index.errors}
     asked = {place for place in places if place not in found}
-    if not asked or not exists(settings, DEAD_LETTERS):
+    if not asked or not exists(tables, DEAD_LETTERS):
         return found
     columns = ((text_literal(topic), *map(str, numbers)) for topic, *numbers in asked)
     sets = (", ".join(sorted({*values})) for values in zip(*columns, strict=True))
@@ -236,20 +253,22 @@ def error_texts(
     SELECT topic, generation, "partition", "offset", error FROM dead_letters
     WHERE "offset" IN ({offsets}) AND "partition" IN ({numbers}) AND topic IN ({topics})
       AND generation IN ({generations})"""  # noqa: S608 - literals
-    for row in rows(settings, sql, {DEAD_LETTERS: None}):
+    for row in rows(tables, sql, {DEAD_LETTERS: None}):
         place = row["topic"], row["generation"], row["partition"], row["offset"]
         if row["error"] is not None and place in asked:
             found[place] = row["error"]
     return found
 
 
-def make(settings: Settings) -> None:
+def make(installation: Installation) -> None:
     """Make the file of the table as it is now, unless another process just has."""
-    with exclusive_here(settings, "letter_index", "the index of letters", wait=WAIT_SECONDS):
-        table, progress = _table_now(settings)
+    with exclusive_here(
+        installation.files, "letter_index", "the index of letters", wait=WAIT_SECONDS
+    ):
+        table, progress = _table_now(installation)
         if table is not None:
-            _make_unless_there(settings, table, progress)
+            _make_unless_there(installation, table, progress)
 
 
 if __name__ == "__main__":
-    make(load())
+    make(opened())

@@ -16,7 +16,7 @@ from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
 from shardpost.delta.query import OpenedTables, python_values
 from shardpost.delta.table import text_literal
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _TIME = pa.timestamp("us", tz="UTC")
@@ -60,18 +60,18 @@ FROM dead_letters WHERE attempt IS NOT NULL"""  # noqa: S608 - constants
 _NO_ERROR = "error-00000000"
 
 
-def letters_of(settings: Settings, version: int, generations: Generations) -> pa.Table:
+def letters_of(installation: Installation, version: int, generations: Generations) -> pa.Table:
     """Return the letters of one version of the table, newest first.
 
     Column by column, but for those of deleted topics, of tombstones written by hand, and of names
     that depend on others: these are few, and folded as `current_letters` folds them all.
     """
-    opened = OpenedTables(settings, {DEAD_LETTERS: version})
+    opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
     odd, of_odd = _odd_names(opened, generations), list[Step]()
     if odd:
         names = _literals(odd)
         condition = f"id IN ({names}) OR coalesce(key, id) IN ({names})"
-        of_odd = letters_table.steps_where(settings, condition, version)
+        of_odd = letters_table.steps_where(installation, condition, version)
     odd |= {step.id for step in of_odd}
     and_plain = f" AND id NOT IN ({_literals(odd)})" if odd else ""
     rows = _plain_letters(opened, f"{_PLAIN}{and_plain}")

@@ -23,10 +23,11 @@ from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.delta.query import open_table
 from shardpost.delta.storage import exists
+from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition, ends_of, unreached
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
-from shardpost.settings import Settings
 
 Marks = tuple[int, int]  # low watermark, end
 
@@ -70,47 +71,55 @@ class TableProgress:
 
 
 def read_progress(
-    settings: Settings, table: DeltaTable | None, counts: Mapping[str, int]
+    kafka: Kafka, table: DeltaTable | None, counts: Mapping[str, int]
 ) -> TableProgress:
     """Return what the opened version of a table has read, and which committed offsets it has not.
 
     What is appended to that version is then appended once. `counts` has the partitions of both
     topics.
     """
-    topics = _topics(settings)
+    topics = _topics(kafka)
     progress = TableProgress(topics[0], {topic: counts[topic] for topic in topics})
-    ids = topic_ids(settings, topics)
-    watermarks = offsets.watermarks(settings, progress.partitions, committed=True)
+    ids = topic_ids(kafka, topics)
+    watermarks = offsets.watermarks(kafka, progress.partitions, committed=True)
     for topic, marks in watermarks.items():
         progress.add(table, topic, ids.get(topic, ""), marks)
     return progress
 
 
-def current_progress(settings: Settings) -> TableProgress:
+def current_progress(installation: Installation) -> TableProgress:
     """Return what the table has read so far, and which committed offsets it has not."""
-    table = open_table(settings, DEAD_LETTERS) if exists(settings, DEAD_LETTERS) else None
-    return read_progress(settings, table, partitions(settings))
+    table = (
+        open_table(installation.tables, DEAD_LETTERS)
+        if exists(installation.tables, DEAD_LETTERS)
+        else None
+    )
+    return read_progress(installation.kafka, table, partitions(installation.kafka))
 
 
-def partitions(settings: Settings) -> dict[str, int]:
+def partitions(kafka: Kafka) -> dict[str, int]:
     """Return {topic: partition count} of dead-letters and parking-lot."""
-    return partition_counts(settings, _topics(settings))
+    return partition_counts(kafka, _topics(kafka))
 
 
-def next_offsets(settings: Settings) -> dict[TopicPartition, int]:
+def next_offsets(installation: Installation) -> dict[TopicPartition, int]:
     """Return the next offset that the table reads of each partition; {} if there is no table."""
-    return current_progress(settings).next_offsets if exists(settings, DEAD_LETTERS) else {}
+    return (
+        current_progress(installation).next_offsets
+        if exists(installation.tables, DEAD_LETTERS)
+        else {}
+    )
 
 
-def not_visible(settings: Settings) -> list[OffsetRange]:
+def not_visible(kafka: Kafka) -> list[OffsetRange]:
     """Return the offsets of dead-letters and parking-lot after an open transaction.
 
     Nobody can read what is there before that transaction ends.
     """
-    counts = partitions(settings)
-    high = ends_of(offsets.watermarks(settings, counts, committed=False))
+    counts = partitions(kafka)
+    high = ends_of(offsets.watermarks(kafka, counts, committed=False))
     # Second: a transaction may end meanwhile.
-    stable = ends_of(offsets.watermarks(settings, counts, committed=True))
+    stable = ends_of(offsets.watermarks(kafka, counts, committed=True))
     return [
         OffsetRange(
             begins.topic, begins.partition, begins.offset, high[begins.topic][begins.partition]
@@ -119,15 +128,15 @@ def not_visible(settings: Settings) -> list[OffsetRange]:
     ]
 
 
-def routes_of(settings: Settings) -> Routes:
+def routes_of(installation: Installation) -> Routes:
     """Return the topics of letters; ShardpostError for one that does not exist."""
-    store, parking_lot = _topics(settings)
-    topics = sorted({store, parking_lot, *settings.retry_rules.retry_topics})
-    return Routes(store, parking_lot, partition_counts(settings, topics))
+    store, parking_lot = _topics(installation.kafka)
+    topics = sorted({store, parking_lot, *installation.settings.retry_rules.retry_topics})
+    return Routes(store, parking_lot, partition_counts(installation.kafka, topics))
 
 
-def _topics(settings: Settings) -> list[str]:
-    return [settings.topic("dead-letters"), settings.topic("parking-lot")]
+def _topics(kafka: Kafka) -> list[str]:
+    return [kafka.topic("dead-letters"), kafka.topic("parking-lot")]
 
 
 def _generation(

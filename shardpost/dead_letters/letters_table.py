@@ -27,14 +27,15 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.delta import file_statistics, parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
 from shardpost.delta.storage import exists
 from shardpost.delta.table import MAX_TIME, MIN_TIME, text_literal, time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.settings import Settings
 from shardpost.wording import counted
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
@@ -79,12 +80,14 @@ InTasks = Callable[
 ]
 
 
-def current_letters(settings: Settings, *, closed_since: datetime | None = None) -> dict[str, Step]:
+def current_letters(
+    installation: Installation, *, closed_since: datetime | None = None
+) -> dict[str, Step]:
     """Return the newest step of each letter in the table or the topics, by the letter's name.
 
     Of letters that are neither waiting nor parked, those that were closed since then; None: all.
     """
-    steps, generations = steps_since(settings, closed_since)
+    steps, generations = steps_since(installation, closed_since)
     newest = newest_steps(steps, generations)
     if closed_since is None:
         return newest
@@ -94,24 +97,27 @@ def current_letters(settings: Settings, *, closed_since: datetime | None = None)
 
 
 def steps_since(
-    settings: Settings, closed_since: datetime | None
+    installation: Installation, closed_since: datetime | None
 ) -> tuple[Sequence[Step], Generations]:
     """Return all steps of the letters that are open, or were closed since then, and of some others.
 
     Also those of no letter; None: all that there are.
     """
-    progress = current_progress(settings)
-    new = [*not_in_table(settings, progress)]
+    progress = current_progress(installation)
+    new = [*not_in_table(installation, progress)]
     names = {step.id for step in new}
     if closed_since is None or len(names) > FEW:
-        in_table = _query(settings, f"SELECT {_STEP} FROM dead_letters")  # noqa: S608 - constants
+        in_table = _query(installation, f"SELECT {_STEP} FROM dead_letters")  # noqa: S608 - constants
     else:
-        in_table = _chosen(settings, progress.generations, closed_since, names)
+        in_table = _chosen(installation, progress.generations, closed_since, names)
     return [*in_table, *new], progress.generations
 
 
 def _chosen(
-    settings: Settings, generations: Generations, closed_since: datetime, names: Collection[str]
+    installation: Installation,
+    generations: Generations,
+    closed_since: datetime,
+    names: Collection[str],
 ) -> list[Step]:
     """Return all steps of letters that may be open, were closed since then, or have these names.
 
@@ -128,21 +134,23 @@ def _chosen(
     )
     SELECT {_STEP} FROM dead_letters LEFT SEMI JOIN chosen ON id = chosen_id"""  # noqa: S608 - literals
     # One that is chosen twice is one step twice, and the same letter.
-    return [*_query(settings, chosen), *steps_where(settings, "attempt IS NULL")]
+    return [*_query(installation, chosen), *steps_where(installation, "attempt IS NULL")]
 
 
-def steps_where(settings: Settings, condition: str, version: int | None = None) -> list[Step]:
+def steps_where(
+    installation: Installation, condition: str, version: int | None = None
+) -> list[Step]:
     """Return the steps of the table that meet a condition, in SQL; None: at the newest version."""
     sql = f"SELECT {_STEP}, origin_key FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
-    return _query(settings, sql, version)
+    return _query(installation, sql, version)
 
 
-def letters_named(settings: Settings, names: Collection[str]) -> dict[str, Step]:
+def letters_named(installation: Installation, names: Collection[str]) -> dict[str, Step]:
     """Return the newest step of each letter that has one of these names.
 
     ShardpostError where the table has not read so much that this would take long.
     """
-    progress = current_progress(settings)
+    progress = current_progress(installation)
     if total_size(progress.unread) > FEW_OFFSETS:
         raise ShardpostError(
             f"{counted(total_size(progress.unread), 'record')} of letters were written since the"
@@ -150,40 +158,40 @@ def letters_named(settings: Settings, names: Collection[str]) -> dict[str, Step]
         )
     named = ", ".join(map(text_literal, sorted(names))) or "''"
     sql = f"SELECT {_STEP} FROM dead_letters WHERE id IN ({named}) OR attempt IS NULL"  # noqa: S608
-    new = (s for s in not_in_table(settings, progress) if s.id in names or s.is_by_hand)
-    return newest_steps([*_query(settings, sql), *new], progress.generations)
+    new = (s for s in not_in_table(installation, progress) if s.id in names or s.is_by_hand)
+    return newest_steps([*_query(installation, sql), *new], progress.generations)
 
 
-def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
+def origins(installation: Installation, topic: str) -> set[tuple[int, int]]:
     """Return (partition, offset) of all records of a topic that ever became a letter."""
     places = set()
-    if exists(settings, DEAD_LETTERS):
+    if exists(installation.tables, DEAD_LETTERS):
         sql = (
             "SELECT DISTINCT origin_partition, origin_offset FROM dead_letters"  # noqa: S608
             f" WHERE origin_topic = {text_literal(topic)}"
             " AND origin_partition IS NOT NULL AND origin_offset IS NOT NULL"
         )
-        table = rows(settings, sql, {DEAD_LETTERS: None})
+        table = rows(installation.tables, sql, {DEAD_LETTERS: None})
         places = {(row["origin_partition"], row["origin_offset"]) for row in table}
-    for step in not_in_table(settings, current_progress(settings)):
+    for step in not_in_table(installation, current_progress(installation)):
         partition, offset = step.origin_partition, step.origin_offset
         if step.origin_topic == topic and partition is not None and offset is not None:
             places.add((partition, offset))
     return places
 
 
-def life(settings: Settings, letter_id: str) -> list[Step]:
+def life(installation: Installation, letter_id: str) -> list[Step]:
     """Return the steps of one letter, in the order of its life."""
     columns = f"{_STEP}, origin_partition, origin_offset, origin_key"
     new = [
         step
-        for step in not_in_table(settings, current_progress(settings))
+        for step in not_in_table(installation, current_progress(installation))
         if step.id == letter_id or step.is_by_hand
     ]
 
     def of(name: str, more: str = "") -> list[Step]:
         sql = f"SELECT {columns} FROM dead_letters WHERE id = {text_literal(name)}{more}"  # noqa: S608
-        return [*_query(settings, sql), *(step for step in new if step.id == name)]
+        return [*_query(installation, sql), *(step for step in new if step.id == name)]
 
     steps = of(letter_id)
     for key in {step.key for step in steps if step.key}:
@@ -192,32 +200,32 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
     return [*in_order(steps)]
 
 
-def open_table(settings: Settings) -> DeltaTable:
+def open_table(tables: Tables) -> DeltaTable:
     """Return the table as it is now, created if there is none."""
-    return table_log.opened(settings, DEAD_LETTERS, KEEP_DAYS)
+    return table_log.opened(tables, DEAD_LETTERS, KEEP_DAYS)
 
 
-def catch_up(settings: Settings, counts: Mapping[str, int], in_tasks: InTasks = map) -> int:
+def catch_up(installation: Installation, counts: Mapping[str, int], in_tasks: InTasks = map) -> int:
     """Append the steps of all offsets that the table does not have; return how many offsets.
 
     `counts` has the partitions of both topics. Tries again where the maintenance of the tables has
     committed a version meanwhile; VersionExistsError if that happens again and again.
     """
-    make = partial(_catch_up, settings, counts, in_tasks)
+    make = partial(_catch_up, installation, counts, in_tasks)
     return table_log.retrying(DEAD_LETTERS, make, MOST_CONFLICTS)
 
 
-def _catch_up(settings: Settings, counts: Mapping[str, int], in_tasks: InTasks) -> int:
-    table = open_table(settings)
-    progress = read_progress(settings, table, counts)
+def _catch_up(installation: Installation, counts: Mapping[str, int], in_tasks: InTasks) -> int:
+    table = open_table(installation.tables)
+    progress = read_progress(installation.kafka, table, counts)
     count = total_size(progress.unread)
     if progress.transactions:
-        append(settings, table, progress, in_tasks if count > FEW_OFFSETS else map)
+        append(installation, table, progress, in_tasks if count > FEW_OFFSETS else map)
     return count
 
 
 def append(
-    settings: Settings, table: DeltaTable, progress: TableProgress, in_tasks: InTasks
+    installation: Installation, table: DeltaTable, progress: TableProgress, in_tasks: InTasks
 ) -> None:
     """Append the steps of offsets that the table does not have.
 
@@ -226,32 +234,36 @@ def append(
     """
     version = table.version()
     folder = f"{version + 1:08d}-{uuid.uuid4()}"  # an interrupted run leaves one of another name
-    added, old = parquet_files.merge_small(settings, DEAD_LETTERS, version, folder)
+    added, old = parquet_files.merge_small(installation.tables, DEAD_LETTERS, version, folder)
     groups = [progress.unread] if in_tasks is map else [[range_] for range_ in progress.unread]
-    write = partial(_write_steps, settings, replace(progress, unread=[]), folder)
+    write = partial(_write_steps, installation, replace(progress, unread=[]), folder)
     written = [*filter(None, in_tasks(write, groups))]
-    file_statistics.require_seen(settings, DEAD_LETTERS, (file.path for file in written))
+    file_statistics.require_seen(installation.tables, DEAD_LETTERS, (file.path for file in written))
     added += written
     try:
-        table_log.commit(settings, DEAD_LETTERS, version, added, old, progress.transactions)
+        table_log.commit(
+            installation.tables, DEAD_LETTERS, version, added, old, progress.transactions
+        )
     except VersionExistsError as error:
         raise VersionExistsError(f"{error}; sweep again") from None
 
 
 def _write_steps(
-    settings: Settings, progress: TableProgress, folder: str, ranges: Sequence[OffsetRange]
+    installation: Installation, progress: TableProgress, folder: str, ranges: Sequence[OffsetRange]
 ) -> AddAction | None:
     """Write the steps of ranges as one file, not committed yet; None if there are no steps.
 
     Each attempt of a Spark task writes a file of its own.
     """
-    steps = _steps_of(settings, progress, ranges)
+    steps = _steps_of(installation, progress, ranges)
     parts = map(as_rows, iter(lambda: [*islice(steps, PART_ROWS)], []))
     first = next(parts, None)
     if first is None:
         return None
     path = f"{folder}/{uuid.uuid4()}.parquet"
-    return parquet_files.write_parts(settings, DEAD_LETTERS, chain([first], parts), path)[0]
+    return parquet_files.write_parts(
+        installation.tables, DEAD_LETTERS, chain([first], parts), path
+    )[0]
 
 
 def as_rows(steps: Sequence[Step]) -> pa.Table:
@@ -260,27 +272,30 @@ def as_rows(steps: Sequence[Step]) -> pa.Table:
     return pa.Table.from_pydict(columns, SCHEMA)
 
 
-def _query(settings: Settings, sql: str, version: int | None = None) -> list[Step]:
-    if not exists(settings, DEAD_LETTERS):
+def _query(installation: Installation, sql: str, version: int | None = None) -> list[Step]:
+    if not exists(installation.tables, DEAD_LETTERS):
         return []
-    rules, found = settings.retry_rules, rows(settings, sql, {DEAD_LETTERS: version})
+    rules, found = (
+        installation.settings.retry_rules,
+        rows(installation.tables, sql, {DEAD_LETTERS: version}),
+    )
     return [Step(**(row | {"state": LetterState(row["state"])})).by(rules) for row in found]
 
 
-def not_in_table(settings: Settings, progress: TableProgress) -> Iterator[Step]:
+def not_in_table(installation: Installation, progress: TableProgress) -> Iterator[Step]:
     """Yield the steps that the topics have after the table."""
-    return _steps_of(settings, progress, progress.unread)
+    return _steps_of(installation, progress, progress.unread)
 
 
 def _steps_of(
-    settings: Settings, progress: TableProgress, ranges: Iterable[OffsetRange]
+    installation: Installation, progress: TableProgress, ranges: Iterable[OffsetRange]
 ) -> Iterator[Step]:
     """Yield the steps of the committed records of ranges."""
-    rules = settings.retry_rules
+    rules = installation.settings.retry_rules
     for range_ in ranges:
         generation = progress.generations[range_.topic]
         count, partition = progress.store_partitions(range_.topic), range_.topic_partition
-        messages = read_to_end(settings, partition, start=range_.first, committed=True)
+        messages = read_to_end(installation.kafka, partition, start=range_.first, committed=True)
         for record in map(record_of, messages):
             if record.offset >= range_.until:
                 break

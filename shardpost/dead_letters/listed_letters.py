@@ -22,7 +22,7 @@ from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.retry_policy import delay
 from shardpost.delta.query import python_values
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 
 # Counts over time are by days where there are more hours than that.
 MOST_HOURS = 96
@@ -62,7 +62,7 @@ class LetterGroup:
 class ListedLetters:
     """The letters that filters choose, newest first; None chooses all of the index."""
 
-    settings: Settings
+    installation: Installation
     index: LetterIndex
     chosen: pa.ChunkedArray | None
 
@@ -90,7 +90,7 @@ class ListedLetters:
         letters, count = letters.filter(pc.is_valid(age)), 0
         for kind in letters.group_by([*_OF_DELAY[:2]]).aggregate([]).to_pylist():
             same = [pc.field(name) == value for name, value in kind.items()]
-            retries = self.settings.retry_rules.of(names[kind["origin"]])
+            retries = self.installation.settings.retry_rules.of(names[kind["origin"]])
             rows = letters.filter(same[0] & same[1])
             delays = np.ceil(delay(retries, kind["attempt"], rows["jitter"].to_numpy()) * 1000)
             count += int((delays * 1000 <= rows["age"].to_numpy()).sum())
@@ -171,7 +171,10 @@ class ListedLetters:
         failed = ("failed_topic", "failed_generation", "failed_partition", "failed_offset")
         places: list[Place] = [*zip(*(rows[name].to_pylist() for name in failed), strict=True)]
         known = {place for place in places if place[0] is not None}
-        texts, rules = error_texts(self.settings, self.index, known), self.settings.retry_rules
+        texts, rules = (
+            error_texts(self.installation.tables, self.index, known),
+            self.installation.settings.retry_rules,
+        )
         return [
             replace(step, state=LetterState(step.state), error=texts.get(place)).by(rules)
             for step, place in zip(steps, places, strict=True)
@@ -179,7 +182,7 @@ class ListedLetters:
 
 
 def listed(
-    settings: Settings,
+    installation: Installation,
     index: LetterIndex,
     filters: ListFilters,
     now: datetime,
@@ -213,15 +216,15 @@ def listed(
         masks.append(pc.or_(of_ids, pc.fill_null(of_keys, False)))
     if ids is not None:
         masks.append(pc.is_in(rows["id"], pa.array(sorted(ids), pa.string())))
-    return ListedLetters(settings, index, _all_of(masks))
+    return ListedLetters(installation, index, _all_of(masks))
 
 
 def listed_since(
-    settings: Settings, index: LetterIndex, closed_since: datetime | None
+    installation: Installation, index: LetterIndex, closed_since: datetime | None
 ) -> ListedLetters:
     """Return those that wait or are parked, and of others those that were resolved since then."""
     masks = [mask for mask in (index.mask, _recent(index, closed_since)) if mask is not None]
-    return ListedLetters(settings, index, _all_of(masks))
+    return ListedLetters(installation, index, _all_of(masks))
 
 
 def _recent(index: LetterIndex, closed_since: datetime | None) -> pa.ChunkedArray | None:

@@ -16,15 +16,18 @@ from hashlib import blake2b
 
 from pydantic import TypeAdapter, ValidationError
 
-from shardpost import checkout, locks, ownership
+from shardpost import checkout, ownership
 from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.sweep_partition import PartitionReport
 from shardpost.errors import DONE
+from shardpost.installation import Installation
 from shardpost.kafka import offsets
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import topic_ids
-from shardpost.settings import Settings
+from shardpost.locks import locks
+from shardpost.locks.shared_files import Files
 from shardpost.spark.job_spec import JobResult
 from shardpost.topics.stores import require_stores
 
@@ -43,10 +46,10 @@ class StoreEnds:
     ends: list[int]
 
     @classmethod
-    def now(cls, settings: Settings, topic: str, partitions: int) -> "StoreEnds":
+    def now(cls, kafka: Kafka, topic: str, partitions: int) -> "StoreEnds":
         """Return those of a topic as it is."""
-        marks = offsets.watermarks(settings, {topic: partitions}, committed=False)[topic]
-        found = topic_ids(settings, [topic]).get(topic, "")
+        marks = offsets.watermarks(kafka, {topic: partitions}, committed=False)[topic]
+        found = topic_ids(kafka, [topic]).get(topic, "")
         return cls(found, [high for _, high in marks.values()])
 
 
@@ -63,11 +66,11 @@ class QuietSweep:
     waiting: int
     made_by: str
 
-    def holds(self, settings: Settings, now: datetime) -> bool:
+    def holds(self, installation: Installation, now: datetime) -> bool:
         """Tell whether nothing is due yet, by the same rules."""
         until = self.swept_at + VALID_FOR
         until = min(until, self.next_due) if self.next_due else until
-        return self.swept_at <= now < until and self.made_by == _made_by(settings)
+        return self.swept_at <= now < until and self.made_by == _made_by(installation)
 
 
 _DOCUMENT = TypeAdapter(QuietSweep)
@@ -79,59 +82,69 @@ def _code() -> int:
     return checkout.code_stamp()
 
 
-def _made_by(settings: Settings) -> str:
-    made_by = json.dumps([settings.model_dump_json(), _code()])
+def _made_by(installation: Installation) -> str:
+    made_by = json.dumps([installation.settings.model_dump_json(), _code()])
     return blake2b(made_by.encode(), digest_size=16).hexdigest()
 
 
 def note(
-    settings: Settings, before: StoreEnds, reports: Sequence[PartitionReport], now: datetime
+    installation: Installation, before: StoreEnds, reports: Sequence[PartitionReport], now: datetime
 ) -> None:
     """Note what a sweep found from those ends on; of one that did anything, there is no note."""
-    path = settings.folder() / FILE
+    path = installation.files.folder() / FILE
     counts = +sum((report.counts for report in reports), Counter[Outcome]())
     if counts.keys() - {Outcome.WAIT}:
         path.unlink(missing_ok=True)
         return
     due = min((at for report in reports if (at := report.next_due)), default=None)
-    made = QuietSweep(before, now, due, counts[Outcome.WAIT], _made_by(settings))
+    made = QuietSweep(before, now, due, counts[Outcome.WAIT], _made_by(installation))
     temporary = path.with_suffix(".new")
     temporary.write_bytes(_DOCUMENT.dump_json(made))
     temporary.replace(path)
 
 
-def _noted(settings: Settings) -> QuietSweep | None:
+def _noted(files: Files) -> QuietSweep | None:
     try:
-        return _DOCUMENT.validate_json((settings.home / FILE).read_bytes())
+        return _DOCUMENT.validate_json((files.home / FILE).read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def result_if_nothing_is_due(settings: Settings, lock: str, now: datetime) -> JobResult | None:
+def result_if_nothing_is_due(
+    installation: Installation, lock: str, now: datetime
+) -> JobResult | None:
     """Return the result of a sweep that has nothing to do; None if it may have something to do.
 
     It starts no Spark. LockedError beside another sweep, NotOwnerError in a home of others.
     """
-    if settings.foreign_dead_letters:  # only a sweep checks whether they have anything
+    if installation.settings.foreign_dead_letters:  # only a sweep checks whether they have anything
         return None
-    with locks.exclusive(settings, lock, lock):
-        ownership.require(settings)
-        require_stores(settings, "dead-letters", "parking-lot")
-        progress = current_progress(settings)
+    with locks.exclusive(installation.files, lock, lock):
+        ownership.require(installation)
+        require_stores(installation, "dead-letters", "parking-lot")
+        progress = current_progress(installation)
         if progress.transactions:
             return None
-        waiting = known_to_wait(settings, progress.store, progress.partitions[progress.store], now)
+        waiting = known_to_wait(
+            installation, progress.store, progress.partitions[progress.store], now
+        )
     if waiting is None:
         return None
     log.info("no dead letter is due, %d wait", waiting)
     return DONE, as_json(Counter({Outcome.WAIT: waiting}), Counter(), (), Intake())
 
 
-def known_to_wait(settings: Settings, store: str, partitions: int, now: datetime) -> int | None:
+def known_to_wait(
+    installation: Installation, store: str, partitions: int, now: datetime
+) -> int | None:
     """Return how many letters wait, if it is known that none is due; else None."""
-    if not offsets.partitions_with_records(settings, {store: partitions}):
+    if not offsets.partitions_with_records(installation.kafka, {store: partitions}):
         return 0
-    noted = _noted(settings)
-    if noted is None or not noted.holds(settings, now):
+    noted = _noted(installation.files)
+    if noted is None or not noted.holds(installation, now):
         return None
-    return noted.waiting if noted.store == StoreEnds.now(settings, store, partitions) else None
+    return (
+        noted.waiting
+        if noted.store == StoreEnds.now(installation.kafka, store, partitions)
+        else None
+    )

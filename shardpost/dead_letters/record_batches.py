@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
-from shardpost.settings import Settings
 
 T = TypeVar("T")
 
@@ -37,15 +37,15 @@ def size_of(record: Record) -> int:
     return size
 
 
-def read_one(settings: Settings, partition: TopicPartition, offset: int) -> Record | None:
+def read_one(kafka: Kafka, partition: TopicPartition, offset: int) -> Record | None:
     """Return the committed record at an offset; None if the log cleaner has removed it."""
-    messages = read_to_end(settings, partition, start=offset, committed=True)
+    messages = read_to_end(kafka, partition, start=offset, committed=True)
     record = next(map(record_of, messages), None)
     return record if record is not None and record.offset == offset else None
 
 
 def read_selected(
-    settings: Settings,
+    kafka: Kafka,
     partition: TopicPartition,
     selected: Iterable[T],
     offset_of: Callable[[T], int],
@@ -58,7 +58,7 @@ def read_selected(
     item = next(items, None)
     if item is None:
         return
-    for message in read_to_end(settings, partition, start=offset_of(item)):
+    for message in read_to_end(kafka, partition, start=offset_of(item)):
         offset = message.offset() or 0
         while item is not None and offset_of(item) < offset:
             item = next(items, None)

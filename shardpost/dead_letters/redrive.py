@@ -33,14 +33,14 @@ from shardpost.dead_letters.record_batches import batches, read_selected, size_o
 from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
-from shardpost.locks import require_held
-from shardpost.settings import Settings
 from shardpost.topics.declared import PRODUCED_BYTES
 
 PARKED_AGAIN = "it was parked again in the meantime: check it, and decide again"
@@ -54,9 +54,9 @@ class ParkedAgainError(ShardpostError):
 class NewlyParked:
     """The records of a partition of the parking lot from now on, committed or not."""
 
-    def __init__(self, settings: Settings, partition: TopicPartition) -> None:
-        self._settings, self._partition = settings, partition
-        _, self._end = watermark_of(settings, partition, committed=False)
+    def __init__(self, kafka: Kafka, partition: TopicPartition) -> None:
+        self._kafka, self._partition = kafka, partition
+        _, self._end = watermark_of(kafka, partition, committed=False)
         self._newest: dict[bytes | None, int] = {}
 
     def has(self, record: Record) -> bool:
@@ -65,9 +65,7 @@ class NewlyParked:
 
     def check(self, records: Sequence[Record]) -> None:
         """Read what is new; ParkedAgainError if one of those letters was parked again."""
-        for message in read_to_end(
-            self._settings, self._partition, start=self._end, uncommitted=True
-        ):
+        for message in read_to_end(self._kafka, self._partition, start=self._end, uncommitted=True):
             offset = message.offset() or 0
             self._end = offset + 1
             if message.value() is not None:
@@ -104,7 +102,7 @@ class Redrive:
     Only what its plan has `shown` is touched.
     """
 
-    settings: Settings
+    installation: Installation
     routes: Routes
     request: RedriveRequest
     shown: Shown
@@ -124,13 +122,13 @@ class Redrive:
     @property
     def batch_size(self) -> int:
         """How many letters go in one transaction: with a rate at most those of one second."""
-        most = self.settings.retry_batch
+        most = self.installation.settings.retry_batch
         return most if self.rate is None else max(1, min(most, int(self.rate)))
 
     def letter(self, record: Record) -> ParkedLetter:
         """Return a record of the parking lot that is selected."""
         name, headers = name_of(record.key), dict(record.headers)
-        refusal = self.request.refusal(record, self.settings.retry_rules)
+        refusal = self.request.refusal(record, self.installation.settings.retry_rules)
         if record.offset >= self.shown.ends.get(record.partition, 0):
             refusal = NOT_SHOWN
         about = (origin_of(headers), error_of(headers), refusal)
@@ -139,7 +137,9 @@ class Redrive:
 
 def selected_letters(redrive: Redrive, partition: TopicPartition) -> Iterator[ParkedLetter]:
     """Read a partition of the parking lot to its end; yield what is selected, by offset."""
-    rows = (_row(redrive, record_of(one)) for one in read_to_end(redrive.settings, partition))
+    rows = (
+        _row(redrive, record_of(one)) for one in read_to_end(redrive.installation.kafka, partition)
+    )
     with disk_errors_explained(partition), closing(open_temporary(_PARKED)) as disk:
         disk.executemany("INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?)", rows)
         yield from map(ParkedLetter._make, disk.execute(_LAST))
@@ -172,26 +172,26 @@ def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
 
 
 def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: RedriveResult) -> None:
-    settings = redrive.settings
+    installation = redrive.installation
     left = None if redrive.canary is None else redrive.canary - result.count
-    with closing(_writer(settings, partition)) as writer:
-        require_held()  # who lost its lock would fence who has it
+    with closing(_writer(installation, partition)) as writer:
+        installation.tables.require_held()  # who lost its lock would fence who has it
         writer.open()
-        newly_parked = NewlyParked(settings, partition)
+        newly_parked = NewlyParked(installation.kafka, partition)
         selected = selected_letters(redrive, partition)
         moving = islice((letter for letter in selected if letter.refusal is None), left)
-        records = read_selected(settings, partition, moving, attrgetter("offset"))
+        records = read_selected(installation.kafka, partition, moving, attrgetter("offset"))
         for batch in batches((record for record, _ in records), redrive.batch_size, size_of):
             _move(redrive, writer, newly_parked, batch, result)
             if result.stop.wait(0 if redrive.rate is None else len(batch) / redrive.rate):
                 break
 
 
-def _writer(settings: Settings, partition: TopicPartition) -> Transactions:
+def _writer(installation: Installation, partition: TopicPartition) -> Transactions:
     return Transactions(
-        settings,
+        installation.kafka,
         f"{partition.topic}/redrive/{partition.partition}",
-        may_write=ownership.require,
+        may_write=partial(ownership.require, installation),
         fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
         failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not moved:"
         " run it again when Kafka is available",
@@ -226,9 +226,9 @@ def _move(
 
 def _records(redrive: Redrive, record: Record) -> Sequence[Outgoing]:
     """Return the records by which one parked letter is redriven or discarded."""
-    settings, request = redrive.settings, redrive.request
+    installation, request = redrive.installation, redrive.request
     decision = Decision(record.key or b"", request.kind, request.who, request.now, request.why)
-    decided = decisions_topic.written(settings, decision, {})
+    decided = decisions_topic.written(installation.kafka, decision, {})
     attempt = attempt_of(record.headers, require_id=False)
     letter = transition_records.parse_parked(record)
     if not request.is_redrive or not isinstance(letter, Letter):
@@ -238,5 +238,5 @@ def _records(redrive: Redrive, record: Record) -> Sequence[Outgoing]:
     if request.value is not None:
         record = record._replace(value=request.value)
         letter = letter._replace(is_null=False)
-    topic = settings.retry_rules.retry_topic(letter.origin_topic)
+    topic = installation.settings.retry_rules.retry_topic(letter.origin_topic)
     return [transition_records.retry_record(letter, record, topic, redrive.routes), gone, decided]

@@ -23,11 +23,11 @@ from shardpost.dead_letters.redrive import (
     selected_letters,
 )
 from shardpost.errors import UsageError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.topic_metadata import topic_ids
-from shardpost.locks import exclusive
-from shardpost.settings import Settings
+from shardpost.locks.locks import exclusive
 from shardpost.topics.stores import require_stores
 
 LOCK = "parking_lot"
@@ -38,13 +38,13 @@ def lot_size(redrive: Redrive) -> int:
     """Return how many offsets of the parking lot have to be read, some of which may be empty."""
     topic = redrive.routes.parking_lot
     counts = {topic: redrive.routes.partitions[topic]}
-    marks = watermarks(redrive.settings, counts, committed=False)[topic]
+    marks = watermarks(redrive.installation.kafka, counts, committed=False)[topic]
     wanted = {partition.partition for partition in redrive.partitions}
     return sum(end - low for number, (low, end) in marks.items() if number in wanted)
 
 
 def prepared(
-    settings: Settings,
+    installation: Installation,
     request: RedriveRequest,
     canary: int | None = None,
     rate: float | None = None,
@@ -54,16 +54,18 @@ def prepared(
 
     ShardpostError if a store has lost something; UsageError if the plan is of another topic.
     """
-    require_stores(settings, "dead-letters", "parking-lot")
-    routes = routes_of(settings)
+    require_stores(installation, "dead-letters", "parking-lot")
+    routes = routes_of(installation)
     topic = routes.parking_lot
-    marks = watermarks(settings, {topic: routes.partitions[topic]}, committed=False)[topic]
-    topic_id = topic_ids(settings, [topic]).get(topic, "")
+    marks = watermarks(installation.kafka, {topic: routes.partitions[topic]}, committed=False)[
+        topic
+    ]
+    topic_id = topic_ids(installation.kafka, [topic]).get(topic, "")
     shown = Shown(topic_id, {at: end for at, (_, end) in marks.items()})
     if up_to is not None and (shown := Shown.parse(up_to)).topic_id != topic_id:
         why = f"expected topic id {shown.topic_id!r}, found {topic_id!r}: it was created since"
         raise UsageError(f"{topic}: {why}: make a new plan")
-    return Redrive(settings, routes, request, shown, canary, rate)
+    return Redrive(installation, routes, request, shown, canary, rate)
 
 
 @dataclass
@@ -135,7 +137,7 @@ def plan_of_ids(redrive: Redrive, parked: Iterable[Step]) -> RedrivePlan:
     def letters() -> Iterator[ParkedLetter]:
         for step in sorted(parked, key=lambda step: (step.partition, step.offset)):
             place = TopicPartition(step.topic, step.partition)
-            record = read_one(redrive.settings, place, step.offset)
+            record = read_one(redrive.installation.kafka, place, step.offset)
             if record is not None and record.value is not None:
                 yield redrive.letter(record)
 
@@ -171,7 +173,7 @@ def carry_out(redrive: Redrive, plan: RedrivePlan, result: RedriveResult) -> Non
     LockedError beside another redrive or discard. `result` says how far it has come, also where
     this is interrupted.
     """
-    with exclusive(redrive.settings, LOCK, "`letters redrive` or `discard`"):
+    with exclusive(redrive.installation.files, LOCK, "`letters redrive` or `discard`"):
         carry_out_redrive(replace(redrive, shown=plan.shown), result)
     for letter_id, reason in result.refused.items():
         plan.refuse(letter_id, reason)

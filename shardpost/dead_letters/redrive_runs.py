@@ -17,9 +17,8 @@ from typing import Any
 from shardpost.dead_letters.redrive import Redrive, RedriveResult
 from shardpost.dead_letters.redrive_plan import RedrivePlan, carry_out, plan_redrive
 from shardpost.errors import ShardpostError
-from shardpost.locks import exclusive
-from shardpost.settings import Settings
-from shardpost.shared_files import SharedFile
+from shardpost.locks.locks import exclusive
+from shardpost.locks.shared_files import Files, SharedFile
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +78,10 @@ class RedriveRun:
         return asdict(self)
 
 
-def last_run(settings: Settings, now: datetime) -> RedriveRun | None:
+def last_run(files: Files, now: datetime) -> RedriveRun | None:
     """Return the last run; None if there was none, or its file cannot be read."""
     try:
-        found = RedriveRun(**json.loads(SharedFile(settings, LAST).read() or ""))
+        found = RedriveRun(**json.loads(SharedFile(files, LAST).read() or ""))
         is_silent = now - datetime.fromisoformat(found.seen) > SILENT
     except (ValueError, TypeError):
         return None
@@ -91,9 +90,9 @@ def last_run(settings: Settings, now: datetime) -> RedriveRun | None:
     return found
 
 
-def ask_to_stop(settings: Settings, run_id: str) -> None:
+def ask_to_stop(files: Files, run_id: str) -> None:
     """Have a run stop after the batch that it is writing."""
-    SharedFile(settings, STOP).change(lambda _: run_id)
+    SharedFile(files, STOP).change(lambda _: run_id)
 
 
 def start(redrive: Redrive, selection: dict[str, Any], wait: float) -> RedriveRun:
@@ -130,7 +129,7 @@ class _Runner:
     def work(self) -> None:
         """Plan it, carry it out, and write down how it ended."""
         try:
-            with exclusive(self.redrive.settings, "redrive_run", "a redrive or discard"):
+            with exclusive(self.redrive.installation.files, "redrive_run", "a redrive or discard"):
                 self._write()
                 self.is_begun.set()
                 ticker = threading.Thread(target=self._tick, daemon=True)
@@ -169,9 +168,9 @@ class _Runner:
         self.run.refusals = plan.refusals
 
     def _tick(self) -> None:
-        settings = self.redrive.settings
-        stop = SharedFile(settings, STOP)
-        seconds = STORE_TICK_SECONDS if settings.is_on_store else TICK_SECONDS
+        installation = self.redrive.installation
+        stop = SharedFile(installation.files, STOP)
+        seconds = STORE_TICK_SECONDS if installation.tables.is_on_store else TICK_SECONDS
         while not self.is_over.wait(seconds):
             try:
                 if stop.read() == self.run.id:
@@ -183,4 +182,4 @@ class _Runner:
     def _write(self) -> None:
         self.run.done, self.run.seen = self.result.count, datetime.now(UTC).isoformat()
         text = json.dumps(self.run.as_json())
-        SharedFile(self.redrive.settings, LAST).change(lambda _: text)
+        SharedFile(self.redrive.installation.files, LAST).change(lambda _: text)

@@ -33,51 +33,52 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows, table_errors
 from shardpost.delta.rewritten_files import commit_files, files_with_contact, without_contact
 from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
+from shardpost.installation import Installation
 from shardpost.instants import old_before
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
-from shardpost.locks import after_running
+from shardpost.locks.locks import after_running
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.topics.stores import inspect_stores
 from shardpost.wording import counted
 
 
-def rows_with_contact(settings: Settings, topics: Collection[str], client: str) -> int:
+def rows_with_contact(tables: Tables, topics: Collection[str], client: str) -> int:
     """Return how many rows have the client's contact, in letters of those topics."""
-    version = table_log.newest_version(settings, DEAD_LETTERS)
-    return 0 if version is None else sum(_find(settings, version, topics, client).values())
+    version = table_log.newest_version(tables, DEAD_LETTERS)
+    return 0 if version is None else sum(_find(tables, version, topics, client).values())
 
 
-def erase_contact(settings: Settings, topics: Collection[str], client: str) -> int:
+def erase_contact(installation: Installation, topics: Collection[str], client: str) -> int:
     """Commit a version without the contact, if there is any; return the rows that had it.
 
     Under the lock of the sweep, after any that is running: `lock_wait` at most. What the topics
     have by then is read first, so that no later sweep reads it into the table.
     """
-    if table_log.newest_version(settings, DEAD_LETTERS) is None:
+    if table_log.newest_version(installation.tables, DEAD_LETTERS) is None:
         return 0
-    with after_running(settings, SWEEP_DEAD_LETTERS.name):
+    with after_running(installation.files, SWEEP_DEAD_LETTERS.name):
         step("read letters")
-        letters_table.catch_up(settings, letter_topics.partitions(settings))
-        version = letters_table.open_table(settings).version()
-        counts = _find(settings, version, topics, client)
+        letters_table.catch_up(installation, letter_topics.partitions(installation.kafka))
+        version = letters_table.open_table(installation.tables).version()
+        counts = _find(installation.tables, version, topics, client)
         if counts:
             change = without_contact(DEAD_LETTERS, partial(_own, topics, client.encode()))
             files = dict.fromkeys(counts, change)
-            commit_files(settings, DEAD_LETTERS, version, files, str(uuid.uuid4()))
+            commit_files(installation.tables, DEAD_LETTERS, version, files, str(uuid.uuid4()))
     return sum(counts.values())
 
 
-def _find(settings: Settings, version: int, topics: Collection[str], client: str) -> dict[str, int]:
+def _find(tables: Tables, version: int, topics: Collection[str], client: str) -> dict[str, int]:
     key = client.encode()
     own = partial(_own, topics, key)
-    return files_with_contact(settings, DEAD_LETTERS, version, ("origin_key", key), own)
+    return files_with_contact(tables, DEAD_LETTERS, version, ("origin_key", key), own)
 
 
 def _own(topics: Collection[str], key: bytes, rows: pa.Table) -> pa.Array:
@@ -151,12 +152,12 @@ class _Gone:
         return pc.if_else(is_by_hand, of_none, of_letter)
 
 
-def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> OldLetters:
+def remove_old(installation: Installation, now: datetime, *, dry_run: bool = False) -> OldLetters:
     """Remove the letters from the table that were resolved SHARDPOST_LETTER_DAYS ago.
 
     ShardpostError if Kafka cannot be read, or a topic of letters was recreated or lost records.
     """
-    make = partial(_remove, settings, now, dry_run)
+    make = partial(_remove, installation, now, dry_run)
     with table_errors():
         try:
             return table_log.retrying(DEAD_LETTERS, make, MOST_CONFLICTS)
@@ -164,19 +165,19 @@ def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> O
             return OldLetters(dry_run, postponed={"dead_letters": f"nothing removed: {conflict}"})
 
 
-def _remove(settings: Settings, now: datetime, dry_run: bool) -> OldLetters:
+def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLetters:
     result = OldLetters(dry_run)
-    version = table_log.newest_version(settings, DEAD_LETTERS)
-    horizon = None if version is None else _horizon(settings, version, now)
+    version = table_log.newest_version(installation.tables, DEAD_LETTERS)
+    horizon = None if version is None else _horizon(installation, version, now)
     if version is None or horizon is None:
         return result
-    gone = _gone(settings, version, horizon, now)
+    gone = _gone(installation, version, horizon, now)
     if gone is None:
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
     added, removed = [], []
-    for path in table_log.files_before(settings, DEAD_LETTERS, version, "at", horizon):
-        rows_there, count = _counted(settings, path, gone)
+    for path in table_log.files_before(installation.tables, DEAD_LETTERS, version, "at", horizon):
+        rows_there, count = _counted(installation.tables, path, gone)
         if not count:
             continue
         result.files += 1
@@ -184,90 +185,98 @@ def _remove(settings: Settings, now: datetime, dry_run: bool) -> OldLetters:
         removed.append(path)
         if count < rows_there and not result.dry_run:
             step("write the letters that stay")
-            added.append(_rewritten(settings, path, f"{folder}/{result.files}.parquet", gone))
+            added.append(
+                _rewritten(installation.tables, path, f"{folder}/{result.files}.parquet", gone)
+            )
     result.letters = len(gone.letters)
     if removed and not result.dry_run:
         step("remove letters")
-        table_log.commit(settings, DEAD_LETTERS, version, filter(None, added), removed)
+        table_log.commit(installation.tables, DEAD_LETTERS, version, filter(None, added), removed)
         step("removed letters")
     return result
 
 
-def _horizon(settings: Settings, version: int, now: datetime) -> datetime | None:
+def _horizon(installation: Installation, version: int, now: datetime) -> datetime | None:
     """Return the time before which a letter is old; None if the table has no step up to now.
 
     By the table's steps, of which the last one of each day is enough, and not by the clock alone.
     """
     sql = "SELECT max(at) AS at FROM dead_letters GROUP BY date_trunc('day', at)"
-    times = (row["at"] for row in rows(settings, sql, {DEAD_LETTERS: version}))
-    return old_before(times, now, timedelta(days=settings.letter_days), LONGEST_QUIET)
+    times = (row["at"] for row in rows(installation.tables, sql, {DEAD_LETTERS: version}))
+    return old_before(times, now, timedelta(days=installation.settings.letter_days), LONGEST_QUIET)
 
 
-def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) -> _Gone | None:
+def _gone(
+    installation: Installation, version: int, horizon: datetime, now: datetime
+) -> _Gone | None:
     before = time_literal(horizon)
     of_letters = (
         "SELECT id FROM dead_letters WHERE attempt IS NOT NULL"  # noqa: S608 - a time
         f" GROUP BY id HAVING max(at) < {before}"
     )
     by_hand = f"SELECT DISTINCT id FROM dead_letters WHERE attempt IS NULL AND at < {before}"  # noqa: S608
-    old, old_by_hand = (_ids(settings, version, sql) for sql in (of_letters, by_hand))
+    old, old_by_hand = (_ids(installation.tables, version, sql) for sql in (of_letters, by_hand))
     if not old:
         return None
     # A store that was emptied would make every letter look dealt with.
-    inspect_stores(settings, "dead-letters", "parking-lot")
-    for name in _names_in_kafka(settings):
+    inspect_stores(installation, "dead-letters", "parking-lot")
+    for name in _names_in_kafka(installation):
         old.discard(name)
-    letters = may_be_forgotten(old, *letters_table.steps_since(settings, now))
+    letters = may_be_forgotten(old, *letters_table.steps_since(installation, now))
     # Without its tombstone, one that was removed by hand would be open.
-    kept = _keys_of_kept(settings, version, before, letters) if old_by_hand else set()
+    kept = _keys_of_kept(installation.tables, version, before, letters) if old_by_hand else set()
     return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))
 
 
-def _ids(settings: Settings, version: int, sql: str) -> set[str]:
-    return {row["id"] for row in rows(settings, sql, {DEAD_LETTERS: version})}
+def _ids(tables: Tables, version: int, sql: str) -> set[str]:
+    return {row["id"] for row in rows(tables, sql, {DEAD_LETTERS: version})}
 
 
-def _keys_of_kept(
-    settings: Settings, version: int, before: str, letters: Collection[str]
-) -> set[str]:
+def _keys_of_kept(tables: Tables, version: int, before: str, letters: Collection[str]) -> set[str]:
     """Return the keys of remaining letters that have an old tombstone written by hand."""
     sql = f"""
     SELECT DISTINCT id, coalesce(key, id) AS letter_key FROM dead_letters LEFT SEMI JOIN (
       SELECT id AS key_by_hand FROM dead_letters WHERE attempt IS NULL AND at < {before}
     ) AS by_hand ON coalesce(key, id) = key_by_hand
     WHERE attempt IS NOT NULL"""  # noqa: S608 - a time
-    closed_by_hand = rows(settings, sql, {DEAD_LETTERS: version})
+    closed_by_hand = rows(tables, sql, {DEAD_LETTERS: version})
     return {row["letter_key"] for row in closed_by_hand if row["id"] not in letters}
 
 
-def _names_in_kafka(settings: Settings) -> Iterator[str]:
+def _names_in_kafka(installation: Installation) -> Iterator[str]:
     """Yield the names of all letters of which Kafka has a record, even if only a tombstone."""
-    store = settings.topic("dead-letters")
-    for topic, count in letter_topics.partitions(settings).items():
+    store = installation.kafka.topic("dead-letters")
+    for topic, count in letter_topics.partitions(installation.kafka).items():
         for number in range(count):
-            for record in map(record_of, read_to_end(settings, TopicPartition(topic, number))):
-                yield from _names(settings, record, count if topic == store else None)
+            for record in map(
+                record_of, read_to_end(installation.kafka, TopicPartition(topic, number))
+            ):
+                yield from _names(installation, record, count if topic == store else None)
 
 
-def _names(settings: Settings, record: Record, store_partitions: int | None) -> Iterator[str]:
+def _names(
+    installation: Installation, record: Record, store_partitions: int | None
+) -> Iterator[str]:
     yield name_of(record.key)
     # A tombstone of a dropped letter does not say that it was misplaced.
     yield name_of(b"%s~%d" % (record.key or b"", record.partition))
-    record_step = step_of(record, settings.retry_rules, store_partitions=store_partitions)
+    record_step = step_of(
+        record, installation.settings.retry_rules, store_partitions=store_partitions
+    )
     if record_step is not None:
         yield record_step.id
 
 
-def _counted(settings: Settings, path: str, gone: _Gone) -> tuple[int, int]:
+def _counted(tables: Tables, path: str, gone: _Gone) -> tuple[int, int]:
     """Return how many rows a file has, and how many of them are to be removed."""
     there = going = 0
-    for part in parquet_files.parts(settings, DEAD_LETTERS, path, ("id", "attempt")):
+    for part in parquet_files.parts(tables, DEAD_LETTERS, path, ("id", "attempt")):
         there += part.num_rows
         going += pc.sum(gone.mask(part)).as_py() or 0
     return there, going
 
 
-def _rewritten(settings: Settings, path: str, target: str, gone: _Gone) -> AddAction | None:
+def _rewritten(tables: Tables, path: str, target: str, gone: _Gone) -> AddAction | None:
     return parquet_files.rewrite(
-        settings, DEAD_LETTERS, path, target, lambda part: part.filter(pc.invert(gone.mask(part)))
+        tables, DEAD_LETTERS, path, target, lambda part: part.filter(pc.invert(gone.mask(part)))
     )

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from shardpost import locks, logs, ownership
+from shardpost import logs, ownership
 from shardpost.dead_letters import letters_table, quiet_sweep
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import routes_of
@@ -35,10 +35,11 @@ from shardpost.dead_letters.sweep_partition import (
     sweep_partition,
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partitions_with_records
+from shardpost.locks import locks
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
 from shardpost.topics.stores import require_stores
@@ -53,23 +54,23 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def sweep_dead_letters(settings: Settings, now: datetime) -> JobResult:
+def sweep_dead_letters(installation: Installation, now: datetime) -> JobResult:
     """Sweep once, under a lock; LockedError beside another sweep."""
-    with locks.exclusive(settings, SWEEP_DEAD_LETTERS.name, SWEEP_DEAD_LETTERS.name):
-        return _sweep(settings, now)
+    with locks.exclusive(installation.files, SWEEP_DEAD_LETTERS.name, SWEEP_DEAD_LETTERS.name):
+        return _sweep(installation, now)
 
 
-def _sweep(settings: Settings, now: datetime) -> JobResult:
-    ownership.require(settings)
-    require_stores(settings, "dead-letters", "parking-lot")
-    routes = routes_of(settings)
+def _sweep(installation: Installation, now: datetime) -> JobResult:
+    ownership.require(installation)
+    require_stores(installation, "dead-letters", "parking-lot")
+    routes = routes_of(installation)
     step("intake")
-    intake = take_in(settings, routes, now)
+    intake = take_in(installation, routes, now)
     result = as_json(Counter(), Counter(), (), intake)
     with naming(lambda: result):
-        _sweep_store(Sweep(settings, routes, now), intake, result)
+        _sweep_store(Sweep(installation, routes, now), intake, result)
         step("table")
-        count = letters_table.catch_up(settings, routes.partitions, _in_tasks)
+        count = letters_table.catch_up(installation, routes.partitions, _in_tasks)
         log.info("dead_letters: read %d offsets more", count)
     return (NEEDS_ATTENTION if for_a_person(result) else DONE), result
 
@@ -78,8 +79,10 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     """Sweep the store and update the result, also if a partition fails."""
     step("sweep")
     store = sweep.routes.store
-    before = StoreEnds.now(sweep.settings, store, sweep.routes.partitions[store])
-    partitions = partitions_with_records(sweep.settings, {store: sweep.routes.partitions[store]})
+    before = StoreEnds.now(sweep.installation.kafka, store, sweep.routes.partitions[store])
+    partitions = partitions_with_records(
+        sweep.installation.kafka, {store: sweep.routes.partitions[store]}
+    )
     sweep = replace(sweep, held=_held(sweep, partitions))
     reports = _in_tasks(partial(_swept, sweep), partitions)
     _warn(store, reports)
@@ -92,7 +95,7 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     errors = [report.error for report in reports if report.error]
     if errors:
         raise ShardpostError("; ".join(errors))
-    quiet_sweep.note(sweep.settings, before, reports, sweep.now)
+    quiet_sweep.note(sweep.installation, before, reports, sweep.now)
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
@@ -126,7 +129,7 @@ def _swept(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
 
 def _held(sweep: Sweep, partitions: Sequence[TopicPartition]) -> frozenset[str]:
     """Return the fingerprints of which too many letters are due, before anything is sent."""
-    most = sweep.settings.retry_flood
+    most = sweep.installation.settings.retry_flood
     if most is None:
         return frozenset()
     due = sum(_in_tasks(partial(due_by_fingerprint, sweep), partitions), Counter[str]())

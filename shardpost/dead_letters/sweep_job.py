@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.spark.job_spec import JobResult, JobSpec, request_of
 
 
@@ -14,18 +14,18 @@ class SweepRequest:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
-def _unread_records(settings: Settings) -> int:
+def _unread_records(installation: Installation) -> int:
     from shardpost.dead_letters.letter_topics import current_progress
     from shardpost.kafka.coordinates import total_size
 
-    return total_size(current_progress(settings).unread)
+    return total_size(current_progress(installation).unread)
 
 
-def _if_nothing_is_due(settings: Settings, request: str) -> JobResult | None:
+def _if_nothing_is_due(installation: Installation, request: str) -> JobResult | None:
     from shardpost.dead_letters.quiet_sweep import result_if_nothing_is_due
 
     now = request_of(SweepRequest, request).now
-    return result_if_nothing_is_due(settings, SWEEP_DEAD_LETTERS.name, now)
+    return result_if_nothing_is_due(installation, SWEEP_DEAD_LETTERS.name, now)
 
 
 SWEEP_DEAD_LETTERS = JobSpec(

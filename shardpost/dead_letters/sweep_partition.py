@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
 from sqlite3 import Connection
@@ -25,13 +25,13 @@ from shardpost.dead_letters.record_batches import BATCH_BYTES, batches, read_sel
 from shardpost.dead_letters.sweep_index import DelayedLetter, SweepIndex
 from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.logs import step
 from shardpost.retry_settings import RetryRules
-from shardpost.settings import Settings
 from shardpost.topics.declared import PRODUCED_BYTES
 
 SelectedRecord = tuple[Record, SelectedLetter]
@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 class Sweep:
     """What the partitions of one sweep share: its time, and the fingerprints that are held."""
 
-    settings: Settings
+    installation: Installation
     routes: Routes
     now: datetime
     held: frozenset[str] = frozenset()
@@ -83,11 +83,11 @@ class Sweep:
     @cached_property
     def rules(self) -> RetryRules:
         """The retry rules of the settings."""
-        return self.settings.retry_rules
+        return self.installation.settings.retry_rules
 
     def index(self) -> SweepIndex:
         """Return an empty index of a partition."""
-        is_guarded = self.settings.retry_flood is not None
+        is_guarded = self.installation.settings.retry_flood is not None
         return SweepIndex(self.rules, self.now, self.held, is_guarded)
 
     def records(self, record: Record, selected: SelectedLetter) -> Sequence[Outgoing]:
@@ -144,7 +144,7 @@ def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
 def due_by_fingerprint(sweep: Sweep, partition: TopicPartition) -> Counter[str]:
     """Return how many letters of each fingerprint are due in a partition; changes nothing."""
     with disk_errors_explained(partition), closing(sweep.index()) as index:
-        for record in map(record_of, read_to_end(sweep.settings, partition)):
+        for record in map(record_of, read_to_end(sweep.installation.kafka, partition)):
             index.add(record)
         return index.due_by_fingerprint()
 
@@ -168,9 +168,9 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
 
 def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
     return Transactions(
-        sweep.settings,
+        sweep.installation.kafka,
         f"{partition.topic}/sweep/{partition.partition}",
-        may_write=ownership.require,
+        may_write=partial(ownership.require, sweep.installation),
         fenced=f"fenced: a newer sweep has taken over {partition}; this one stops and sends"
         " nothing more",
         failed=f"{partition}: the sweep cannot write ({{reason}}); what is not committed was not"
@@ -183,13 +183,13 @@ def _read(sweep: Sweep, index: SweepIndex, report: PartitionReport) -> dict[int,
     """Fill the index; return the due letters by offset if they fit into one batch, else None."""
     kept: dict[int, Record] | None = {}
     size = 0
-    for record in map(record_of, read_to_end(sweep.settings, report.partition)):
+    for record in map(record_of, read_to_end(sweep.installation.kafka, report.partition)):
         outcome = index.add(record)
         report.is_append_time = record.is_append_time
         if kept is not None and outcome not in LEFT_IN_STORE:
             kept[record.offset] = record
             size += size_of(record)
-            if len(kept) > sweep.settings.retry_batch or size > BATCH_BYTES:
+            if len(kept) > sweep.installation.settings.retry_batch or size > BATCH_BYTES:
                 kept = None
     return kept
 
@@ -200,13 +200,15 @@ def _selected_records(
     """Return the selected letters in the order of the store, kept ones or read a second time."""
     if kept is not None and all(letter.offset in kept for letter in index.selected()):
         return ((kept[letter.offset], letter) for letter in index.selected())
-    return read_selected(sweep.settings, partition, index.selected(), attrgetter("offset"))
+    return read_selected(
+        sweep.installation.kafka, partition, index.selected(), attrgetter("offset")
+    )
 
 
 def _publish(
     sweep: Sweep, writer: Transactions, letters: Iterable[SelectedRecord], report: PartitionReport
 ) -> None:
-    for batch in batches(letters, sweep.settings.retry_batch, _bytes_of):
+    for batch in batches(letters, sweep.installation.settings.retry_batch, _bytes_of):
         made = [(letter.outcome, sweep.records(record, letter)) for record, letter in batch]
         written: Iterable[tuple[Outcome, Sequence[Outgoing]]] = made
         try:

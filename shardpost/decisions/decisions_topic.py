@@ -6,27 +6,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, Kind, decode
-from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
 from shardpost.kafka.transactions import MayWrite, Transactions
-from shardpost.settings import Settings
 
 # How far the time of a record may be before the time that its decision says.
 CLOCKS_DIFFER = timedelta(days=1)
 
 
-def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -> Outgoing:
+def written(kafka: Kafka, decision: Decision, headers: dict[str, bytes]) -> Outgoing:
     """Return the record of a decision."""
-    topic = settings.topic("decisions")
+    topic = kafka.topic("decisions")
     return Outgoing(topic, decision.about, decision.value(), [*headers.items()])
 
 
 def record(
-    settings: Settings,
+    kafka: Kafka,
     transactional_id: str,
     decision: Decision,
     headers: dict[str, bytes],
@@ -41,7 +40,7 @@ def record(
     """
     text = done.replace("{", "{{").replace("}", "}}")
     writer = Transactions(
-        settings,
+        kafka,
         transactional_id,
         may_write=may_write,
         fenced=f"another process decides about the same: {done}",
@@ -51,7 +50,7 @@ def record(
         with closing(writer) as transactions:
             transactions.open()
             if not unless():
-                transactions.write([written(settings, decision, headers)])
+                transactions.write([written(kafka, decision, headers)])
     except KafkaUnreachableError as error:
         raise KafkaUnreachableError(f"the decision is not on record ({error}): {done}") from None
 
@@ -79,30 +78,28 @@ ALL = Chosen()
 
 
 def list_since(
-    settings: Settings, oldest: datetime, chosen: Chosen = ALL
+    kafka: Kafka, oldest: datetime, chosen: Chosen = ALL
 ) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions since a time, with their headers, and read none that is far older."""
-    topic, at_ms = settings.topic("decisions"), int((oldest - CLOCKS_DIFFER).timestamp() * 1000)
-    count = partition_counts(settings, [topic])[topic]
+    topic, at_ms = kafka.topic("decisions"), int((oldest - CLOCKS_DIFFER).timestamp() * 1000)
+    count = partition_counts(kafka, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
-    starts = with_leaders(
-        settings, lambda: first_offsets_since(settings, partitions, at_ms).offsets
-    )
-    ends = endings(settings, partitions, committed=True).offsets if chosen.most else {}
+    starts = with_leaders(kafka, lambda: first_offsets_since(kafka, partitions, at_ms).offsets)
+    ends = endings(kafka, partitions, committed=True).offsets if chosen.most else {}
     for partition, start in sorted(starts.items()):
         if start >= 0:
             first = max(start, ends[partition] - chosen.most) if chosen.most else start
-            for decision, headers in of_partition(settings, partition.partition, first, chosen):
+            for decision, headers in of_partition(kafka, partition.partition, first, chosen):
                 if decision.when >= oldest:
                     yield decision, headers
 
 
 def of_partition(
-    settings: Settings, partition: int, start: int | None, chosen: Chosen = ALL
+    kafka: Kafka, partition: int, start: int | None, chosen: Chosen = ALL
 ) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions of one partition from that offset on, with their headers."""
     for message in read_to_end(
-        settings, TopicPartition(settings.topic("decisions"), partition), start=start
+        kafka, TopicPartition(kafka.topic("decisions"), partition), start=start
     ):
         if not chosen.may_be(message.value()):
             continue

@@ -16,9 +16,9 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from shardpost.delta import storage
+from shardpost.delta.object_store import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
 
 # Bounds of longer texts are of no use for pruning, and would bloat the log.
 MAX_BOUND_LENGTH = 64
@@ -30,11 +30,11 @@ NOT_SHARED = (
 )
 
 
-def require_seen(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+def require_seen(tables: Tables, table: Table, paths: Iterable[str]) -> None:
     """Raise ShardpostError unless this process sees files that others have written."""
     try:
         for path in paths:
-            add_action(settings, table, path)
+            add_action(tables, table, path)
     except FileNotFoundError:
         raise ShardpostError(
             f"{table.name}: expected the file {path}, which a worker of Spark has just written,"
@@ -46,9 +46,9 @@ def require_seen(settings: Settings, table: Table, paths: Iterable[str]) -> None
 Bounds = dict[str, tuple[Any, Any]]
 
 
-def add_actions(settings: Settings, table: Table, folder: str) -> list[AddAction]:
+def add_actions(tables: Tables, table: Table, folder: str) -> list[AddAction]:
     """Return the add action of each Parquet file with rows in a folder of the table."""
-    system, root = storage.folder(settings, table, folder)
+    system, root = storage.folder(tables, table, folder)
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
 
     def read(info: fs.FileInfo) -> tuple[AddAction, int]:
@@ -63,9 +63,9 @@ def _is_data(name: str) -> bool:
     return name.endswith(".parquet") and not name.startswith(("_", "."))
 
 
-def add_action(settings: Settings, table: Table, path: str) -> AddAction:
+def add_action(tables: Tables, table: Table, path: str) -> AddAction:
     """Return the add action of one Parquet file of the table."""
-    system, root = storage.folder(settings, table)
+    system, root = storage.folder(tables, table)
     return _add_action(system, table, system.get_file_info(f"{root}/{path}"), path)[0]
 
 

@@ -11,9 +11,9 @@ from deltalake.transaction import AddAction
 
 from shardpost.delta import parquet_files
 from shardpost.delta.arrow_schema import rows_of
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, stream
 from shardpost.delta.table import Table, Version
-from shardpost.settings import Settings
 
 # Of the layer; and of the files of the table, since lists may be long.
 MOST_RECORDS = 500_000
@@ -21,32 +21,32 @@ MOST_BYTES = 512 << 20
 ROWS_AT_ONCE = 1024  # of lists, in memory
 
 
-def write(settings: Settings, table: Table, version: Version, folder: str) -> list[AddAction]:
+def write(tables: Tables, table: Table, version: Version, folder: str) -> list[AddAction]:
     """Write the rows of a table at a version as new files in a folder, not committed yet.
 
     One file for each value of `Table.grouped_by`; none without rows. Returns their add actions.
     """
     column = table.grouped_by
     if column is None:
-        return _written(settings, table, version, f"{folder}/part.parquet")
+        return _written(tables, table, version, f"{folder}/part.parquet")
     sql = f"SELECT DISTINCT {column} AS value FROM {table.name}"  # noqa: S608 - declared names
-    values = query(settings, sql, {table: version})["value"].to_pylist()
+    values = query(tables, sql, {table: version})["value"].to_pylist()
     return [
         action
         for value in sorted(values)
         for path in [f"{folder}/group={value}/part.parquet"]
-        for action in _written(settings, table, version, path, f"WHERE {column} = {value}")
+        for action in _written(tables, table, version, path, f"WHERE {column} = {value}")
     ]
 
 
 def _written(
-    settings: Settings, table: Table, version: Version, path: str, condition: str = ""
+    tables: Tables, table: Table, version: Version, path: str, condition: str = ""
 ) -> list[AddAction]:
     sql = f"SELECT * FROM {table.name} {condition}"  # noqa: S608 - ours
 
     def parts() -> Iterator[pa.Table]:
-        for batch in stream(settings, sql, {table: version}, ROWS_AT_ONCE):
+        for batch in stream(tables, sql, {table: version}, ROWS_AT_ONCE):
             yield rows_of(table, pa.Table.from_batches([batch]))
 
-    action, _ = parquet_files.write_parts(settings, table, parts(), path)
+    action, _ = parquet_files.write_parts(tables, table, parts(), path)
     return [action] if action else []

@@ -19,9 +19,9 @@ from deltalake.transaction import AddAction
 
 from shardpost.delta import file_statistics, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema, in_form
+from shardpost.delta.object_store import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
 
 # Files of a tier are smaller than that; those of the last bound and more are never merged.
 TIER_BYTES = (128 << 10, 2 << 20, 32 << 20)
@@ -67,17 +67,17 @@ PAGE_ROWS = 2048
 Change = Callable[[pa.Table], pa.Table]
 
 
-def read(settings: Settings, table: Table, path: str) -> pa.Table:
+def read(tables: Tables, table: Table, path: str) -> pa.Table:
     """Return the rows of one file with all columns of the table; what it lacks is null."""
-    return pa.concat_tables([arrow_schema(table).empty_table(), *parts(settings, table, path)])
+    return pa.concat_tables([arrow_schema(table).empty_table(), *parts(tables, table, path)])
 
 
-def write(settings: Settings, table: Table, rows: pa.Table, path: str) -> AddAction:
+def write(tables: Tables, table: Table, rows: pa.Table, path: str) -> AddAction:
     """Write rows as a new file of the table, not committed yet; return its add action."""
-    return _write(settings, table, path, [rows])
+    return _write(tables, table, path, [rows])
 
 
-def write_grouped(settings: Settings, table: Table, rows: pa.Table, folder: str) -> list[AddAction]:
+def write_grouped(tables: Tables, table: Table, rows: pa.Table, folder: str) -> list[AddAction]:
     """Write rows as new files in a folder, one for each value of `Table.grouped_by`."""
     groups = {"": rows}
     if table.grouped_by:
@@ -89,48 +89,48 @@ def write_grouped(settings: Settings, table: Table, rows: pa.Table, folder: str)
 
     def written(group: tuple[str, pa.Table]) -> AddAction:
         name, part = group
-        return write(settings, table, part, f"{folder}/{name}part.parquet")
+        return write(tables, table, part, f"{folder}/{name}part.parquet")
 
     return storage.side_by_side(written, [group for group in groups.items() if len(group[1])])
 
 
 def write_parts(
-    settings: Settings, table: Table, parts: Iterable[pa.Table], path: str
+    tables: Tables, table: Table, parts: Iterable[pa.Table], path: str
 ) -> tuple[AddAction | None, int]:
     """Write rows that come in parts as a new file; return its add action, and how many these are.
 
     None, and no file, without rows.
     """
-    action = _write(settings, table, path, _grouped(parts))
+    action = _write(tables, table, path, _grouped(parts))
     rows = int(json.loads(action.stats)["numRecords"])
     if rows:
         return action, rows
-    delete(settings, table, [path])
+    delete(tables, table, [path])
     return None, 0
 
 
-def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -> AddAction:
+def merge(tables: Tables, table: Table, paths: Sequence[str], target: str) -> AddAction:
     """Write the rows of files as one new file, sorted if the table is; return its add action."""
-    rows = (part for path in paths for part in parts(settings, table, path))
-    return _write(settings, table, target, _grouped(rows))
+    rows = (part for path in paths for part in parts(tables, table, path))
+    return _write(tables, table, target, _grouped(rows))
 
 
 def rewrite(
-    settings: Settings, table: Table, path: str, target: str, change: Change
+    tables: Tables, table: Table, path: str, target: str, change: Change
 ) -> AddAction | None:
     """Write the changed rows of a file as a new file; return its add action, None without rows."""
-    changed = map(change, parts(settings, table, path))
-    return write_parts(settings, table, changed, target)[0]
+    changed = map(change, parts(tables, table, path))
+    return write_parts(tables, table, changed, target)[0]
 
 
 def parts(
-    settings: Settings, table: Table, path: str, columns: Collection[str] | None = None
+    tables: Tables, table: Table, path: str, columns: Collection[str] | None = None
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file, a row group at a time, with all columns of the table or some.
 
     Columns that the file lacks are null.
     """
-    system, root = storage.folder(settings, table)
+    system, root = storage.folder(tables, table)
     schema = arrow_schema(table)
     if columns is not None:
         schema = pa.schema([field for field in schema if field.name in columns])
@@ -141,54 +141,54 @@ def parts(
 
 
 def merge_small(
-    settings: Settings, table: Table, version: int, folder: str
+    tables: Tables, table: Table, version: int, folder: str
 ) -> tuple[list[AddAction], list[str]]:
     """Merge the small files of a version that are due (`to_merge`), into a new folder.
 
     Return the add actions of the new files, not committed yet, and the paths of the old ones.
     """
-    groups = to_merge(table, table_log.sizes(settings, table, version))
+    groups = to_merge(table, table_log.sizes(tables, table, version))
     made = []
     for paths in groups:
         parts = (folder, group_folder(table, paths[0]), "merged.parquet")
-        made.append(merge(settings, table, paths, "/".join(filter(None, parts))))
+        made.append(merge(tables, table, paths, "/".join(filter(None, parts))))
     return made, [path for paths in groups for path in paths]
 
 
 def copy(
-    settings: Settings, source: Table, paths: Iterable[str], table: Table, folder: str
+    tables: Tables, source: Table, paths: Iterable[str], table: Table, folder: str
 ) -> list[AddAction]:
     """Copy files of a table into a new folder of one with the same columns, as they are.
 
     Return the add actions of the copies, not committed yet.
     """
-    system, old = storage.folder(settings, source)
-    _, new = storage.folder(settings, table)
+    system, old = storage.folder(tables, source)
+    _, new = storage.folder(tables, table)
 
     def copied(numbered: tuple[int, str]) -> AddAction:
         number, path = numbered
         parts = (folder, group_folder(table, path), f"copy-{number:05d}.parquet")
         target = "/".join(filter(None, parts))
-        storage.make_folder_of(settings, table, target)
+        storage.make_folder_of(tables, table, target)
         system.copy_file(f"{old}/{path}", f"{new}/{target}")
-        return file_statistics.add_action(settings, table, target)
+        return file_statistics.add_action(tables, table, target)
 
     return storage.side_by_side(copied, enumerate(sorted(paths)))
 
 
-def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
     """Delete files that were written and not committed; those that are not there are passed over.
 
     What cannot be deleted stays until the maintenance of the tables removes it.
     """
     for path in paths:
         with suppress(OSError, ShardpostError):
-            storage.delete(settings, table, [path])
+            storage.delete(tables, table, [path])
 
 
-def _write(settings: Settings, table: Table, path: str, parts: Iterable[pa.Table]) -> AddAction:
-    system, root = storage.folder(settings, table)
-    storage.make_folder_of(settings, table, path)
+def _write(tables: Tables, table: Table, path: str, parts: Iterable[pa.Table]) -> AddAction:
+    system, root = storage.folder(tables, table)
+    storage.make_folder_of(tables, table, path)
     schema = arrow_schema(table)
     options = {"store_schema": False, "use_dictionary": _in_dictionaries(table, schema)}
     if table.sorted_by:
@@ -197,9 +197,9 @@ def _write(settings: Settings, table: Table, path: str, parts: Iterable[pa.Table
         with pq.ParquetWriter(f"{root}/{path}", schema, filesystem=system, **options) as writer:
             for rows in parts:
                 writer.write_table(_sorted(table, rows), row_group_size=GROUP_ROWS)
-        return file_statistics.add_action(settings, table, path)
+        return file_statistics.add_action(tables, table, path)
     except BaseException:
-        delete(settings, table, [path])
+        delete(tables, table, [path])
         raise
 
 

@@ -16,13 +16,12 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.lib import ArrowException
 
-from shardpost import object_store
-from shardpost.delta import storage
+from shardpost.delta import object_store, storage
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, stored_version
 from shardpost.delta.typed_rows import from_row
 from shardpost.errors import ShardpostError, UsageError, first_line
-from shardpost.settings import Settings
 
 Value = TypeVar("Value")
 
@@ -58,16 +57,16 @@ def version_at(snapshot: Snapshot, table: Table) -> Version:
     return snapshot.layered(table)
 
 
-def query(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> pa.Table:
+def query(tables: Tables, sql: str, versions: Mapping[Table, Version]) -> pa.Table:
     """Run one SQL query over those tables, under their own names, at those versions (None: newest).
 
     ShardpostError for a table, version or file that does not exist.
     """
-    return OpenedTables(settings, versions).query(sql)
+    return OpenedTables(tables, versions).query(sql)
 
 
 def stream(
-    settings: Settings, sql: str, versions: Mapping[Table, Version], rows_at_once: int | None = None
+    tables: Tables, sql: str, versions: Mapping[Table, Version], rows_at_once: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Run one SQL query as `query` does, and yield its batches as they come.
 
@@ -80,29 +79,29 @@ def stream(
             "datafusion.execution.batch_size": str(rows_at_once),
             "datafusion.execution.target_partitions": "1",
         }
-    yield from OpenedTables(settings, versions, config).batches(sql)
+    yield from OpenedTables(tables, versions, config).batches(sql)
 
 
-def rows(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> list[dict[str, Any]]:
+def rows(tables: Tables, sql: str, versions: Mapping[Table, Version]) -> list[dict[str, Any]]:
     """Run one SQL query and return its rows as dicts; timestamps are aware, in UTC."""
-    return OpenedTables(settings, versions).rows(sql)
+    return OpenedTables(tables, versions).rows(sql)
 
 
-def select(settings: Settings, table: Table, kind: type[Value], rest: str = "") -> list[Value]:
+def select(tables: Tables, table: Table, kind: type[Value], rest: str = "") -> list[Value]:
     """Return the rows of a table as values of the dataclass that declares it.
 
     `rest` of the query follows the table's name. Before the table is created it has no rows.
     """
-    if not storage.exists(settings, table):
+    if not storage.exists(tables, table):
         return []
     sql = f"SELECT * FROM {table.name} {rest}"  # noqa: S608 - the name of a declared table
-    return [from_row(kind, row) for row in rows(settings, sql, {table: None})]
+    return [from_row(kind, row) for row in rows(tables, sql, {table: None})]
 
 
-def has_rows(settings: Settings, snapshot: Snapshot, table: Table, condition: str) -> bool:
+def has_rows(tables: Tables, snapshot: Snapshot, table: Table, condition: str) -> bool:
     """Tell whether a table has a row at a snapshot that meets a condition, in SQL."""
     sql = f"SELECT 1 FROM {table.name} WHERE {condition} LIMIT 1"  # noqa: S608 - our own
-    return bool(query(settings, sql, at_snapshot(snapshot, table)).num_rows)
+    return bool(query(tables, sql, at_snapshot(snapshot, table)).num_rows)
 
 
 class OpenedTables:
@@ -110,11 +109,11 @@ class OpenedTables:
 
     def __init__(
         self,
-        settings: Settings,
+        tables: Tables,
         versions: Mapping[Table, Version],
         config: dict[str, str] | None = None,
     ) -> None:
-        self._settings, self._versions = settings, versions
+        self._tables, self._versions = tables, versions
         self._builder = QueryBuilder(config)
         for table, version in versions.items():
             if not isinstance(version, LayeredVersion):
@@ -129,7 +128,7 @@ class OpenedTables:
 
     def keep(self, name: str, select: str) -> None:
         """Give the rows of a query a name, for queries after it: it is run once, in memory."""
-        with _reporting_missing_files(self._settings, self._versions):
+        with _reporting_missing_files(self._tables, self._versions):
             self._builder.execute(f"CREATE TABLE {name} AS {select}")
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
@@ -138,7 +137,7 @@ class OpenedTables:
 
     def query(self, sql: str) -> pa.Table:
         """Run one SQL query and return its rows."""
-        with _reporting_missing_files(self._settings, self._versions):
+        with _reporting_missing_files(self._tables, self._versions):
             # Not pa.table(…): that imports pandas, which takes longer than the query.
             return self._planned(sql).read_all()
 
@@ -155,7 +154,7 @@ class OpenedTables:
         return pa.RecordBatchReader.from_stream(self._builder.execute(sql))
 
     def _read(self, planned: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        with _reporting_missing_files(self._settings, self._versions):
+        with _reporting_missing_files(self._tables, self._versions):
             yield from planned
 
     def _add_layered(self, table: Table, version: LayeredVersion) -> None:
@@ -175,7 +174,7 @@ class OpenedTables:
         self.define(table.name, sql)
 
     def _register(self, table: Table, version: int | None, name: str) -> None:
-        self._builder = self._builder.register(name, _open(self._settings, table, version))
+        self._builder = self._builder.register(name, _open(self._tables, table, version))
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
@@ -202,41 +201,39 @@ class TableFormError(UsageError):
     """The tables were made by another release, which this one cannot read."""
 
 
-def open_table(settings: Settings, table: Table, version: int | None = None) -> DeltaTable:
+def open_table(tables: Tables, table: Table, version: int | None = None) -> DeltaTable:
     """Open a table; TableFormError if it has not the form of this release."""
-    found = storage.opened(settings, table, version)
+    found = storage.opened(tables, table, version)
     form = int(found.metadata().configuration.get(FORM_PROPERTY, 0))
     if form < FORM:
         raise TableFormError(
-            f"table {table.path} in {settings.tables_root} was made before 0.2.0, the first"
+            f"table {table.path} in {tables.root} was made before 0.2.0, the first"
             " release, and cannot be read: set SHARDPOST_TABLES to an empty folder and compact"
             " again (docs/what-next.md#tables-of-another-release says what is kept)"
         )
     if form > FORM:
         raise TableFormError(
-            f"table {table.path} in {settings.tables_root} was made by a newer release of"
+            f"table {table.path} in {tables.root} was made by a newer release of"
             f" Shardpost: it has form {form}, and this release reads form {FORM}; install that"
             " release, or restore the backup from before the upgrade"
         )
     return found
 
 
-def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
+def _open(tables: Tables, table: Table, version: int | None) -> DeltaTable:
     try:
-        return open_table(settings, table, version)
+        return open_table(tables, table, version)
     except TableNotFoundError:
-        raise ShardpostError(f"no table {table.path} in {settings.tables_root}") from None
+        raise ShardpostError(f"no table {table.path} in {tables.root}") from None
     except DeltaError as error:
         raise ShardpostError(
-            f"table {table.path} in {settings.tables_root} cannot be read at version {version}:"
+            f"table {table.path} in {tables.root} cannot be read at version {version}:"
             f" {object_store.told(error) or first_line(error)}"
         ) from None
 
 
 @contextmanager
-def _reporting_missing_files(
-    settings: Settings, versions: Mapping[Table, Version]
-) -> Iterator[None]:
+def _reporting_missing_files(tables: Tables, versions: Mapping[Table, Version]) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -244,7 +241,7 @@ def _reporting_missing_files(
             raise
         names = ", ".join(f"{t.path}@{stored_version(v)}" for t, v in versions.items())
         raise ShardpostError(
-            f"a file of {names} in {settings.tables_root} is missing: it was vacuumed, or removed"
+            f"a file of {names} in {tables.root} is missing: it was vacuumed, or removed"
             " by hand; ask for a newer snapshot"
         ) from error
 

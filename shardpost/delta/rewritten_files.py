@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 
 from shardpost.delta import file_statistics, parquet_files, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.table import Table
 from shardpost.logs import step
-from shardpost.settings import Settings
 
 
 def commit_files(
-    settings: Settings, table: Table, version: int, files: Mapping[str, Change | None], run: str
+    tables: Tables, table: Table, version: int, files: Mapping[str, Change | None], run: str
 ) -> int:
     """Write files of a version anew, {path: how its rows change}; return the version after it.
 
@@ -37,16 +37,16 @@ def commit_files(
     folder = f"{version + 1:08d}-{run}"
     step(f"write {table.path}")
     made = [
-        parquet_files.rewrite(settings, table, path, f"{folder}/{number}.parquet", change)
+        parquet_files.rewrite(tables, table, path, f"{folder}/{number}.parquet", change)
         if change
-        else file_statistics.add_action(settings, table, path)
+        else file_statistics.add_action(tables, table, path)
         for number, (path, change) in enumerate(files.items())
     ]
     gone = (path for path, change in files.items() if change)
     step(f"commit {table.path}")
-    version = table_log.commit(settings, table, version, filter(None, made), gone)
+    version = table_log.commit(tables, table, version, filter(None, made), gone)
     step(f"checkpoint {table.path}")
-    table_log.write_checkpoint(settings, table, version)
+    table_log.write_checkpoint(tables, table, version)
     return version
 
 
@@ -59,7 +59,7 @@ Mask = Callable[[pa.Table], pa.Array]
 
 
 def files_with_contact(
-    settings: Settings, table: Table, version: int, key: tuple[str, str | bytes], own: Mask
+    tables: Tables, table: Table, version: int, key: tuple[str, str | bytes], own: Mask
 ) -> dict[str, int]:
     """Return {path: rows} of the files that have the contact of a client.
 
@@ -67,8 +67,8 @@ def files_with_contact(
     are the client's. Each file is read, whatever its bounds say.
     """
     column, value = key
-    paths = table_log.sizes(settings, table, version)
-    counts = {path: _count(settings, table, path, column, value, own) for path in paths}
+    paths = table_log.sizes(tables, table, version)
+    counts = {path: _count(tables, table, path, column, value, own) for path in paths}
     return {path: count for path, count in counts.items() if count}
 
 
@@ -78,13 +78,13 @@ def without_contact(table: Table, own: Mask) -> Change:
 
 
 def _count(
-    settings: Settings, table: Table, path: str, column: str, value: str | bytes, own: Mask
+    tables: Tables, table: Table, path: str, column: str, value: str | bytes, own: Mask
 ) -> int:
     """Count the rows of a file; all columns are read only where the client is found."""
-    keys = parquet_files.parts(settings, table, path, [column])
+    keys = parquet_files.parts(tables, table, path, [column])
     if not any(pc.any(pc.equal(part[column], value)).as_py() for part in keys):
         return 0
-    parts = parquet_files.parts(settings, table, path)
+    parts = parquet_files.parts(tables, table, path)
     return sum(int(pc.sum(_with_contact(table, own, part)).as_py() or 0) for part in parts)
 
 

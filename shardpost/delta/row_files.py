@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from shardpost.delta import parquet_files, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import to_merge
 from shardpost.delta.query import HIGHEST, RowFile, row_files
 from shardpost.delta.table import Table
 from shardpost.delta.table_log import VersionExistsError
-from shardpost.settings import Settings
 
 
 class RowTable:
     """One version of such a table, to be changed; `key` is the column of the numbers."""
 
-    def __init__(self, settings: Settings, table: Table, key: str) -> None:
-        self._settings, self._table, self._key = settings, table, key
-        opened = table_log.opened(settings, table)
+    def __init__(self, tables: Tables, table: Table, key: str) -> None:
+        self._tables, self._table, self._key = tables, table, key
+        opened = table_log.opened(tables, table)
         self._version = opened.version()
         self.files = row_files(opened, key)
 
@@ -42,7 +42,7 @@ class RowTable:
 
     def read(self, file: RowFile) -> pa.Table:
         """Return the rows of a file."""
-        return parquet_files.read(self._settings, self._table, file.path)
+        return parquet_files.read(self._tables, self._table, file.path)
 
     def insert(self, row: pa.Table) -> None:
         """Add a row with a number above all others; small files of those before it are merged."""
@@ -54,13 +54,13 @@ class RowTable:
 
     def note(self, transactions: Mapping[str, int]) -> None:
         """Store the versions of Delta's application transactions."""
-        table_log.commit(self._settings, self._table, self._version, (), (), transactions)
+        table_log.commit(self._tables, self._table, self._version, (), (), transactions)
 
     def put_in_place(self, path: str, made: AddAction | None) -> None:
         """Put a file that is written, or none, in the place of one, if that is still there."""
         if path in {file.path for file in self.files}:
             added = [made] if made else []
-            table_log.commit(self._settings, self._table, self._version, added, [path])
+            table_log.commit(self._tables, self._table, self._version, added, [path])
 
     def split(self, rows: pa.Table, numbers: Iterable[int]) -> tuple[pa.Table, pa.Table]:
         """Return the rows that have one of these numbers, and the others."""
@@ -74,27 +74,27 @@ class RowTable:
         removed: Sequence[str] = (),
     ) -> None:
         """Write rows, and files merged, and commit them; what is for nothing is deleted."""
-        settings, table = self._settings, self._table
+        tables, table = self._tables, self._table
         actions: list[AddAction] = []
         try:
             for part in filter(len, rows):
-                made = parquet_files.write(settings, table, part, self._name())
+                made = parquet_files.write(tables, table, part, self._name())
                 actions.append(made)
             for group in merged:
-                made = parquet_files.merge(settings, table, group, self._name())
+                made = parquet_files.merge(tables, table, group, self._name())
                 actions.append(made)
         except BaseException:
             self._delete(actions)
             raise
         gone = [*removed, *(path for group in merged for path in group)]
         try:
-            table_log.commit(settings, table, self._version, actions, gone)
+            table_log.commit(tables, table, self._version, actions, gone)
         except VersionExistsError:
             self._delete(actions)
             raise
 
     def _delete(self, actions: Sequence[AddAction]) -> None:
-        parquet_files.delete(self._settings, self._table, [action.path for action in actions])
+        parquet_files.delete(self._tables, self._table, [action.path for action in actions])
 
     def _name(self) -> str:
         return f"{self._version + 1:08d}-{uuid.uuid4()}.parquet"
@@ -105,31 +105,31 @@ class RowTable:
         return max(self.read(file)[self._key].to_pylist(), default=0)
 
 
-def change(settings: Settings, table: Table, key: str, make: Callable[[RowTable], None]) -> None:
+def change(tables: Tables, table: Table, key: str, make: Callable[[RowTable], None]) -> None:
     """Let `make` change a table, and again while other writers are first; create it if need be.
 
     VersionExistsError if they always are.
     """
 
     def write() -> None:
-        make(RowTable(settings, table, key))
+        make(RowTable(tables, table, key))
 
     table_log.retrying(table, write)
 
 
-def remove(settings: Settings, table: Table, key: str, numbers: Collection[int]) -> None:
+def remove(tables: Tables, table: Table, key: str, numbers: Collection[int]) -> None:
     """Remove the rows of these numbers, but the highest, while others commit.
 
     What takes long, writing a file anew, is done once for each; its commit takes a moment, and is
     tried again where another writer was first (VersionExistsError if they always are). A file that
     others have merged meanwhile is looked at in that one.
     """
-    first, seen = RowTable(settings, table, key), set[str]()
+    first, seen = RowTable(tables, table, key), set[str]()
     gone = {*numbers} - {first.newest()}
     highest = max(gone, default=-1)
 
     def left() -> set[str]:
-        files = RowTable(settings, table, key).files
+        files = RowTable(tables, table, key).files
         return {file.path for file in files if file.lowest <= highest} - seen
 
     def kept(part: pa.Table) -> pa.Table:
@@ -138,9 +138,9 @@ def remove(settings: Settings, table: Table, key: str, numbers: Collection[int])
     while paths := left():
         seen |= paths
         for path in paths:
-            parts = parquet_files.parts(settings, table, path, [key])
+            parts = parquet_files.parts(tables, table, path, [key])
             if any(len(kept(part)) < len(part) for part in parts):
                 target = f"thinned-{uuid.uuid4()}.parquet"
-                made = parquet_files.rewrite(settings, table, path, target, kept)
+                made = parquet_files.rewrite(tables, table, path, target, kept)
                 put = partial(RowTable.put_in_place, path=path, made=made)
-                change(settings, table, key, put)
+                change(tables, table, key, put)

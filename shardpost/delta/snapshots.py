@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import (
     HIGHEST,
     open_table,
@@ -29,7 +30,6 @@ from shardpost.delta.storage import exists
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import columns_of, from_row
 from shardpost.errors import NoSnapshotError, NotFoundError, ShardpostError
-from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
@@ -46,22 +46,22 @@ class ConflictError(ShardpostError):
     """Another run committed that snapshot number first."""
 
 
-def newest(settings: Settings) -> Snapshot | None:
+def newest(tables: Tables) -> Snapshot | None:
     """Return the newest committed snapshot, or None before the first."""
     try:
-        table = open_table(settings, SNAPSHOTS)
+        table = open_table(tables, SNAPSHOTS)
     except TableNotFoundError:
         return None
     files = row_files(table, NUMBER)
     # Of a file without statistics it is not known.
     least = max((file.highest for file in files if file.highest != HIGHEST), default=0)
     sql = f"SELECT * FROM snapshots WHERE snapshot >= {least} ORDER BY snapshot DESC LIMIT 1"  # noqa: S608 - a number
-    found = rows(settings, sql, {SNAPSHOTS: table.version()})
+    found = rows(tables, sql, {SNAPSHOTS: table.version()})
     return from_row(Snapshot, found[0]) if found else None
 
 
 def get(
-    settings: Settings, number: int, *, now: datetime, pinned: Callable[[], Collection[int]] = tuple
+    tables: Tables, number: int, *, now: datetime, pinned: Callable[[], Collection[int]] = tuple
 ) -> Snapshot:
     """Return the snapshot of a number; NotFoundError if there is none, or it is no longer kept.
 
@@ -69,70 +69,70 @@ def get(
     files removed (GRACE). `pinned` returns those that are kept whatever their age; the same hour
     follows when it no longer returns one.
     """
-    last = newest(settings)
+    last = newest(tables)
     if last and last.number == number:  # always kept; of the others, only one is read whole
         return last
     if last is None or not 0 < number < last.number:
         there_are = f"1 to {last.number}" if last else "none yet"
         raise NotFoundError(f"no snapshot {number}: there are {there_are}")
-    committed = committed_times(settings)
-    kept = kept_snapshots(committed.items(), now, settings.snapshot_days)
+    committed = committed_times(tables)
+    kept = kept_snapshots(committed.items(), now, tables.snapshot_days)
     if number not in kept:
         kept |= {*pinned()} & {*committed}
-    found = _with_number(settings, number) if number in kept else None
+    found = _with_number(tables, number) if number in kept else None
     if found is None:
         of = f" of {committed[number]:%Y-%m-%d}" if number in committed else ""
         raise NotFoundError(
             f"snapshot {number}{of} is no longer kept: SHARDPOST_SNAPSHOT_DAYS is"
-            f" {settings.snapshot_days}, {RETENTION_IN_WORDS};"
+            f" {tables.snapshot_days}, {RETENTION_IN_WORDS};"
             f" the nearest that are: {_nearest(kept, number)}"
         )
     return replace(found, erased_in=last.erased_in)
 
 
-def stored(settings: Settings, number: int) -> Snapshot:
+def stored(tables: Tables, number: int) -> Snapshot:
     """Return a snapshot that the maintenance keeps for who names it, however old it is.
 
     ShardpostError if it is gone.
     """
-    last = newest(settings)
-    found = _with_number(settings, number) if last else None
+    last = newest(tables)
+    found = _with_number(tables, number) if last else None
     if last is None or found is None:
-        raise ShardpostError(f"snapshot {number}: it is gone from {settings.tables_root}")
+        raise ShardpostError(f"snapshot {number}: it is gone from {tables.root}")
     return replace(found, erased_in=last.erased_in)
 
 
-def _with_number(settings: Settings, number: int) -> Snapshot | None:
-    found = select(settings, SNAPSHOTS, Snapshot, f"WHERE snapshot = {number}")
+def _with_number(tables: Tables, number: int) -> Snapshot | None:
+    found = select(tables, SNAPSHOTS, Snapshot, f"WHERE snapshot = {number}")
     return found[0] if found else None
 
 
-def require_in_force(settings: Settings, snapshot: Snapshot) -> None:
+def require_in_force(tables: Tables, snapshot: Snapshot) -> None:
     """Refuse what a run has begun with, if a client was erased or tables were swapped since."""
-    now, begun = current(settings), f"since this run began with snapshot {snapshot.number}"
+    now, begun = current(tables), f"since this run began with snapshot {snapshot.number}"
     if not replace(snapshot, erased_in=now.erased_in).has_contacts:
         raise ShardpostError(f"a client was erased {begun}: run again")
     if not snapshot.is_in_force(now):
         raise ShardpostError(f"tables were swapped, or the country changed, {begun}: run again")
 
 
-def current(settings: Settings) -> Snapshot:
+def current(tables: Tables) -> Snapshot:
     """Return the newest snapshot; ShardpostError before the first."""
-    found = newest(settings)
+    found = newest(tables)
     if found is None:
-        raise NoSnapshotError(f"no snapshot in {settings.tables_root} yet: run `shardpost compact`")
+        raise NoSnapshotError(f"no snapshot in {tables.root} yet: run `shardpost compact`")
     return found
 
 
-def list_all(settings: Settings, without: Collection[int] = ()) -> list[Snapshot]:
+def list_all(tables: Tables, without: Collection[int] = ()) -> list[Snapshot]:
     """Return all snapshots but those of some numbers, by number.
 
     A follower makes 600,000 in a week: who needs few of them names the others.
     """
-    if not exists(settings, SNAPSHOTS):
+    if not exists(tables, SNAPSHOTS):
         return []
     gone, found = {*without}, list[Snapshot]()
-    for batch in stream(settings, "SELECT * FROM snapshots", {SNAPSHOTS: None}):
+    for batch in stream(tables, "SELECT * FROM snapshots", {SNAPSHOTS: None}):
         numbered = enumerate(batch[NUMBER].to_pylist())
         for is_gone, run in groupby(numbered, lambda pair: pair[1] in gone):
             places = [place for place, _ in run]
@@ -142,15 +142,15 @@ def list_all(settings: Settings, without: Collection[int] = ()) -> list[Snapshot
     return sorted(found, key=lambda one: one.number)
 
 
-def list_kept(settings: Settings, *, now: datetime, pinned: Collection[int]) -> list[Snapshot]:
+def list_kept(tables: Tables, *, now: datetime, pinned: Collection[int]) -> list[Snapshot]:
     """Return the snapshots that `get` returns, by number."""
-    times = committed_times(settings)
-    kept = kept_snapshots(times.items(), now, settings.snapshot_days) | {*pinned}
-    found = list_all(settings, times.keys() - kept)
+    times = committed_times(tables)
+    kept = kept_snapshots(times.items(), now, tables.snapshot_days) | {*pinned}
+    found = list_all(tables, times.keys() - kept)
     return [replace(one, erased_in=found[-1].erased_in) for one in found]
 
 
-def commit(settings: Settings, snapshot: Snapshot) -> None:
+def commit(tables: Tables, snapshot: Snapshot) -> None:
     """Insert a snapshot; ConflictError if there is one of its number, or a newer one."""
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
@@ -164,10 +164,10 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
             )
         table.insert(row)
 
-    _change(settings, insert, f"snapshot {snapshot.number}")
+    _change(tables, insert, f"snapshot {snapshot.number}")
 
 
-def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
+def update_looked_at(tables: Tables, snapshot: Snapshot) -> None:
     """Store a snapshot that was committed before, with what is known since it was looked at."""
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
@@ -175,62 +175,62 @@ def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
         for file, stored in table.with_number(snapshot.number):
             table.replace([file], [row, table.split(stored, [snapshot.number])[1]])
 
-    _change(settings, update, f"the time at which snapshot {snapshot.number} was looked at")
+    _change(tables, update, f"the time at which snapshot {snapshot.number} was looked at")
 
 
-def drop(settings: Settings, numbers: Collection[int]) -> None:
+def drop(tables: Tables, numbers: Collection[int]) -> None:
     """Remove the rows of snapshots that are no longer kept; never that of the newest one.
 
     Others go on committing meanwhile. VersionExistsError if one always is first.
     """
     from shardpost.delta import row_files  # who only reads does without Parquet
 
-    row_files.remove(settings, SNAPSHOTS, NUMBER, numbers)
+    row_files.remove(tables, SNAPSHOTS, NUMBER, numbers)
 
 
-def note_transaction(settings: Settings, application: str, version: int) -> None:
+def note_transaction(tables: Tables, application: str, version: int) -> None:
     """Store the version of an application transaction of Delta's in the log of the table."""
 
     def note(table: "RowTable") -> None:
         table.note({application: version})
 
-    _change(settings, note, f"{application} {version}")
+    _change(tables, note, f"{application} {version}")
 
 
-def _change(settings: Settings, make: "Callable[[RowTable], None]", what: str) -> None:
+def _change(tables: Tables, make: "Callable[[RowTable], None]", what: str) -> None:
     # Who only reads does without Parquet.
     from shardpost.delta import row_files
     from shardpost.delta.table_log import VersionExistsError
 
     try:
-        row_files.change(settings, SNAPSHOTS, NUMBER, make)
+        row_files.change(tables, SNAPSHOTS, NUMBER, make)
     except VersionExistsError as error:
         raise ConflictError(f"{what}: not stored: {error}") from None
 
 
-def newest_of_folders(settings: Settings) -> list[Snapshot]:
+def newest_of_folders(tables: Tables) -> list[Snapshot]:
     """Return the newest snapshot of each set of folders that tables were in, by number."""
-    folders = _by_number(settings, "folders")
+    folders = _by_number(tables, "folders")
     newest_ = {where: number for number, where in sorted(folders.items())}
-    return list_all(settings, folders.keys() - {*newest_.values()})
+    return list_all(tables, folders.keys() - {*newest_.values()})
 
 
-def runs(settings: Settings) -> dict[int, str]:
+def runs(tables: Tables) -> dict[int, str]:
     """Return {number: the run that made the snapshot} of all snapshots."""
-    return _by_number(settings, "run")
+    return _by_number(tables, "run")
 
 
-def committed_times(settings: Settings) -> dict[int, datetime]:
+def committed_times(tables: Tables) -> dict[int, datetime]:
     """Return {number: when it was committed} of all snapshots."""
-    return _by_number(settings, "committed_at")
+    return _by_number(tables, "committed_at")
 
 
-def _by_number(settings: Settings, column: str) -> dict[int, Any]:
+def _by_number(tables: Tables, column: str) -> dict[int, Any]:
     """Return {number: what the column has} of all snapshots."""
-    if not exists(settings, SNAPSHOTS):
+    if not exists(tables, SNAPSHOTS):
         return {}
     sql = f"SELECT snapshot, {column} FROM snapshots"  # noqa: S608 - a column
-    found = query(settings, sql, {SNAPSHOTS: None})  # by columns: there may be many
+    found = query(tables, sql, {SNAPSHOTS: None})  # by columns: there may be many
     return dict(zip(*map(python_values, found.columns), strict=True))
 
 

@@ -6,20 +6,19 @@ A store has no folders and no renames, and each request takes some milliseconds:
 opened side by side and deleted together.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from deltalake import DeltaTable
 
-from shardpost import locks, object_store
+from shardpost.checkout import home_folder
+from shardpost.delta import object_store
+from shardpost.delta.object_store import Address, Objects, Tables
 from shardpost.delta.table import Table
-from shardpost.object_store import Address, Objects
-from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -33,70 +32,35 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def path_of(settings: Settings, table: Table) -> str:
+def path_of(tables: Tables, table: Table) -> str:
     """Return the path or URL of a table."""
-    return f"{settings.tables_root}/{table.path}"
+    return f"{tables.root}/{table.path}"
 
 
-class _OpenedOnce:
-    """The versions of tables that are kept open, by path, while somebody is in `opened_once`."""
-
-    def __init__(self) -> None:
-        self._inside, self._changing = 0, threading.Lock()
-        self._kept: dict[tuple[str, int], DeltaTable] = {}
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Open each version of a table once within this block, in all threads of this process.
-
-        A version never changes while nobody puts another table in its place: so not for long.
-        """
-        with self._changing:
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changing:
-                self._inside -= 1
-                if not self._inside:
-                    self._kept.clear()
-
-    def get(self, path: str, version: int, make: Callable[[], DeltaTable]) -> DeltaTable:
-        """Return a version of the table at that path."""
-        found = self._kept.get((path, version)) or make()
-        with self._changing:
-            if self._inside:
-                self._kept[path, version] = found
-        return found
-
-
-opened_once = _OpenedOnce()
-
-
-def opened(settings: Settings, table: Table, version: int | None = None) -> DeltaTable:
+def opened(tables: Tables, table: Table, version: int | None = None) -> DeltaTable:
     """Open a table by deltalake, at a version or the newest; errors are deltalake's.
 
     Who changes a table opens its newest version; who asks for a version only reads it.
     """
-    path = path_of(settings, table)
+    path = path_of(tables, table)
 
     def make() -> DeltaTable:
-        return DeltaTable(path, version=version, storage_options=storage_options(settings))
+        return DeltaTable(path, version=version, storage_options=storage_options(tables))
 
-    return make() if version is None else opened_once.get(path, version, make)
+    return make() if version is None else tables.versions.get(path, version, make)
 
 
-def exists(settings: Settings, table: Table) -> bool:
+def exists(tables: Tables, table: Table) -> bool:
     """Tell whether a table exists."""
-    return DeltaTable.is_deltatable(path_of(settings, table), storage_options(settings))
+    return DeltaTable.is_deltatable(path_of(tables, table), storage_options(tables))
 
 
-def storage_options(settings: Settings) -> dict[str, str] | None:
+def storage_options(tables: Tables) -> dict[str, str] | None:
     """Return what deltalake is given; None for tables of this machine."""
-    if (where := object_store.require_answering(settings)) is None:
+    if (where := object_store.require_answering(tables)) is None:
         return None
     return {
-        **settings.store,
+        **tables.credentials,
         "AWS_ALLOW_HTTP": str(where.is_plain).lower(),
         "connect_timeout": f"{object_store.CONNECT_SECONDS}s",
         "timeout": f"{object_store.REQUEST_SECONDS}s",
@@ -105,10 +69,10 @@ def storage_options(settings: Settings) -> dict[str, str] | None:
     }
 
 
-def folder(settings: Settings, table: Table, name: str = "") -> "tuple[fs.FileSystem, str]":
+def folder(tables: Tables, table: Table, name: str = "") -> "tuple[fs.FileSystem, str]":
     """Return pyarrow's file system, and the path in it of a table, or of a folder of the table."""
-    path = "/".join(filter(None, (path_of(settings, table), name)))
-    if (where := object_store.require_answering(settings)) is None:
+    path = "/".join(filter(None, (path_of(tables, table), name)))
+    if (where := object_store.require_answering(tables)) is None:
         return _local(), path
     return _file_system(where), path.removeprefix("s3://")
 
@@ -139,14 +103,14 @@ def _file_system(where: Address) -> "fs.FileSystem":
     )
 
 
-def spark_conf(settings: Settings) -> dict[str, str]:
+def spark_conf(tables: Tables) -> dict[str, str]:
     """Return what Spark is submitted with for tables on a store; nothing for those of this machine.
 
     The keys are not among it. Spark takes them from the driver's environment into its Hadoop
     configuration, which goes to the executors, and which its UI and event log show redacted.
     Nothing is renamed: what a task wrote is an upload that the job completes (the magic committer).
     """
-    if (where := object_store.address(settings)) is None:
+    if (where := object_store.address(tables)) is None:
         return {}
     simple = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
     temporary = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
@@ -173,53 +137,53 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     }
 
 
-def prepare(settings: Settings) -> None:
+def prepare(tables: Tables) -> None:
     """Make the folder of the tables, for this user alone; refuse a store that loses commits."""
-    settings.folder()
-    if settings.is_on_store:
-        object_store.require_conditional_put(settings)
-    elif settings.tables is not None:
-        Path(settings.tables).mkdir(mode=0o700, parents=True, exist_ok=True)
+    home_folder(tables.home)
+    if tables.is_on_store:
+        object_store.require_conditional_put(tables)
+    else:
+        Path(tables.root).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def make_folder_of(settings: Settings, table: Table, path: str) -> None:
+def make_folder_of(tables: Tables, table: Table, path: str) -> None:
     """Make the folder of a file of a table, where there are folders."""
-    if not settings.is_on_store:
-        Path(path_of(settings, table), path).parent.mkdir(parents=True, exist_ok=True)
+    if not tables.is_on_store:
+        Path(path_of(tables, table), path).parent.mkdir(parents=True, exist_ok=True)
 
 
-def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
     """Delete files of a table; those that are gone are passed over.
 
     LostLockError, before each request, if a lock of this process was taken over.
     """
-    if settings.is_on_store:
-        _delete(_objects(settings, table), [*paths])
+    if tables.is_on_store:
+        _delete(tables, _objects(tables, table), [*paths])
     else:
         for path in paths:
-            Path(path_of(settings, table), path).unlink(missing_ok=True)
+            Path(path_of(tables, table), path).unlink(missing_ok=True)
 
 
-def delete_folder(settings: Settings, table: Table, name: str = "") -> None:
+def delete_folder(tables: Tables, table: Table, name: str = "") -> None:
     """Delete a table with its folder, or a folder of it, whatever is in it; none is passed over."""
-    if settings.is_on_store:
-        found = _objects(settings, table, name)
-        _delete(found, found.names())
+    if tables.is_on_store:
+        found = _objects(tables, table, name)
+        _delete(tables, found, found.names())
     else:
-        system, path = folder(settings, table, name)
+        system, path = folder(tables, table, name)
         with suppress(FileNotFoundError):
             system.delete_dir(path)
 
 
-def _delete(objects: Objects, names: list[str]) -> None:
+def _delete(tables: Tables, objects: Objects, names: list[str]) -> None:
     """Delete objects: no version of a table keeps who has lost its lock from that."""
     for first in range(0, len(names), DELETED_AT_ONCE):
-        locks.require_held()
+        tables.require_held()
         objects.delete(names[first : first + DELETED_AT_ONCE])
 
 
-def _objects(settings: Settings, table: Table, *folders: str) -> Objects:
-    return object_store.open_objects(settings, table.path, *filter(None, folders))
+def _objects(tables: Tables, table: Table, *folders: str) -> Objects:
+    return object_store.open_objects(tables, table.path, *filter(None, folders))
 
 
 def side_by_side(work: Callable[[T], R], each: Iterable[T]) -> list[R]:

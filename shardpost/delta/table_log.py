@@ -18,14 +18,13 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from shardpost import locks
 from shardpost.delta import file_statistics, storage
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import FORM, FORM_PROPERTY, open_table
 from shardpost.delta.storage import exists, path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
 
 # More than the writers that change a table at the same moment.
 MOST_CONFLICTS = 20
@@ -48,33 +47,33 @@ class VersionExistsError(ShardpostError):
     """Another writer has written the version that was to be written."""
 
 
-def create(settings: Settings, table: Table, keep_days: int) -> None:
+def create(tables: Tables, table: Table, keep_days: int) -> None:
     """Create a table, empty, unless it exists; its old versions are kept for that many days."""
-    storage.prepare(settings)
+    storage.prepare(tables)
     days = {"delta.logRetentionDuration": f"interval {keep_days} days"}
     try:
         DeltaTable.create(
-            path_of(settings, table),
+            path_of(tables, table),
             Schema.from_arrow(arrow_schema(table)),
             mode="ignore",
             configuration={**days, **PROPERTIES},
-            storage_options=storage.storage_options(settings),
+            storage_options=storage.storage_options(tables),
             raise_if_key_not_exists=False,  # Delta does not know ours
         )
     except CommitFailedError:  # another run is creating it
-        if not exists(settings, table):
+        if not exists(tables, table):
             raise
 
 
-def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
+def opened(tables: Tables, table: Table, keep_days: int = 1) -> DeltaTable:
     """Return the newest version of a table to be written to, created if there is none.
 
     By default nobody asks for an old version of it. A column that an earlier release did not have
     is added: in its rows it is null.
     """
-    if not exists(settings, table):
-        create(settings, table, keep_days)
-    found = open_table(settings, table)
+    if not exists(tables, table):
+        create(tables, table, keep_days)
+    found = open_table(tables, table)
     known = {column.name for column in found.schema().fields}
     declared = Schema.from_arrow(arrow_schema(table)).fields
     if missing := [column for column in declared if column.name not in known]:
@@ -92,27 +91,27 @@ def retrying(table: Table, write: Callable[[], T], most: int = MOST_CONFLICTS) -
     return write()
 
 
-def append(settings: Settings, table: Table, make: Callable[[], Any]) -> None:
+def append(tables: Tables, table: Table, make: Callable[[], Any]) -> None:
     """Append the value that `make` returns as a row, again while other runs are writing."""
-    retrying(table, lambda: _append(settings, table, make()))
+    retrying(table, lambda: _append(tables, table, make()))
 
 
-def _append(settings: Settings, table: Table, value: Any) -> None:
-    row, found = arrow_rows(table, [value]), opened(settings, table)
-    locks.require_held()
+def _append(tables: Tables, table: Table, value: Any) -> None:
+    row, found = arrow_rows(table, [value]), opened(tables, table)
+    tables.require_held()
     write_deltalake(found, row, mode="append")
 
 
-def newest_version(settings: Settings, table: Table) -> int | None:
+def newest_version(tables: Tables, table: Table) -> int | None:
     """Return the newest version of a table; None if there is no such table."""
-    return open_table(settings, table).version() if exists(settings, table) else None
+    return open_table(tables, table).version() if exists(tables, table) else None
 
 
-def restore(settings: Settings, table: Table, version: int) -> int:
+def restore(tables: Tables, table: Table, version: int) -> int:
     """Restore a table to an older version; return the new version that does so."""
-    found = storage.opened(settings, table)
+    found = storage.opened(tables, table)
     before = found.version()
-    locks.require_held()
+    tables.require_held()
     try:
         found.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
     except CommitFailedError:
@@ -120,9 +119,9 @@ def restore(settings: Settings, table: Table, version: int) -> int:
     return before + 1
 
 
-def sizes(settings: Settings, table: Table, version: int | None) -> dict[str, int]:
+def sizes(tables: Tables, table: Table, version: int | None) -> dict[str, int]:
     """Return {path within the table: bytes} of the files of one version."""
-    return sizes_of(storage.opened(settings, table, version))
+    return sizes_of(storage.opened(tables, table, version))
 
 
 def sizes_of(found: DeltaTable) -> dict[str, int]:
@@ -131,21 +130,21 @@ def sizes_of(found: DeltaTable) -> dict[str, int]:
     return {file["path"]: file["size_bytes"] for file in listed}
 
 
-def rows(settings: Settings, table: Table, version: int) -> dict[str, int]:
+def rows(tables: Tables, table: Table, version: int) -> dict[str, int]:
     """Return {path within the table: rows} of the files of one version."""
-    listed = _files(settings, table, version).select(["path", "num_records"]).to_pylist()
+    listed = _files(tables, table, version).select(["path", "num_records"]).to_pylist()
     return {file["path"]: file["num_records"] or 0 for file in listed}
 
 
-def _files(settings: Settings, table: Table, version: int) -> pa.Table:
+def _files(tables: Tables, table: Table, version: int) -> pa.Table:
     """Return the files of one version with their statistics, such as `max.offset`."""
-    opened_ = storage.opened(settings, table, version)
+    opened_ = storage.opened(tables, table, version)
     return pa.table(opened_.get_add_actions(flatten=True))
 
 
-def files_after(settings: Settings, table: Table, version: int, snapshot: int) -> dict[str, int]:
+def files_after(tables: Tables, table: Table, version: int, snapshot: int) -> dict[str, int]:
     """Return {path: rows} of the files that may have rows of later snapshots, by statistics."""
-    actions = _files(settings, table, version)
+    actions = _files(tables, table, version)
     if not actions.num_rows:
         return {}
     columns = [actions[name].to_pylist() for name in ("path", "num_records", "max.snapshot")]
@@ -154,10 +153,10 @@ def files_after(settings: Settings, table: Table, version: int, snapshot: int) -
 
 
 def files_before(
-    settings: Settings, table: Table, version: int, column: str, at: datetime
+    tables: Tables, table: Table, version: int, column: str, at: datetime
 ) -> dict[str, int]:
     """Return {path: bytes} of the files that may have a time before that one, by statistics."""
-    actions = _files(settings, table, version)
+    actions = _files(tables, table, version)
     paths, sizes = (actions[name].to_pylist() for name in ("path", "size_bytes"))
     if f"min.{column}" not in actions.column_names:
         return dict(zip(paths, sizes, strict=True))
@@ -167,29 +166,29 @@ def files_before(
     return {path: size for path, size, before in files if before is not False}
 
 
-def misread_files(settings: Settings, table: Table, version: int) -> list[str]:
+def misread_files(tables: Tables, table: Table, version: int) -> list[str]:
     """Return the files whose bounds of texts are read as others than they are.
 
     As escapes, which they were before 0.2.0 (file_statistics.py); until no table is older.
     """
-    found, actions = [], _files(settings, table, version)
+    found, actions = [], _files(tables, table, version)
     texts = [field.name for field in actions.schema if field.type == pa.string()]
     for bounds in actions.select(texts).to_pylist():  # min.… and max.…
         path = bounds.pop("path")
         if max("".join(filter(None, bounds.values())), default="") > "\uffff":
-            stats = json.loads(file_statistics.add_action(settings, table, path).stats)
+            stats = json.loads(file_statistics.add_action(tables, table, path).stats)
             if any(stats[f"{n[:3]}Values"].get(n[4:]) != text for n, text in bounds.items()):
                 found.append(path)
     return found
 
 
-def write_checkpoint(settings: Settings, table: Table, version: int) -> None:
+def write_checkpoint(tables: Tables, table: Table, version: int) -> None:
     """Write a checkpoint of a version, from which on the log before it need not be read."""
-    storage.opened(settings, table, version).create_checkpoint()
+    storage.opened(tables, table, version).create_checkpoint()
 
 
 def commit(
-    settings: Settings,
+    tables: Tables,
     table: Table,
     version: int,
     added: Iterable[AddAction],
@@ -207,10 +206,10 @@ def commit(
     actions += [RemoveAction(path, True, now) for path in removed]
     if not actions and not app_transactions:
         return version
-    found = storage.opened(settings, table, version)
+    found = storage.opened(tables, table, version)
     transactions = [Transaction(*known) for known in (app_transactions or {}).items()]
     once = CommitProperties(max_commit_retries=0, app_transactions=transactions)
-    locks.require_held()
+    tables.require_held()
     try:
         found.create_write_transaction(actions, "append", found.schema(), commit_properties=once)
     except CommitFailedError:

@@ -6,11 +6,11 @@ otherwise: under another name (`Named`), as INT (`Int32`), or as a JSON document
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum, StrEnum, auto
-from functools import partial
+from functools import cache, partial
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -114,14 +114,14 @@ def from_row(kind: type[T], row: Row) -> T:
     return kind(**values)
 
 
-_KNOWN: dict[type[Any], tuple[_Column, ...]] = {}
-
-
 def _columns(kind: type[Any]) -> tuple[_Column, ...]:
-    if kind not in _KNOWN:
-        hints = get_type_hints(kind, include_extras=True)
-        _KNOWN[kind] = tuple(_column(field.name, hints[field.name]) for field in fields(kind))
-    return _KNOWN[kind]
+    return _columns_of(cast("Hashable", kind))
+
+
+@cache
+def _columns_of(kind: Any) -> tuple[_Column, ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_column(field.name, hints[field.name]) for field in fields(kind))
 
 
 def _column(field: str, hint: Any) -> _Column:

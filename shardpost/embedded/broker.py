@@ -15,6 +15,7 @@ from pathlib import Path
 from shardpost.embedded import daemons
 from shardpost.embedded.daemons import Daemon, log_end, state_of, wait_until
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
@@ -190,7 +191,10 @@ def state(settings: Settings) -> dict[str, str]:
     """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
     daemon, port = _daemon(settings, "java"), settings.kafka_port
     state = state_of(
-        daemon, port, lambda: is_reachable(settings, STATE_SECONDS), settings.bootstrap
+        daemon,
+        port,
+        lambda: is_reachable(Installation(settings).kafka, STATE_SECONDS),
+        settings.bootstrap,
     )
     if state["state"] == "unhealthy" and (reason := _other_port(settings)):
         state["detail"] = reason
@@ -214,7 +218,8 @@ def _wait(settings: Settings, daemon: Daemon) -> None:
     try:
         wait_until(
             lambda: (
-                daemons.port_accepts(settings.kafka_port) and is_reachable(settings, STATE_SECONDS)
+                daemons.port_accepts(settings.kafka_port)
+                and is_reachable(Installation(settings).kafka, STATE_SECONDS)
             ),
             f"Kafka at {settings.bootstrap}",
             START_SECONDS,

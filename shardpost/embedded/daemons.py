@@ -23,7 +23,7 @@ from typing import NamedTuple
 import psutil
 
 from shardpost.errors import ShardpostError
-from shardpost.process_identity import stat_of
+from shardpost.locks.process_identity import stat_of
 
 LOOPBACK = "127.0.0.1"
 # Below the ephemeral ports of Linux: a port that is chosen now stays free.

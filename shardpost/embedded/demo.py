@@ -24,7 +24,7 @@ from shardpost import logs, tables
 from shardpost.embedded import daemons, stack
 from shardpost.embedded.airflow_home import disable_schedules, task_logs
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.kafka import clients
+from shardpost.installation import Installation
 from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError, log_in
 from shardpost.settings import Settings, load
 from shardpost.topic_names import TopicName
@@ -64,7 +64,7 @@ CLOSED: Record = ("positions", "4", None)
 
 def produce(settings: Settings, records: Iterable[Record], say: Say = lambda _line: None) -> None:
     """Write records to their topics, and say which; ShardpostError if Kafka does not take one."""
-    producer = clients.producer(settings)
+    producer = Installation(settings).kafka.producer()
     for topic, key, form in records:
         value = None if form is None else json.dumps(form)
         say(f"  {topic}: {key} {value or 'null'}")

@@ -11,6 +11,7 @@ from shardpost import logs
 from shardpost.embedded import broker, daemons, demo
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.installation import Installation
 from shardpost.settings import Settings
 from shardpost.spark.class_archive import read_options
 from shardpost.spark.submit import submit
@@ -27,9 +28,9 @@ def create_class_archive() -> None:
         )
         try:
             broker.start(settings)
-            apply_topics(settings)
+            apply_topics(Installation(settings))
             demo.produce(settings, (*demo.CONTACTS, *demo.POSITIONS))
-            submit(settings, COMPACT_POSITIONS)
+            submit(Installation(settings), COMPACT_POSITIONS)
         finally:
             broker.stop(settings)
     if not read_options():

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from shardpost.embedded import airflow, broker, daemons, sink
 from shardpost.embedded.broker import find_java
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.topic_metadata import is_reachable
-from shardpost.locks import LockedError, exclusive_here
+from shardpost.locks.locks import LockedError, exclusive_here
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 from shardpost.topics.creation import create_topics
@@ -121,7 +122,7 @@ def status(settings: Settings) -> dict[str, State]:
     """Return the states of kafka, smtp and airflow, also of those that are not embedded."""
     states = {part.name: part.service.state(settings) for part in parts(settings)}
     if KAFKA not in states:
-        reached = is_reachable(settings, EXTERNAL_SECONDS)
+        reached = is_reachable(Installation(settings).kafka, EXTERNAL_SECONDS)
         states[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
     if SMTP not in states:
         host, port = settings.mail_server, settings.smtp_port
@@ -153,13 +154,13 @@ def hint_at_other_home(settings: Settings) -> str:
 @contextmanager
 def _stack_lock(settings: Settings, say: Say) -> Iterator[None]:
     """Hold the stack's lock; report which process it waits for."""
-    what = "another `shardpost up` or `down`"
+    what, files = "another `shardpost up` or `down`", Installation(settings).files
     with ExitStack() as held:
         try:
-            held.enter_context(exclusive_here(settings, LOCK, what))
+            held.enter_context(exclusive_here(files, LOCK, what))
         except LockedError as error:
-            say(f"{error.holder}: waiting up to {settings.lock_wait:g} s for it")
-            held.enter_context(exclusive_here(settings, LOCK, what, wait=settings.lock_wait))
+            say(f"{error.holder}: waiting up to {files.lock_wait:g} s for it")
+            held.enter_context(exclusive_here(files, LOCK, what, wait=files.lock_wait))
         yield
 
 
@@ -184,7 +185,7 @@ def _start_parts(
 
 
 def _create_topics(settings: Settings, say: Say) -> None:
-    for topic in create_topics(settings):
+    for topic in create_topics(Installation(settings)):
         if topic.created or topic.starter:
             say(topic.as_text())
 

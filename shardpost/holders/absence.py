@@ -2,29 +2,29 @@
 
 from datetime import datetime
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import shown
 from shardpost.holders.model.explain import why_unknown
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
 from shardpost.holders.queries import has_record, knows_client, knows_position
 from shardpost.kafka.partitioning import partition_of
-from shardpost.settings import Settings
 
 
 def why_no_holder(
-    settings: Settings, snapshot: Snapshot, client: str, shard: int | None = None
+    tables: Tables, snapshot: Snapshot, client: str, shard: int | None = None
 ) -> str | None:
     """Return why a client is not among the holders, if it is not that it holds nothing."""
-    if not knows_client(settings, snapshot, client):
-        return unknown_client(settings, snapshot, client)
+    if not knows_client(tables, snapshot, client):
+        return unknown_client(tables, snapshot, client)
     if shard is not None and (own := partition_of(client, snapshot.shards)) != shard:
         return f"{shown(client)} is in shard {own}, not in {shard}"
     return None
 
 
-def unknown_client(settings: Settings, snapshot: Snapshot, client: str) -> str:
+def unknown_client(tables: Tables, snapshot: Snapshot, client: str) -> str:
     """Return that no decodable record that a snapshot has names a client, and why."""
-    is_rejected = has_record(settings, snapshot, CLIENT_EVENTS, client)
+    is_rejected = has_record(tables, snapshot, CLIENT_EVENTS, client)
     why = why_unknown(has_records=True) if is_rejected else "no record of it or its positions"
     return f"client {shown(client)} is unknown to snapshot {snapshot.number}: {why}"
 
@@ -35,14 +35,14 @@ def unknown_position(snapshot: Snapshot, position: str, why: str) -> str:
 
 
 def why_no_record(
-    settings: Settings, snapshot: Snapshot, client: str, position: str | None = None
+    tables: Tables, snapshot: Snapshot, client: str, position: str | None = None
 ) -> str:
     """Return why there is nothing to explain: what is unknown, or never was the client's."""
     unknown = []
-    if not knows_client(settings, snapshot, client):
-        unknown.append(unknown_client(settings, snapshot, client))
-    if position is not None and not knows_position(settings, snapshot, position):
-        why = why_unknown(has_records=has_record(settings, snapshot, POSITION_EVENTS, position))
+    if not knows_client(tables, snapshot, client):
+        unknown.append(unknown_client(tables, snapshot, client))
+    if position is not None and not knows_position(tables, snapshot, position):
+        why = why_unknown(has_records=has_record(tables, snapshot, POSITION_EVENTS, position))
         unknown.append(unknown_position(snapshot, position, why))
     if unknown:
         return "; ".join(unknown)

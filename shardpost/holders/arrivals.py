@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.inputs import Inputs
+from shardpost.installation import Installation
 from shardpost.kafka.awaited_records import AwaitedRecords
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.settings import Settings
 
 # While each look finds this share more than the look before, a turn waits for the rest of a burst,
 # which would else wait for the turn: seconds between two such looks, and at most.
@@ -23,9 +23,9 @@ LONGEST_BURST = 0.6
 class Arrivals:
     """What has come to the inputs since the newest snapshot; to be closed."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._records = AwaitedRecords(settings)
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._records = AwaitedRecords(installation.kafka)
         # Where partitions end that end elsewhere than read: now, and when a turn found nothing.
         self._ends: dict[TopicPartition, int] = {}
         self._ends_of_nothing: dict[TopicPartition, int] = {}
@@ -40,7 +40,7 @@ class Arrivals:
 
         While much more comes it waits, as a turn of more records takes hardly longer.
         """
-        self._ends = Inputs(self._settings).other_ends(last)
+        self._ends = Inputs(self._installation).other_ends(last)
         if not self._ends or self._ends == self._ends_of_nothing:
             return False
         self._came = False
@@ -49,7 +49,7 @@ class Arrivals:
         while is_burst and time.monotonic() < until:
             time.sleep(BURST_LOOK)
             before = _size(read, self._ends)
-            self._ends = Inputs(self._settings).other_ends(last)
+            self._ends = Inputs(self._installation).other_ends(last)
             is_burst = _size(read, self._ends) - before > BURST_SHARE * before
         return True
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.spark.job_spec import JobResult, JobSpec, request_of
 
 
@@ -39,27 +39,27 @@ class CompactionRequest:
     stay: Stay | None = None
 
 
-def _unread_records(settings: Settings) -> int:
+def _unread_records(installation: Installation) -> int:
     from shardpost.delta import snapshots
     from shardpost.holders import inputs
 
-    return inputs.Inputs(settings).unread_originals(snapshots.newest(settings))
+    return inputs.Inputs(installation).unread_originals(snapshots.newest(installation.tables))
 
 
-def _all_records(settings: Settings) -> int:
+def _all_records(installation: Installation) -> int:
     from shardpost.holders import inputs
 
-    return inputs.Inputs(settings).unread_originals(None)
+    return inputs.Inputs(installation).unread_originals(None)
 
 
-def _if_nothing_new(settings: Settings, request: str) -> JobResult | None:
+def _if_nothing_new(installation: Installation, request: str) -> JobResult | None:
     from shardpost.holders import results
 
     asked = request_of(CompactionRequest, request)
     if asked.stay:
         return None
     return results.result_if_nothing_new(
-        settings,
+        installation,
         COMPACT_POSITIONS.name,
         take_over=asked.take_over,
         country_changed=asked.country_changed,

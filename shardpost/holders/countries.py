@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_KEPT, Snapshot, UnknownExchanges
 from shardpost.delta.table import Table, Version
 from shardpost.errors import UsageError, shown
 from shardpost.holders.model.view_tables import EXCHANGES
-from shardpost.settings import Settings
 from shardpost.wording import counted
 
 _KNOWN = "SELECT key, country FROM exchanges WHERE is_open AND country IS NOT NULL"
@@ -30,9 +30,9 @@ MOST_NAMED = 20  # countries
 CORRECT = "Correct SHARDPOST_COUNTRY; if it is intended, go on with --country-changed"
 
 
-def known_exchanges(settings: Settings, at: Mapping[Table, Version]) -> dict[str, str]:
+def known_exchanges(tables: Tables, at: Mapping[Table, Version]) -> dict[str, str]:
     """Return {exchange: its country} by the table of exchanges at a version."""
-    return {row["key"]: row["country"] for row in rows(settings, _KNOWN, at)}
+    return {row["key"]: row["country"] for row in rows(tables, _KNOWN, at)}
 
 
 def exchanges_in(country: str, known: Mapping[str, str]) -> set[str]:
@@ -40,24 +40,24 @@ def exchanges_in(country: str, known: Mapping[str, str]) -> set[str]:
     return {code for code, one in known.items() if one == country}
 
 
-def known_at(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
+def known_at(tables: Tables, snapshot: Snapshot) -> dict[str, str]:
     """Return {exchange: its country} at a snapshot; nothing where that has no exchanges."""
     if EXCHANGES.name not in snapshot.tables:
         return {}
-    return known_exchanges(settings, at_snapshot(snapshot, EXCHANGES))
+    return known_exchanges(tables, at_snapshot(snapshot, EXCHANGES))
 
 
-def count_unknown(settings: Settings, at: Mapping[Table, Version]) -> UnknownExchanges:
+def count_unknown(tables: Tables, at: Mapping[Table, Version]) -> UnknownExchanges:
     """Count open positions on exchanges without a country, by both tables at their versions."""
-    found = rows(settings, _UNKNOWN, at)
+    found = rows(tables, _UNKNOWN, at)
     total = found[0]["total"] if found else 0
     return UnknownExchanges(total, {row["exchange"]: row["n"] for row in found})
 
 
-def unknown_of(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
+def unknown_of(tables: Tables, snapshot: Snapshot) -> dict[str, str]:
     """Return {exchange: what is wrong} of those without a country that open positions are on."""
     named = snapshot.counts.unknown.named
-    known = known_at(settings, snapshot) if named else {}
+    known = known_at(tables, snapshot) if named else {}
     return {
         code: f"{counted(count, 'open position')}: {why_unknown(code, known)}"
         for code, count in named.items()
@@ -69,20 +69,20 @@ def why_unknown(exchange: str, known: Collection[str]) -> str:
     return f"exchange {exchange!r} has no record with a Country{_meant(exchange, known)}"
 
 
-def why_not_counted(settings: Settings, position: bytes) -> str | None:
+def why_not_counted(tables: Tables, position: bytes) -> str | None:
     """Return that a good value of a position would count for nobody, and why; None if not."""
-    last, exchange = snapshots.newest(settings), json.loads(position)["Exchange"]
-    if last is None or exchange in (known := known_at(settings, last)):
+    last, exchange = snapshots.newest(tables), json.loads(position)["Exchange"]
+    if last is None or exchange in (known := known_at(tables, last)):
         return None
     return f"would count the position for nobody: {why_unknown(exchange, known)}"
 
 
-def require_country(settings: Settings, last: Snapshot, country: str) -> None:
+def require_country(tables: Tables, last: Snapshot, country: str) -> None:
     """Refuse a country that is not the one in force at the last snapshot."""
     wanted = last.country_now(country)
     if wanted == last.country:
         return
-    known = {*known_at(settings, last).values()}
+    known = {*known_at(tables, last).values()}
     in_force = f"snapshot {last.number} is of {last.country!r}"
     if wanted in known or not known:
         text = f"country {wanted!r}: {in_force}"
@@ -109,9 +109,9 @@ def _meant(name: str, known: Collection[str]) -> str:
 
 
 def require_exchange_in(
-    country: str, settings: Settings, made: Snapshot, *, advice: str = CORRECT
+    country: str, tables: Tables, made: Snapshot, *, advice: str = CORRECT
 ) -> None:
     """Refuse a country that no exchange has, where any has one."""
-    known = {*known_at(settings, made).values()}
+    known = {*known_at(tables, made).values()}
     if known and country not in known:
         raise UsageError(f"{unknown_country(country, known)}. {advice}")

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from shardpost.dead_letters.model import letters
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.rewritten_files import Mask, files_with_contact, without_contact
 from shardpost.delta.snapshot import Snapshot
@@ -29,44 +30,45 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
 )
 from shardpost.holders.table_commits import Rewrites, commit_rewritten
-from shardpost.locks import after_running
-from shardpost.settings import Settings
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
+from shardpost.locks.locks import after_running
 
 # {table: {path: how its rows change}}, and {folder of a table: rows with the contact}
 Erasable = tuple[Rewrites, dict[str, int]]
 
 
-def rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
+def rows_with_contact(installation: Installation, client: str) -> dict[str, int]:
     """Return {folder: rows} that have the contact, of what may be read; {} before the first."""
     counts: dict[str, int] = {}
-    for view, tables in reversed(_readable(settings)):
-        counts |= find_contact(settings, view, client, tables)[1]
+    for view, tables in reversed(_readable(installation.tables)):
+        counts |= find_contact(installation, view, client, tables)[1]
     return counts
 
 
-def erase_contact(settings: Settings, client: str, at: datetime) -> dict[str, int]:
+def erase_contact(installation: Installation, client: str, at: datetime) -> dict[str, int]:
     """Commit a snapshot without the contact, if there is any; return the rows that had it.
 
     Those of older snapshots whose tables are in other folders are not read any more from then on,
     as all versions before. Under the lock of the compaction, after any that is running: `lock_wait`
     at most. Letters of rejected records are sent first, since they are made of what goes.
     """
-    with after_running(settings, COMPACT_POSITIONS.name):
-        counts = rows_with_contact(settings, client)
+    with after_running(installation.files, COMPACT_POSITIONS.name):
+        counts = rows_with_contact(installation, client)
         if counts:
-            last = snapshots.current(settings)
-            rewrites, _ = find_contact(settings, last, client, OF_CONTACTS)
+            last = snapshots.current(installation.tables)
+            rewrites, _ = find_contact(installation, last, client, OF_CONTACTS)
             if REJECTED_RECORDS in rewrites:
-                rejected_letters.send(settings, last)
-            commit_rewritten(settings, last, rewrites, at, erased_in=last.number + 1)
+                rejected_letters.send(installation, last)
+            commit_rewritten(installation.tables, last, rewrites, at, erased_in=last.number + 1)
     return counts
 
 
 def find_contact(
-    settings: Settings, view: Snapshot, client: str, tables: Collection[Table]
+    installation: Installation, view: Snapshot, client: str, tables: Collection[Table]
 ) -> Erasable:
     """Return how the contact leaves some tables of a view, and how many rows have it."""
-    own = _own_rows(settings, client)
+    own = _own_rows(installation.kafka, client)
     rewrites: dict[Table, dict[str, Change]] = {}
     counts: dict[str, int] = {}
     for table in tables:
@@ -74,18 +76,18 @@ def find_contact(
         if version is None:
             continue
         key, mask = own[table]
-        if files := files_with_contact(settings, there, version, ("key", key), mask):
+        if files := files_with_contact(installation.tables, there, version, ("key", key), mask):
             rewrites[table] = dict.fromkeys(files, without_contact(table, mask))
             counts[there.path] = sum(files.values())
     return rewrites, counts
 
 
-def _readable(settings: Settings) -> list[tuple[Snapshot, list[Table]]]:
+def _readable(tables: Tables) -> list[tuple[Snapshot, list[Table]]]:
     """Return the newest snapshot, and others that have tables with contacts in other folders.
 
     Of each folder the newest; without those before the last client was erased, which nobody reads.
     """
-    every = snapshots.newest_of_folders(settings)
+    every = snapshots.newest_of_folders(tables)
     if not every:
         return []
     last = every[-1]
@@ -98,10 +100,10 @@ def _readable(settings: Settings) -> list[tuple[Snapshot, list[Table]]]:
     return views
 
 
-def _own_rows(settings: Settings, client: str) -> dict[Table, tuple[str | bytes, Mask]]:
+def _own_rows(kafka: Kafka, client: str) -> dict[Table, tuple[str | bytes, Mask]]:
     """Return the client's key in each table, and what tells which rows with it are the client's."""
-    topic = settings.topic("clients")
-    others = {*input_topics(settings)} - {topic}
+    topic = kafka.topic("clients")
+    others = {*input_topics(kafka)} - {topic}
     of_key: tuple[str, Mask] = client, lambda rows: pc.equal(rows["key"], client)
     rejected = client.encode(), partial(_rejected, client.encode(), topic, others)
     return {CLIENTS: of_key, CLIENT_EVENTS: of_key, REJECTED_RECORDS: rejected}

@@ -13,9 +13,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from shardpost.delta.snapshot import MOST_AHEAD
-from shardpost.process_identity import ProcessIdentity
-from shardpost.settings import Settings
-from shardpost.shared_files import SharedFile
+from shardpost.locks.process_identity import ProcessIdentity
+from shardpost.locks.shared_files import Files, SharedFile
 from shardpost.wording import duration_text
 
 FOLLOWING = "following.json"
@@ -65,26 +64,26 @@ class Following:
 _DOCUMENT = TypeAdapter(Following)
 
 
-def begun(settings: Settings, now: datetime) -> Following:
+def begun(files: Files, now: datetime) -> Following:
     """Return this process as one that follows from now on, younger than any that is there."""
-    before, process = following(settings, now), ProcessIdentity.own()
+    before, process = following(files, now), ProcessIdentity.own()
     since = max(now, before.since + timedelta.resolution) if before else now
     holder = f"{socket.gethostname()}, process {process.pid}"
     return Following(str(uuid.uuid4()), holder, since, now, process)
 
 
-def following(settings: Settings, now: datetime | None = None) -> Following | None:
+def following(files: Files, now: datetime | None = None) -> Following | None:
     """Return who follows the inputs now; None if nobody has said so lately."""
-    found = _of(SharedFile(settings, FOLLOWING).read())
+    found = _of(SharedFile(files, FOLLOWING).read())
     return found if found and found.is_there(now or datetime.now(UTC)) else None
 
 
-def younger(settings: Settings, own: Following) -> Following | None:
+def younger(files: Files, own: Following) -> Following | None:
     """Return the one that follows instead of this one, if there is one."""
-    return _younger(own, following(settings))
+    return _younger(own, following(files))
 
 
-def note(settings: Settings, own: Following) -> None:
+def note(files: Files, own: Following) -> None:
     """Say how far this one came, unless a younger one follows."""
 
     def make(before: str | None) -> str:
@@ -92,14 +91,14 @@ def note(settings: Settings, own: Following) -> None:
         is_there = other is not None and other.is_there(own.noted_at)
         return before if before and is_there else _DOCUMENT.dump_json(own).decode()
 
-    SharedFile(settings, FOLLOWING).change(make)
+    SharedFile(files, FOLLOWING).change(make)
 
 
-def forget(settings: Settings, own: Following) -> None:
+def forget(files: Files, own: Following) -> None:
     """Say that this one ends, if it has said that it follows: another one may be noted."""
-    noted = _of(SharedFile(settings, FOLLOWING).read())
+    noted = _of(SharedFile(files, FOLLOWING).read())
     if noted is not None and noted.run == own.run:
-        note(settings, replace(own, noted_at=own.noted_at - SILENT_AFTER))
+        note(files, replace(own, noted_at=own.noted_at - SILENT_AFTER))
 
 
 def _younger(own: Following, other: Following | None) -> Following | None:

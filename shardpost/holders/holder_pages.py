@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
@@ -18,7 +19,6 @@ from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
-from shardpost.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ FROM ({holders}) t LEFT JOIN share_holders s ON s.client = t.client
 
 
 def holders_page(
-    settings: Settings,
+    tables: Tables,
     snapshot: Snapshot,
     wanted: HoldersFilter,
     *,
@@ -90,7 +90,7 @@ def holders_page(
     ShardpostError for a time of which the history was pruned.
     """
     wanted.require_shard(snapshot)
-    held, opened = SHARE_HOLDERS.name, _opened(settings, snapshot, wanted)
+    held, opened = SHARE_HOLDERS.name, _opened(tables, snapshot, wanted)
     conditions = [_HOLDING]
     if wanted.as_of is not None:
         held, conditions = _KEPT, [_of_shard(opened, snapshot, wanted.shard)]
@@ -115,13 +115,13 @@ def holders_page(
 _KEPT = "held_then"
 
 
-def _opened(settings: Settings, snapshot: Snapshot, wanted: HoldersFilter) -> OpenedTables:
+def _opened(tables: Tables, snapshot: Snapshot, wanted: HoldersFilter) -> OpenedTables:
     at = wanted.as_of
     if at is None:
-        return OpenedTables(settings, at_snapshot(snapshot, SHARE_HOLDERS))
+        return OpenedTables(tables, at_snapshot(snapshot, SHARE_HOLDERS))
     snapshot.require_history(at)
     more = () if wanted.shard is None else (SHARE_HOLDERS,)
-    opened = OpenedTables(settings, at_snapshot(snapshot, *as_of.RELATIONS, *more))
+    opened = OpenedTables(tables, at_snapshot(snapshot, *as_of.RELATIONS, *more))
     select = _HELD_THEN if wanted.shard is None else _HELD_THEN_BY_SHARD
     opened.keep(_KEPT, select.format(holders=as_of.holders(snapshot.country, at)))
     return opened
@@ -171,9 +171,9 @@ FROM share_holders h WHERE {_HOLDING} GROUP BY h.shard
 """  # noqa: S608 - constants
 
 
-def by_shard(settings: Settings, snapshot: Snapshot) -> list[ShardHolders]:
+def by_shard(tables: Tables, snapshot: Snapshot) -> list[ShardHolders]:
     """Return how the holders are spread over the shards, also over those that have none."""
-    found = rows(settings, _SHARDS, at_snapshot(snapshot, SHARE_HOLDERS))
+    found = rows(tables, _SHARDS, at_snapshot(snapshot, SHARE_HOLDERS))
     known = {row["shard"]: ShardHolders(**row) for row in found}
     return [known.get(n, ShardHolders(n, 0, 0, 0)) for n in range(snapshot.shards)]
 
@@ -183,6 +183,6 @@ SELECT snapshot, committed_at, positions, holders, held, rejected FROM snapshots
 """
 
 
-def counts_over_time(settings: Settings) -> list[dict[str, Any]]:
+def counts_over_time(tables: Tables) -> list[dict[str, Any]]:
     """Return {snapshot, committed_at, positions, holders, held, rejected} of all, oldest first."""
-    return rows(settings, _COUNTS, {SNAPSHOTS: None}) if exists(settings, SNAPSHOTS) else []
+    return rows(tables, _COUNTS, {SNAPSHOTS: None}) if exists(tables, SNAPSHOTS) else []

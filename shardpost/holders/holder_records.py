@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import shown
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, batch_bytes
-from shardpost.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +57,11 @@ class ChangedHolders:
     of_shard: Mapping[int, Sequence[tuple[int, str, pa.Array]]]
 
     @classmethod
-    def read(cls, settings: Settings, snapshot: Snapshot, since: int) -> "ChangedHolders | None":
+    def read(cls, tables: Tables, snapshot: Snapshot, since: int) -> "ChangedHolders | None":
         """Read them, up to that snapshot; None if they are too many to be in memory."""
         found: dict[int, list[tuple[int, str, pa.Array]]] = defaultdict(list)
         count = size = 0
-        for found_batch in _changed_rows(settings, snapshot, since):
+        for found_batch in _changed_rows(tables, snapshot, since):
             # As it comes, a batch holds on to, and counts, all that was read to find it.
             batch = found_batch.select(_CHANGED.names).cast(_CHANGED)
             count, size = count + batch.num_rows, size + batch.nbytes
@@ -79,19 +79,19 @@ class ChangedHolders:
                 yield client, ids
 
 
-def _changed_rows(settings: Settings, snapshot: Snapshot, since: int) -> Iterator[pa.RecordBatch]:
+def _changed_rows(tables: Tables, snapshot: Snapshot, since: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of holders that changed after a snapshot; each client is there once."""
     table = snapshot.located(SHARE_HOLDERS)
     version = snapshot.tables[SHARE_HOLDERS.name]
-    files = table_log.files_after(settings, table, version, since)
-    sizes = table_log.sizes(settings, table, version)
+    files = table_log.files_after(tables, table, version, since)
+    sizes = table_log.sizes(tables, table, version)
     if since < snapshot.number - 1 or sum(sizes[path] for path in files) > READ_BYTES:
         sql = f"SELECT shard, snapshot, {_HOLDER} WHERE snapshot > {since}"
         at = at_snapshot(snapshot, SHARE_HOLDERS)
-        yield from stream(settings, sql, at, rows_at_once=ROWS_AT_ONCE)
+        yield from stream(tables, sql, at, rows_at_once=ROWS_AT_ONCE)
         return
     for path in files:  # of one snapshot no client has two rows
-        for part in parquet_files.parts(settings, table, path):
+        for part in parquet_files.parts(tables, table, path):
             yield from part.filter(pc.greater(part["snapshot"], since)).to_batches()
 
 
@@ -106,13 +106,13 @@ class HolderRecords:
 
     def __init__(
         self,
-        settings: Settings,
+        tables: Tables,
         snapshot: Snapshot,
         partition: TopicPartition,
         largest: int,
         known: ChangedHolders | None = None,
     ) -> None:
-        self._settings, self._snapshot = settings, snapshot
+        self._tables, self._snapshot = tables, snapshot
         self._partition, self._largest, self._known = partition, largest, known
         self.count = self.too_large = 0
 
@@ -148,7 +148,7 @@ class HolderRecords:
             return
         sql = f"SELECT {_HOLDER} WHERE shard = {shard} AND snapshot > {number}"
         at = at_snapshot(self._snapshot, SHARE_HOLDERS)
-        for batch in stream(self._settings, sql, at, rows_at_once=ROWS_AT_ONCE):
+        for batch in stream(self._tables, sql, at, rows_at_once=ROWS_AT_ONCE):
             yield from _rows(batch)
 
     def _whole(self, client: str, ids: pa.Array) -> Outgoing | None:

@@ -9,8 +9,10 @@ from shardpost.holders.model.compacted_topics import compaction_of
 from shardpost.holders.model.unread import Look, Unread, ranges_to_read, require_readable
 from shardpost.holders.model.value_problems import first_problem
 from shardpost.holders.model.view_tables import INPUTS
+from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition, ends_of, total_size
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import open_transactions, stable_ends
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
@@ -19,38 +21,41 @@ from shardpost.kafka.topic_metadata import (
     require_same_topics,
     topic_ids,
 )
-from shardpost.settings import Settings
 from shardpost.topics import declared
 
 
-def input_topics(settings: Settings) -> list[str]:
+def input_topics(kafka: Kafka) -> list[str]:
     """Return the input topics' names in this installation."""
-    return [settings.topic(topic.name) for topic in declared.INPUTS]
+    return [kafka.topic(topic.name) for topic in declared.INPUTS]
 
 
-def problem_of(settings: Settings, topic: str, value: bytes) -> str | None:
+def problem_of(installation: Installation, topic: str, value: bytes) -> str | None:
     """Return what the next compaction would do with a bad value of a topic; None of a good one."""
     for name, tables in INPUTS.items():
-        if topic == settings.topic(name):
+        if topic == installation.kafka.topic(name):
             if why := first_problem(value, tables.fields):
                 return f"would reject it again: {why}"
-            return why_not_counted(settings, value) if name == "positions" else None
+            return why_not_counted(installation.tables, value) if name == "positions" else None
     return None
 
 
-def retry_topics(settings: Settings) -> list[str]:
+def retry_topics(installation: Installation) -> list[str]:
     """Return the retry topics of the inputs: one, or several by SHARDPOST_RETRY_ORIGINS."""
-    return sorted(set(map(settings.retry_rules.retry_topic, input_topics(settings))))
+    return sorted(
+        set(map(installation.settings.retry_rules.retry_topic, input_topics(installation.kafka)))
+    )
 
 
 class Inputs:
     """The inputs of an installation and their retry topics, as Kafka has them now."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._named = {topic.name: settings.topic(topic.name) for topic in declared.INPUTS}
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._named = {
+            topic.name: installation.kafka.topic(topic.name) for topic in declared.INPUTS
+        }
         self._topics = [*self._named.values()]
-        self._retries = retry_topics(settings)
+        self._retries = retry_topics(installation)
 
     def former_retries(self, last: Snapshot | None) -> list[str]:
         """Return retry topics that were read up to the last snapshot and that no setting names now.
@@ -68,10 +73,13 @@ class Inputs:
         as unknown.
         """
         at = now or datetime.now(UTC)
-        holders, last = self._settings.topic("share-holders"), snapshots.newest(self._settings)
+        holders, last = (
+            self._installation.kafka.topic("share-holders"),
+            snapshots.newest(self._installation.tables),
+        )
         topics = [*self._topics, *self._retries, holders]
         former = self.former_retries(last)
-        counts = partition_counts(self._settings, topics, if_there=former)
+        counts = partition_counts(self._installation.kafka, topics, if_there=former)
         if last:
             last.require_shards(counts[holders])
         ahead = max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None
@@ -94,12 +102,12 @@ class Inputs:
         gone = [topic for topic in former if topic not in look.counts]
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
         ids = self._ids([*self._topics, *retries])
-        configs = topic_configs(self._settings, self._topics)
+        configs = topic_configs(self._installation.kafka, self._topics)
         configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
         compactions = look.strict(configured)
         counts = {topic: look.counts[topic] for topic in [*retries, *self._topics]}
-        reached = stable_ends(self._settings, counts)
-        hidden = open_transactions(self._settings, reached)
+        reached = stable_ends(self._installation.kafka, counts)
+        hidden = open_transactions(self._installation.kafka, reached)
         of_inputs, of_retries = (
             {topic: reached.stable[topic] for topic in topics} for topics in (self._topics, retries)
         )
@@ -133,19 +141,21 @@ class Inputs:
 
     def unread_originals(self, last: Snapshot | None) -> int:
         """Return how many offsets of the inputs came after that snapshot."""
-        counts = partition_counts(self._settings, self._topics)
-        ends = offsets.watermarks(self._settings, counts, committed=True)
+        counts = partition_counts(self._installation.kafka, self._topics)
+        ends = offsets.watermarks(self._installation.kafka, counts, committed=True)
         return total_size(ranges_to_read(last.end_offsets if last else {}, ends))
 
     def other_ends(self, last: Snapshot) -> dict[TopicPartition, int]:
         """Return the ends of partitions that end elsewhere than where that snapshot has read to."""
         former = self.former_retries(last)
-        counts = partition_counts(self._settings, [*self._topics, *self._retries], if_there=former)
+        counts = partition_counts(
+            self._installation.kafka, [*self._topics, *self._retries], if_there=former
+        )
         partitions = [
             TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)
         ]
-        listed = offsets.endings(self._settings, partitions, committed=True)
-        ends = listed.require_all(self._settings).offsets
+        listed = offsets.endings(self._installation.kafka, partitions, committed=True)
+        ends = listed.require_all(self._installation.kafka).offsets
         read = last.end_offsets
         return {
             at: end
@@ -154,4 +164,4 @@ class Inputs:
         }
 
     def _ids(self, topics: list[str]) -> dict[str, str]:
-        return topic_ids(self._settings, topics)
+        return topic_ids(self._installation.kafka, topics)

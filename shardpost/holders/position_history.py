@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
@@ -14,8 +15,8 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.queries import RECORD, exchange_records, in_lists, position_record
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
-from shardpost.settings import Settings
 
 # Of a position with more records than that, the newest are looked at.
 MOST_RECORDS = 10_000
@@ -87,13 +88,15 @@ class PositionHistory:
         }
 
 
-def position_history(settings: Settings, snapshot: Snapshot, position: str) -> PositionHistory:
+def position_history(
+    installation: Installation, snapshot: Snapshot, position: str
+) -> PositionHistory:
     """Return what a snapshot knows of a position; without any record if it has none of it."""
     condition = f"h.key = {text_literal(position)}"
-    found = _rows(settings, snapshot, condition, newest_first("h"), MOST_RECORDS + 1)
-    kept, topic = found[:MOST_RECORDS], settings.topic("positions")
+    found = _rows(installation.tables, snapshot, condition, newest_first("h"), MOST_RECORDS + 1)
+    kept, topic = found[:MOST_RECORDS], installation.kafka.topic("positions")
     good = [position_record(row, topic) for row in kept if row["kind"] != RecordKind.REJECTED]
-    exchanges = exchange_records(settings, snapshot, {record.exchange for record in good})
+    exchanges = exchange_records(installation, snapshot, {record.exchange for record in good})
     return PositionHistory(
         position,
         standing(good, exchanges, snapshot.country) if good else None,
@@ -106,7 +109,7 @@ def position_history(settings: Settings, snapshot: Snapshot, position: str) -> P
 _HOLDER_THEN = "SELECT t.client FROM ({counted}) t WHERE t.position = {position}"
 
 
-def holder_then(settings: Settings, snapshot: Snapshot, position: str, at: datetime) -> str | None:
+def holder_then(tables: Tables, snapshot: Snapshot, position: str, at: datetime) -> str | None:
     """Return who held a position as of a time; None if nobody, or if it did not count.
 
     ShardpostError for a time of which the history was pruned.
@@ -114,27 +117,27 @@ def holder_then(settings: Settings, snapshot: Snapshot, position: str, at: datet
     snapshot.require_history(at)
     counted = counted_positions(snapshot.country, at)
     sql = _HOLDER_THEN.format(counted=counted, position=text_literal(position))
-    found = rows(settings, sql, at_snapshot(snapshot, *RELATIONS))
+    found = rows(tables, sql, at_snapshot(snapshot, *RELATIONS))
     return found[0]["client"] if found else None
 
 
 def rejected_of(
-    settings: Settings, snapshot: Snapshot, positions: list[str]
+    installation: Installation, snapshot: Snapshot, positions: list[str]
 ) -> list[RecordOfPosition]:
     """Return the newest rejected records of some positions, MOST_REJECTED at most."""
     if not positions:
         return []
     condition = f"h.kind = {text_literal(RecordKind.REJECTED)} AND ({in_lists(positions)})"
     order = "h.timestamp DESC, h.offset DESC"
-    found = _rows(settings, snapshot, condition, order, MOST_REJECTED)
-    return [_record(row, settings.topic("positions")) for row in found]
+    found = _rows(installation.tables, snapshot, condition, order, MOST_REJECTED)
+    return [_record(row, installation.kafka.topic("positions")) for row in found]
 
 
 def _rows(
-    settings: Settings, snapshot: Snapshot, condition: str, order: str, most: int
+    tables: Tables, snapshot: Snapshot, condition: str, order: str, most: int
 ) -> list[dict[str, Any]]:
     sql = _ROWS.format(condition=condition, order=order, most=most)
-    return rows(settings, sql, at_snapshot(snapshot, POSITION_EVENTS))
+    return rows(tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
 
 
 def _record(row: dict[str, Any], topic: str) -> RecordOfPosition:

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.rewritten_files import split_by_key
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
@@ -37,8 +38,8 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER
 from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.table_commits import commit_rewritten
-from shardpost.locks import after_running
-from shardpost.settings import Settings
+from shardpost.installation import Installation
+from shardpost.locks.locks import after_running
 from shardpost.topic_names import TopicName
 
 # What is asked of each record.
@@ -116,18 +117,18 @@ class GoingFile:
 
 
 def superseded_records(
-    settings: Settings, tables: InputTables, snapshot: Snapshot, horizon: Horizon
+    installation: Installation, tables: InputTables, snapshot: Snapshot, horizon: Horizon
 ) -> dict[str, GoingFile]:
     """Return what is removed of the history of an input, by path, as a snapshot has it."""
     table = snapshot.located(tables.history)
     version = snapshot.tables[table.name]
-    sizes = table_log.files_before(settings, table, version, "timestamp", horizon.at)
-    paths, records = sorted(sizes), table_log.rows(settings, table, version)
+    sizes = table_log.files_before(installation.tables, table, version, "timestamp", horizon.at)
+    paths, records = sorted(sizes), table_log.rows(installation.tables, table, version)
     lengths = [records[path] for path in paths]
     going = [np.zeros(length, dtype=bool) for length in lengths]
     parts = -(-sum(lengths) // RECORDS_AT_ONCE)
-    candidates = _candidates(settings, table, paths, horizon)
-    for part in split_by_key(candidates, "key", parts, settings.folder()):
+    candidates = _candidates(installation.tables, table, paths, horizon)
+    for part in split_by_key(candidates, "key", parts, installation.files.folder()):
         gone = horizon.superseded(part)
         for number in pc.unique(gone["file"]).to_pylist():
             rows = gone.filter(pc.equal(gone["file"], number))["row"].to_numpy()
@@ -140,12 +141,12 @@ def superseded_records(
 
 
 def _candidates(
-    settings: Settings, table: Table, paths: Sequence[str], horizon: Horizon
+    tables: Tables, table: Table, paths: Sequence[str], horizon: Horizon
 ) -> Iterator[pa.Table]:
     """Yield the candidates of files with their places: `file`, a number, and `row`."""
     for number, path in enumerate(paths):
         first = 0
-        for part in parquet_files.parts(settings, table, path, COLUMNS):
+        for part in parquet_files.parts(tables, table, path, COLUMNS):
             rows = np.arange(first, first + part.num_rows)
             first += part.num_rows
             file = pa.array(np.full(part.num_rows, number))
@@ -200,7 +201,10 @@ class Pruning:
 
 
 def find_superseded(
-    settings: Settings, snapshot: Snapshot, at: datetime, origins: Mapping[TopicName, Origins]
+    installation: Installation,
+    snapshot: Snapshot,
+    at: datetime,
+    origins: Mapping[TopicName, Origins],
 ) -> Pruning:
     """Return what is removed of a snapshot; `origins` are those of letters, (partition, offset)."""
     files = {}
@@ -209,11 +213,11 @@ def find_superseded(
         if tables.history.name in snapshot.tables:
             folded = snapshot.folded_up_to(tables.latest.name)
             horizon = Horizon(at, folded, origins.get(name, ()))
-            files[tables.history] = superseded_records(settings, tables, snapshot, horizon)
+            files[tables.history] = superseded_records(installation, tables, snapshot, horizon)
     return Pruning(snapshot, at, files)
 
 
-def prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | None:
+def prune(installation: Installation, pruning: Pruning, now: datetime) -> Snapshot | None:
     """Commit snapshots without what is removed; return the last, None if nothing is any more.
 
     Each under the lock of the compaction, after any that is running: LockedError if that takes
@@ -223,7 +227,7 @@ def prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | Non
     for number, some in enumerate(pruning.in_steps()):
         if number:
             pause()
-        made = _prune(settings, some, now) or made
+        made = _prune(installation, some, now) or made
     return made
 
 
@@ -232,9 +236,9 @@ def pause() -> None:
     time.sleep(PAUSE_SECONDS)
 
 
-def _prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | None:
-    with after_running(settings, COMPACT_POSITIONS.name):
-        last = snapshots.current(settings)
+def _prune(installation: Installation, pruning: Pruning, now: datetime) -> Snapshot | None:
+    with after_running(installation.files, COMPACT_POSITIONS.name):
+        last = snapshots.current(installation.tables)
         if not pruning.of.is_in_force(last):  # what is folded, and so may go, is another thing
             raise ShardpostError(
                 f"tables were swapped since snapshot {pruning.of.number}, in which it was found"
@@ -242,7 +246,9 @@ def _prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | No
             )
         rewrites = {}
         for table, files in pruning.files.items():
-            there = table_log.sizes(settings, last.located(table), last.tables[table.name])
+            there = table_log.sizes(
+                installation.tables, last.located(table), last.tables[table.name]
+            )
             rewrites[table] = {
                 path: _Rest(one.going) for path, one in files.items() if path in there
             }
@@ -251,7 +257,7 @@ def _prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | No
             return None
         # A wrong clock never takes it back.
         history_from = max(filter(None, (last.history_from, pruning.at)))
-        return commit_rewritten(settings, last, rewrites, now, history_from=history_from)
+        return commit_rewritten(installation.tables, last, rewrites, now, history_from=history_from)
 
 
 class _Rest:

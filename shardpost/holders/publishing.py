@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from shardpost import locks, ownership
+from shardpost import ownership
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
 from shardpost.holders.holder_records import ChangedHolders, HolderRecords
@@ -31,9 +31,9 @@ from shardpost.holders.share_holders_topic import (
     published_partitions,
 )
 from shardpost.holders.table_commits import runs_of
+from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.kept_clients import KeptClients, kept_consumer
 from shardpost.kafka.records import in_batches, queue_config
 from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import (
@@ -44,7 +44,6 @@ from shardpost.kafka.transactions import (
     anyone,
 )
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
@@ -55,11 +54,6 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT = 8
 # So many partitions have a writer at once.
 OPEN_AT_ONCE = 64
-# Of a compaction that follows: between its turns they stay open. Whoever opened the same id
-# meanwhile has fenced it: its next write says so, and writes nothing.
-open_writers: KeptClients[Transactions] = KeptClients(
-    OPEN_AT_ONCE, is_lost=Transactions.has_lost_a_broker
-)
 
 T = TypeVar("T")
 
@@ -80,28 +74,30 @@ class Publication(NamedTuple):
         return bool(self.too_large) or not self.is_compacted
 
 
-def publish(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> Publication:
+def publish(installation: Installation, snapshot: Snapshot, *, mark: bool = False) -> Publication:
     """Publish what changed since each partition's published snapshot.
 
     Where nothing did, it stays that one, unless `mark`: then each partition is at this snapshot.
     TransactionError if a partition could not be published; the next compaction publishes it.
     """
-    with kept_consumer(settings, PUBLISH_GROUP) as reader:
-        return _Publisher(settings, snapshot, reader).publish(mark=mark)
+    with installation.kafka.kept_consumer(PUBLISH_GROUP) as reader:
+        return _Publisher(installation, snapshot, reader).publish(mark=mark)
 
 
 class _Publisher:
     """Publishes one snapshot, by the settings of the topic that are in force."""
 
-    def __init__(self, settings: Settings, snapshot: Snapshot, reader: "GroupConsumer") -> None:
-        self._settings, self._snapshot, self._reader = settings, snapshot, reader
-        self._topic = settings.topic("share-holders")
-        self._partitions = every_partition(settings, self._topic)
-        self._config = topic_config(settings, self._topic)
+    def __init__(
+        self, installation: Installation, snapshot: Snapshot, reader: "GroupConsumer"
+    ) -> None:
+        self._installation, self._snapshot, self._reader = installation, snapshot, reader
+        self._topic = installation.kafka.topic("share-holders")
+        self._partitions = every_partition(installation.kafka, self._topic)
+        self._config = topic_config(installation.kafka, self._topic)
         self._largest = largest_batch(self._config)
         self._changed: ChangedHolders | None = None
         # What a writer has to have been opened by.
-        self._opened_by = repr(self._config), settings.model_dump_json()
+        self._opened_by = repr(self._config), installation.settings.model_dump_json()
 
     def publish(self, *, mark: bool) -> Publication:
         is_compacted = self._is_compacted()
@@ -135,12 +131,12 @@ class _Publisher:
         # A killed run may have left its transaction open, until a writer is opened: what that
         # would note is not waited for. It is read again then.
         level = {"isolation.level": "read_uncommitted"}
-        with kept_consumer(self._settings, PUBLISH_GROUP, **level) as reader:
+        with self._installation.kafka.kept_consumer(PUBLISH_GROUP, **level) as reader:
             partitions = self._look(self._partitions, reader)
         behind = [there for there in partitions if there.since(largest) < number]
         since = min((there.since(largest) for there in behind), default=number)
         if since and since < number:  # else everything is published
-            self._changed = ChangedHolders.read(self._settings, self._snapshot, since)
+            self._changed = ChangedHolders.read(self._installation.tables, self._snapshot, since)
         if not (mark or any(there.wrong or there.has_all_to_come(largest) for there in behind)):
             is_same = self._changed is not None and not self._changed.of_shard
             if since == number or is_same:
@@ -150,14 +146,14 @@ class _Publisher:
     def _look(
         self, partitions: Sequence[TopicPartition], reader: "GroupConsumer"
     ) -> list[PublishedPartition]:
-        self._runs = runs_of(self._settings, self._snapshot)
-        return published_partitions(self._settings, reader, partitions, self._runs)
+        self._runs = runs_of(self._installation.tables, self._snapshot)
+        return published_partitions(self._installation.kafka, reader, partitions, self._runs)
 
     def _publish_some(
         self, partitions: Sequence[TopicPartition], *, is_again: bool = False
     ) -> tuple[list[HolderRecords], list[Exception]]:
         """Publish some partitions side by side; return what was published, and what failed."""
-        locks.require_held()  # who lost its lock would fence who has it
+        self._installation.tables.require_held()  # who lost its lock would fence who has it
         with ThreadPoolExecutor(MAX_CONCURRENT) as pool, ExitStack() as stack:
             opened, unopened = _ended({at: pool.submit(self._opened, at) for at in partitions})
             unsure = set[TopicPartition]()
@@ -165,7 +161,7 @@ class _Publisher:
                 stack.callback(self._done_with, partition, writer, unsure)
             # Read after that: who takes over is the owner before it publishes, and a newer run
             # commits its snapshot before it publishes it.
-            ownership.require(self._settings)
+            ownership.require(self._installation)
             found = self._look([*opened], self._reader)
             behind = [there for there in found if self._is_behind(there)]
             # The marker of the last transaction of a writer that was kept may be yet to come. Who
@@ -200,7 +196,9 @@ class _Publisher:
         self, partition: TopicPartition, writer: Transactions, unsure: Collection[TopicPartition]
     ) -> None:
         is_usable = partition not in unsure and not writer.is_broken
-        open_writers.give_back(partition, writer, self._opened_by, is_usable=is_usable)
+        self._installation.kafka.writers.give_back(
+            partition, writer, self._opened_by, is_usable=is_usable
+        )
 
     def _opened(self, partition: TopicPartition) -> tuple[Transactions, bool]:
         """Return a writer that has fenced older ones, and whether it was kept open."""
@@ -209,13 +207,13 @@ class _Publisher:
             "fenced": f"{problem}: fenced by a newer compaction, which publishes it",
             "failed": f"{problem}: {{reason}}; the next compaction publishes it",
         }
-        if kept := open_writers.take(partition, self._opened_by):
+        if kept := self._installation.kafka.writers.take(partition, self._opened_by):
             kept.say(**texts)
             return kept, True
         id_ = f"{partition.topic}/publish/{partition.partition}"
         config = producer_config(self._config) | queue_config(self._largest)
         # Whether it may is asked once for all of them, when they are open.
-        writer = Transactions(self._settings, id_, may_write=anyone, **texts, **config)
+        writer = Transactions(self._installation.kafka, id_, may_write=anyone, **texts, **config)
         try:
             writer.open()
         except BaseException:
@@ -232,17 +230,21 @@ class _Publisher:
         self, partitions: Sequence[PublishedPartition], *, committed: bool
     ) -> dict[TopicPartition, int]:
         places = [there.partition for there in partitions]
-        marks = offsets.watermarks_of(self._settings, places, committed=committed)
+        marks = offsets.watermarks_of(self._installation.kafka, places, committed=committed)
         return {place: end for place, (_, end) in marks.items()}
 
     def _write(self, before: PublishedPartition, first: int, writer: Transactions) -> "_Written":
         """Write what is to be published, in transactions, from that offset on."""
-        settings, snapshot, largest = self._settings, self._snapshot, self._largest
+        installation, snapshot, largest = self._installation, self._snapshot, self._largest
         partition, since = before.partition, before.since(largest)
         if before.wrong:
             log.warning("%s: %s: publishing all again", partition, before.wrong)
-        there = keys_with_values(settings, partition) if before.has_all_to_come(largest) else set()
-        records = HolderRecords(settings, snapshot, partition, largest, self._changed)
+        there = (
+            keys_with_values(installation.kafka, partition)
+            if before.has_all_to_come(largest)
+            else set()
+        )
+        records = HolderRecords(installation.tables, snapshot, partition, largest, self._changed)
         made, end = SnapshotRun(snapshot.number, snapshot.run), first
         now = before.published if since else Published(low=before.now.high)
         for batch in in_batches(records.since(since, there)):

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from pyarrow.lib import ArrowException
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, at_snapshot, has_rows, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
@@ -34,36 +35,36 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS,
     VIEW,
 )
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
-from shardpost.settings import Settings
 
 
-def knows_client(settings: Settings, snapshot: Snapshot, client: str) -> bool:
+def knows_client(tables: Tables, snapshot: Snapshot, client: str) -> bool:
     """Tell whether the snapshot has a decodable record of a client, or of a position of it.
 
     Of one before the last erasure only the positions are known.
     """
-    return _has(settings, snapshot, POSITION_EVENTS, "client", client) or (
-        snapshot.has_contacts and _has(settings, snapshot, CLIENT_EVENTS, "key", client)
+    return _has(tables, snapshot, POSITION_EVENTS, "client", client) or (
+        snapshot.has_contacts and _has(tables, snapshot, CLIENT_EVENTS, "key", client)
     )
 
 
-def knows_position(settings: Settings, snapshot: Snapshot, position: str) -> bool:
+def knows_position(tables: Tables, snapshot: Snapshot, position: str) -> bool:
     """Tell whether the snapshot has a decodable record of a position."""
-    return _has(settings, snapshot, POSITION_EVENTS, "key", position)
+    return _has(tables, snapshot, POSITION_EVENTS, "key", position)
 
 
-def has_record(settings: Settings, snapshot: Snapshot, history: Table, key: str) -> bool:
+def has_record(tables: Tables, snapshot: Snapshot, history: Table, key: str) -> bool:
     """Tell whether the snapshot has any record of a key, also a rejected one, that may be read."""
     may_read = snapshot.has_contacts or not history.contacts
-    return may_read and has_rows(settings, snapshot, history, f"key = {text_literal(key)}")
+    return may_read and has_rows(tables, snapshot, history, f"key = {text_literal(key)}")
 
 
-def _has(settings: Settings, snapshot: Snapshot, table: Table, column: str, value: str) -> bool:
+def _has(tables: Tables, snapshot: Snapshot, table: Table, column: str, value: str) -> bool:
     is_decodable = f"kind <> {text_literal(RecordKind.REJECTED)}"
     condition = f"{is_decodable} AND {column} = {text_literal(value)}"
-    return has_rows(settings, snapshot, table, condition)
+    return has_rows(tables, snapshot, table, condition)
 
 
 # client -> ids of the positions that count, in the order of model/as_of.py
@@ -84,7 +85,7 @@ class HoldersQuery:
     as_of: datetime | None = None
 
 
-def query_holders(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
+def query_holders(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
     """Return who holds, by client; UsageError for a shard that does not exist.
 
     ShardpostError for a time of which the history was pruned.
@@ -93,29 +94,29 @@ def query_holders(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) 
     if wanted.shard is not None and not 0 <= wanted.shard < shards:
         raise UsageError(f"shard {wanted.shard}: expected 0 to {shards - 1}")
     if wanted.as_of is None:
-        return _latest(settings, snapshot, wanted)
-    holders = _as_of(settings, snapshot, wanted, wanted.as_of)
+        return _latest(tables, snapshot, wanted)
+    holders = _as_of(tables, snapshot, wanted, wanted.as_of)
     if wanted.shard is None:
         return holders
     return {c: ids for c, ids in holders.items() if partition_of(c, shards) == wanted.shard}
 
 
-def _latest(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
+def _latest(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
     conditions = ["cardinality(s.positions) > 0"]
     if wanted.client is not None:
         conditions.append(f"s.client = {text_literal(wanted.client)}")
     if wanted.shard is not None:
         conditions.append(f"s.shard = {wanted.shard}")
     sql = _LATEST.format(conditions=" AND ".join(conditions))
-    return _by_client(query(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)))
+    return _by_client(query(tables, sql, at_snapshot(snapshot, SHARE_HOLDERS)))
 
 
-def _as_of(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
+def _as_of(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
     snapshot.require_history(at)
     condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
     select = as_of.holders(snapshot.country, at, wanted.client)
     sql = _AS_OF.format(holders=select, condition=condition)
-    holders = _by_client(query(settings, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
+    holders = _by_client(query(tables, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
     return {client: sorted(ids, key=position_sort_key) for client, ids in holders.items()}
 
 
@@ -149,21 +150,19 @@ SELECT {RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
 
 
 def explanation(
-    settings: Settings, snapshot: Snapshot, client: str, position: str | None
+    installation: Installation, snapshot: Snapshot, client: str, position: str | None
 ) -> list[Transition]:
     """Return what put or took each position of the client, or that one; [] if it never had any."""
-    found = _rows_of_positions(settings, snapshot, _condition(client, position))
-    return _replayed(settings, snapshot, client, found)
+    found = _rows_of_positions(installation.tables, snapshot, _condition(client, position))
+    return _replayed(installation, snapshot, client, found)
 
 
-def _rows_of_positions(
-    settings: Settings, snapshot: Snapshot, condition: str
-) -> list[dict[str, Any]]:
+def _rows_of_positions(tables: Tables, snapshot: Snapshot, condition: str) -> list[dict[str, Any]]:
     """Return the records of the keys of which any record meets the condition.
 
     By two queries: all columns are then read only of the row groups and pages that may have a key.
     """
-    history = OpenedTables(settings, at_snapshot(snapshot, POSITION_EVENTS))
+    history = OpenedTables(tables, at_snapshot(snapshot, POSITION_EVENTS))
     select = _KEYS.format(condition=condition)
     keys = [row["key"] for row in history.rows(select)]
     if not keys:
@@ -172,22 +171,22 @@ def _rows_of_positions(
     return history.rows(_POSITIONS.format(of_keys=of_keys))
 
 
-def positions_ever(settings: Settings, snapshot: Snapshot, client: str) -> list[str]:
+def positions_ever(tables: Tables, snapshot: Snapshot, client: str) -> list[str]:
     """Return the ids of all positions that any record gave the client, in the order of a list."""
     select = _KEYS.format(condition=_condition(client, None))
-    found = query(settings, select, at_snapshot(snapshot, POSITION_EVENTS))
+    found = query(tables, select, at_snapshot(snapshot, POSITION_EVENTS))
     return sorted(found["key"].to_pylist(), key=position_sort_key)
 
 
 def explanation_of(
-    settings: Settings, snapshot: Snapshot, client: str, positions: list[str]
+    installation: Installation, snapshot: Snapshot, client: str, positions: list[str]
 ) -> list[Transition]:
     """Return the same of those of the client's positions alone, KEYS_LISTED at most."""
     if not positions:
         return []
     sql = _POSITIONS.format(of_keys=in_lists(positions))
-    found = rows(settings, sql, at_snapshot(snapshot, POSITION_EVENTS))
-    return _replayed(settings, snapshot, client, found)
+    found = rows(installation.tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
+    return _replayed(installation, snapshot, client, found)
 
 
 def _condition(client: str, position: str | None) -> str:
@@ -197,12 +196,12 @@ def _condition(client: str, position: str | None) -> str:
 
 
 def _replayed(
-    settings: Settings, snapshot: Snapshot, client: str, found: list[dict[str, Any]]
+    installation: Installation, snapshot: Snapshot, client: str, found: list[dict[str, Any]]
 ) -> list[Transition]:
     if not found:
         return []
-    positions = [position_record(row, settings.topic("positions")) for row in found]
-    exchanges = exchange_records(settings, snapshot, {record.exchange for record in positions})
+    positions = [position_record(row, installation.topic("positions")) for row in found]
+    exchanges = exchange_records(installation, snapshot, {record.exchange for record in positions})
     return explain(client, positions, exchanges, snapshot.country)
 
 
@@ -220,13 +219,13 @@ def in_lists(keys: list[str]) -> str:
 
 
 def exchange_records(
-    settings: Settings, snapshot: Snapshot, codes: set[str | None]
+    installation: Installation, snapshot: Snapshot, codes: set[str | None]
 ) -> list[ExchangeRecord]:
     """Return all decodable records of these exchanges."""
-    topic = settings.topic("exchanges")
+    topic = installation.topic("exchanges")
     return [
         ExchangeRecord(**_record(row, topic), country=row["country"])
-        for row in rows(settings, _EXCHANGES, at_snapshot(snapshot, EXCHANGE_EVENTS))
+        for row in rows(installation.tables, _EXCHANGES, at_snapshot(snapshot, EXCHANGE_EVENTS))
         if row["key"] in codes
     ]
 
@@ -263,7 +262,7 @@ _EVERY = replace(SNAPSHOTS, name="every_snapshot", folder=SNAPSHOTS.path)
 
 
 def ask(
-    settings: Settings, snapshot: Snapshot, statement: str, others: Collection[Table]
+    tables: Tables, snapshot: Snapshot, statement: str, others: Collection[Table]
 ) -> pa.RecordBatchReader:
     """Return what a query in SQL finds in the tables as a snapshot has them, as it comes.
 
@@ -273,7 +272,7 @@ def ask(
     """
     if not _QUERY.match(statement):
         raise UsageError(f"sql: {_ONE_QUERY}")
-    opened = _opened(settings, snapshot, statement, others)
+    opened = _opened(tables, snapshot, statement, others)
     try:
         found = opened.reader(statement)
     except DeltaError as error:
@@ -284,16 +283,16 @@ def ask(
 
 
 def _opened(
-    settings: Settings, snapshot: Snapshot, statement: str, others: Collection[Table]
+    tables: Tables, snapshot: Snapshot, statement: str, others: Collection[Table]
 ) -> OpenedTables:
     """Return the tables of which a statement has the names; no other needs to be readable."""
     named = [t for t in (*VIEW, *others) if re.search(rf"\b{t.name}\b", statement)]
     versions: dict[Table, Version] = at_snapshot(snapshot, *(t for t in named if t in VIEW))
     now = (t for t in named if t not in (*VIEW, SNAPSHOTS))
-    versions |= {table: None for table in now if exists(settings, table)}
+    versions |= {table: None for table in now if exists(tables, table)}
     if SNAPSHOTS not in named:
-        return OpenedTables(settings, versions)
-    opened = OpenedTables(settings, versions | {_EVERY: None})
+        return OpenedTables(tables, versions)
+    opened = OpenedTables(tables, versions | {_EVERY: None})
     condition = f"snapshot <= {snapshot.number}"
     opened.define(SNAPSHOTS.name, f"SELECT * FROM {_EVERY.name} WHERE {condition}")  # noqa: S608
     return opened

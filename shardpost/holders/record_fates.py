@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table, text_literal
@@ -15,10 +16,11 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import lowest_of, newest_first
 from shardpost.holders.model.view_tables import INPUTS
 from shardpost.holders.queries import in_lists
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.records import Record
 from shardpost.kafka.topic_metadata import topic_ids
-from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 
 
@@ -120,7 +122,10 @@ class _Topic:
 
 
 def fates_of(
-    settings: Settings, snapshot: Snapshot, origin: TopicName, records: Sequence[Coordinates]
+    installation: Installation,
+    snapshot: Snapshot,
+    origin: TopicName,
+    records: Sequence[Coordinates],
 ) -> dict[Coordinates, Fate]:
     """Return what became of records of an input, or of retries of its records; all of one topic.
 
@@ -128,12 +133,12 @@ def fates_of(
     """
     if not records:
         return {}
-    topic = _Topic(records[0].topic, origin, records[0].topic != settings.topic(origin))
-    if _is_another(settings, snapshot, topic.name):
+    topic = _Topic(records[0].topic, origin, records[0].topic != installation.kafka.topic(origin))
+    if _is_another(installation.kafka, snapshot, topic.name):
         return dict.fromkeys(records, Fate(FateKind.UNREAD))
-    found = _found(settings, snapshot, topic, records)
+    found = _found(installation.tables, snapshot, topic, records)
     keys = {row["key"] for row in found.values() if row["key"] is not None}
-    later = _later(settings, snapshot, topic, records, [*keys]) if keys else {}
+    later = _later(installation, snapshot, topic, records, [*keys]) if keys else {}
     ends = snapshot.end_offsets.get(topic.name)
     fates = {}
     for at in records:
@@ -148,12 +153,12 @@ def fates_of(
 
 
 def kept_record(
-    settings: Settings, snapshot: Snapshot, origin: TopicName, at: Coordinates
+    installation: Installation, snapshot: Snapshot, origin: TopicName, at: Coordinates
 ) -> Record | None:
     """Return a record as history keeps it, without its headers; None if it has none there."""
-    topic = _Topic(at.topic, origin, at.topic != settings.topic(origin))
+    topic = _Topic(at.topic, origin, at.topic != installation.kafka.topic(origin))
     more = ", h.value, h.raw_key, h.timestamp"
-    row = _found(settings, snapshot, topic, [at], more).get(at)
+    row = _found(installation.tables, snapshot, topic, [at], more).get(at)
     if row is None:
         return None
     key = row["raw_key"] if row["key"] is None else row["key"].encode()
@@ -161,14 +166,14 @@ def kept_record(
     return Record(key, row["value"], [], timestamp, *at)
 
 
-def _is_another(settings: Settings, snapshot: Snapshot, topic: str) -> bool:
+def _is_another(kafka: Kafka, snapshot: Snapshot, topic: str) -> bool:
     """Tell whether the topic was recreated since the snapshot."""
     known = snapshot.topic_ids.get(topic)
-    return known is not None and topic_ids(settings, [topic]).get(topic, known) != known
+    return known is not None and topic_ids(kafka, [topic]).get(topic, known) != known
 
 
 def _found(
-    settings: Settings,
+    tables: Tables,
     snapshot: Snapshot,
     topic: _Topic,
     records: Sequence[Coordinates],
@@ -179,12 +184,12 @@ def _found(
         least = lowest_of(snapshot.generations.get(topic.origin, 0))
         places += f" AND (h.seq IS NULL OR h.seq >= {least})"
     sql = _FOUND.format(table=topic.history.name, places=places, value=value)
-    found = rows(settings, sql, at_snapshot(snapshot, topic.history))
+    found = rows(tables, sql, at_snapshot(snapshot, topic.history))
     return {_place(row, topic): row for row in found}
 
 
 def _later(
-    settings: Settings,
+    installation: Installation,
     snapshot: Snapshot,
     topic: _Topic,
     records: Sequence[Coordinates],
@@ -197,9 +202,9 @@ def _later(
     sql = _LATER.format(
         table=topic.history.name, later=_NEXT, of_keys=in_lists(keys), places=topic.places(records)
     )
-    original = replace(topic, name=settings.topic(topic.origin), is_retry=False)
+    original = replace(topic, name=installation.kafka.topic(topic.origin), is_retry=False)
     later = {}
-    for row in rows(settings, sql, at_snapshot(snapshot, topic.history)):
+    for row in rows(installation.tables, sql, at_snapshot(snapshot, topic.history)):
         own = {name.removeprefix("later_"): row[name] for name in row if name.startswith("later_")}
         is_reconciled = own["kind"] == RecordKind.RECONCILED
         by = None if is_reconciled else _place(own, original)

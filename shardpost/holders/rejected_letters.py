@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from shardpost import locks, ownership
+from shardpost import ownership
 from shardpost.dead_letters.model import letters
 from shardpost.delta import storage
 from shardpost.delta.query import at_snapshot, has_rows, stream
@@ -29,14 +29,14 @@ from shardpost.holders.inputs import retry_topics
 from shardpost.holders.model.published import Place, PlaceRange, SnapshotRun, place_ranges
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.holders.table_commits import runs_of
-from shardpost.kafka import clients, offsets, topic_metadata
+from shardpost.installation import Installation
+from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import groups
 from shardpost.kafka.records import Outgoing, Record, batch_bytes, queue_config
 from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ ROWS_AT_ONCE = 128
 BATCH_ROWS = 10_000  # of numbers alone
 
 
-def send(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> int:
+def send(installation: Installation, snapshot: Snapshot, *, mark: bool = False) -> int:
     """Send what was rejected since the last time, up to a snapshot; return how many letters.
 
     Where nothing was, it is not noted, unless `mark`. FencedError if a newer run has taken over.
     """
     if not snapshot.counts.rejected:
         return 0
-    return _Sending(settings, snapshot).send(mark=mark)
+    return _Sending(installation, snapshot).send(mark=mark)
 
 
 def group_of(tables: str) -> str:
@@ -67,17 +67,17 @@ def group_of(tables: str) -> str:
     return f"{GROUP}-{tables}"
 
 
-def former_groups(settings: Settings) -> list[str]:
+def former_groups(installation: Installation) -> list[str]:
     """Return the groups of former tables: those of no installation that may still write.
 
     Of other installations, which have other topics, none is among them.
     """
-    here = (ownership.installation(settings), ownership.owner(settings))
+    here = (ownership.this_installation(installation), ownership.owner(installation.kafka))
     kept = {group_of(one.tables) for one in here if one}
-    topic = settings.topic("dead-letters")
+    topic = installation.kafka.topic("dead-letters")
     return [
         group.name
-        for group in groups(settings).groups
+        for group in groups(installation.kafka).groups
         if group.name.startswith(f"{GROUP}-")
         and group.name not in kept
         and any(partition.topic == topic for partition in group.committed)
@@ -115,35 +115,35 @@ class _Sending:
     The id of the table `snapshots` identifies its tables: others may be made of the same topics.
     """
 
-    def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
-        self._settings, self._snapshot = settings, snapshot
-        self._topic = settings.topic("dead-letters")
-        self._retries = frozenset(retry_topics(settings))
+    def __init__(self, installation: Installation, snapshot: Snapshot) -> None:
+        self._installation, self._snapshot = installation, snapshot
+        self._topic = installation.kafka.topic("dead-letters")
+        self._retries = frozenset(retry_topics(installation))
 
     def send(self, *, mark: bool) -> int:
-        table = storage.opened(self._settings, SNAPSHOTS)
+        table = storage.opened(self._installation.tables, SNAPSHOTS)
         sent = table.transaction_version(SENT) or 0
         later = f"snapshot > {sent}"
-        any_is_left = has_rows(self._settings, self._snapshot, REJECTED_RECORDS, later)
+        any_is_left = has_rows(self._installation.tables, self._snapshot, REJECTED_RECORDS, later)
         count = 0
         if any_is_left:
             count = self._send_after(sent, str(table.metadata().id))
             step("letters sent")
         if any_is_left or (mark and sent < self._snapshot.number):
-            note_transaction(self._settings, SENT, self._snapshot.number)
+            note_transaction(self._installation.tables, SENT, self._snapshot.number)
         return count
 
     def _send_after(self, sent: int, tables: str) -> int:
         """Fence older runs, then read how far they sent, then send the rest, batch by batch."""
-        self._partitions = topic_metadata.partition_counts(self._settings, [self._topic])[
+        self._partitions = topic_metadata.partition_counts(self._installation.kafka, [self._topic])[
             self._topic
         ]
-        self._config = topic_config(self._settings, self._topic)
+        self._config = topic_config(self._installation.kafka, self._topic)
         place = TopicPartition(self._topic, 0)
         count = 0
-        reader = clients.consumer(self._settings, group_of(tables))
+        reader = self._installation.kafka.consumer(group_of(tables))
         with closing(reader), closing(self._writer(tables)) as writer:
-            locks.require_held()  # who lost its lock would fence who has it
+            self._installation.tables.require_held()  # who lost its lock would fence who has it
             writer.open()
             before = self._sent(reader, sent)
             if before.snapshot >= self._snapshot.number:
@@ -165,9 +165,9 @@ class _Sending:
     def _writer(self, tables: str) -> Transactions:
         topic = self._topic
         return Transactions(
-            self._settings,
+            self._installation.kafka,
             f"{topic}/rejected/{tables}",
-            may_write=ownership.require,
+            may_write=partial(ownership.require, self._installation),
             fenced=f"fenced: a newer compaction sends rejected records to {topic}; this one stops",
             failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction"
             " sends them",
@@ -180,7 +180,7 @@ class _Sending:
         That is where Kafka has forgotten, or names a snapshot that is gone: tables were restored.
         """
         place = TopicPartition(self._topic, 0)
-        offset = offsets.committed_offsets(self._settings, reader, [place]).get(place)
+        offset = offsets.committed_offsets(self._installation.kafka, reader, [place]).get(place)
         if offset is None or offset.offset < sent:
             return _Sent(sent)
         known = committed_sent(offset)
@@ -192,7 +192,7 @@ class _Sending:
             )
             return _Sent(sent)
         committed, of = known
-        if not of.is_in(runs_of(self._settings, self._snapshot)):
+        if not of.is_in(runs_of(self._installation.tables, self._snapshot)):
             log.warning(
                 "%s: letters of snapshot %d were sent, but it is not in these tables (they were"
                 " restored): sending all after snapshot %d; a letter that was sent is the same",
@@ -216,7 +216,7 @@ class _Sending:
         at = at_snapshot(self._snapshot, REJECTED_RECORDS)
         batches = [
             batch.set_column(1, "topic", batch["topic"].cast(pa.string()))
-            for batch in stream(self._settings, sql, at, ROWS_AT_ONCE)
+            for batch in stream(self._installation.tables, sql, at, ROWS_AT_ONCE)
         ]
         if not batches:
             return iter(())
@@ -239,7 +239,7 @@ class _Sending:
             ' ORDER BY snapshot, topic, "partition", "offset"'
         )
         at = at_snapshot(self._snapshot, REJECTED_RECORDS)
-        for batch in stream(self._settings, sql, at, ROWS_AT_ONCE):
+        for batch in stream(self._installation.tables, sql, at, ROWS_AT_ONCE):
             for number in range(batch.num_rows):  # one at a time: values may be large
                 yield {name: batch[name][number].as_py() for name in batch.schema.names}
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from shardpost import locks, ownership, plausibility
+from shardpost import ownership, plausibility
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
@@ -21,10 +21,11 @@ from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.publishing import Publication
+from shardpost.installation import Installation
 from shardpost.kafka import offsets
-from shardpost.kafka.clients import KafkaUnreachableError, require_listening
+from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
+from shardpost.locks import locks
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 
 log = logging.getLogger(__name__)
@@ -32,29 +33,31 @@ log = logging.getLogger(__name__)
 COMPACTION_GROUP = "shardpost-compaction"
 
 
-def require_no_collapse(settings: Settings, last: Snapshot, made: Snapshot) -> None:
+def require_no_collapse(installation: Installation, last: Snapshot, made: Snapshot) -> None:
     """Refuse a snapshot, not committed yet, with far fewer open positions or holders."""
     plausibility.require_no_collapse(
         f"snapshot {made.number}",
         _counts(last.counts),
         _counts(made.counts),
-        most=settings.max_drop,
-        advice=lambda: _advice(settings, last, made),
+        most=installation.settings.max_drop,
+        advice=lambda: _advice(installation, last, made),
     )
 
 
-def _advice(settings: Settings, last: Snapshot, made: Snapshot) -> str:
+def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
     """Return where to look for what took holders or positions away, and how to go on."""
-    before, now = (exchanges_in(one.country, known_at(settings, one)) for one in (last, made))
+    before, now = (
+        exchanges_in(one.country, known_at(installation.tables, one)) for one in (last, made)
+    )
     lost = ", ".join(map(repr, sorted(before - now)[:MOST_NAMED]))
     causes = []
     if lost:
-        topic, of = settings.topic("exchanges"), made.country
+        topic, of = installation.kafka.topic("exchanges"), made.country
         causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
     if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
         causes.append(f"There are {made.counts.unknown}.")
     if made.counts.positions < last.counts.positions or not causes:
-        topic = settings.topic("positions")
+        topic = installation.kafka.topic("positions")
         causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
     return (
         f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
@@ -67,7 +70,12 @@ def _counts(counts: Counts) -> dict[str, int]:
 
 
 def publish_results(
-    settings: Settings, latest: Snapshot, unread: Unread, done: RunCounts | None, *, take_over: bool
+    installation: Installation,
+    latest: Snapshot,
+    unread: Unread,
+    done: RunCounts | None,
+    *,
+    take_over: bool,
 ) -> JobResult:
     """Publish what no earlier run has, and send its letters; return the compaction's result.
 
@@ -77,13 +85,13 @@ def publish_results(
     records may be lost.
     """
     try:
-        ownership.take(settings, take_over=take_over)
+        ownership.take(installation, take_over=take_over)
     except ShardpostError as error:
-        left = f"publishing to {settings.topic('share-holders')}, and letters"
+        left = f"publishing to {installation.kafka.topic('share-holders')}, and letters"
         raise _left_to_do(latest, {left: error}) from error
     step("offsets")
-    _commit_offsets(settings, unread)
-    code, passed_on = publish_and_send(settings, latest)
+    _commit_offsets(installation.kafka, unread)
+    code, passed_on = publish_and_send(installation, latest)
     transactions = [transaction.as_json() for transaction in unread.open_transactions]
     counts = done or RunCounts()
     needs_attention = transactions or counts.uncertain
@@ -95,16 +103,16 @@ def publish_results(
     )
 
 
-def _commit_offsets(settings: Settings, unread: Unread) -> None:
+def _commit_offsets(kafka: Kafka, unread: Unread) -> None:
     """Commit how far the topics were read; without that, only tools that show lag are wrong."""
     try:
-        offsets.commit_offsets(settings, COMPACTION_GROUP, unread.ends)
+        offsets.commit_offsets(kafka, COMPACTION_GROUP, unread.ends)
     except ShardpostError as error:
         log.warning("the offsets of group %s were not committed: %s", COMPACTION_GROUP, error)
 
 
 def publish_and_send(
-    settings: Settings, latest: Snapshot, *, mark: bool = False
+    installation: Installation, latest: Snapshot, *, mark: bool = False
 ) -> tuple[int, dict[str, Any]]:
     """Publish, and send letters, each even if the other fails; raise what failed.
 
@@ -115,14 +123,16 @@ def publish_and_send(
     failures: dict[str, Exception] = {}
     step("publish")
     try:
-        published = publishing.publish(settings, latest, mark=mark)
+        published = publishing.publish(installation, latest, mark=mark)
     except Exception as error:
-        failures[f"publishing to {settings.topic('share-holders')}"] = error
+        failures[f"publishing to {installation.kafka.topic('share-holders')}"] = error
     step("letters")
     try:
-        letters = rejected_letters.send(settings, latest, mark=mark)
+        letters = rejected_letters.send(installation, latest, mark=mark)
     except Exception as error:
-        failures[f"the letters of rejected records to {settings.topic('dead-letters')}"] = error
+        failures[
+            f"the letters of rejected records to {installation.kafka.topic('dead-letters')}"
+        ] = error
     if failures:
         raise _left_to_do(latest, failures)
     return (NEEDS_ATTENTION if published.needs_attention else DONE), {
@@ -147,7 +157,7 @@ def _left_to_do(latest: Snapshot, failures: Mapping[str, Exception]) -> Shardpos
 
 
 @contextmanager
-def explain_outage(settings: Settings) -> Iterator[None]:
+def explain_outage(kafka: Kafka) -> Iterator[None]:
     """Say that nothing was changed if Kafka is unreachable: around all up to the commit.
 
     Spark itself reports a timeout; then Kafka's addresses are tried.
@@ -157,7 +167,7 @@ def explain_outage(settings: Settings) -> Iterator[None]:
             yield
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
-                require_listening(settings)
+                kafka.require_listening()
             raise
     except KafkaUnreachableError as error:
         raise KafkaUnreachableError(f"nothing was changed: {error}; then run it again") from None
@@ -188,33 +198,35 @@ def report_look(look: Look, unread: Unread) -> None:
 
 
 def result_if_nothing_new(
-    settings: Settings, lock: str, *, take_over: bool = False, country_changed: bool = False
+    installation: Installation, lock: str, *, take_over: bool = False, country_changed: bool = False
 ) -> JobResult | None:
     """Do, and return, all that a compaction does that has nothing to read; None if it has.
 
     Under the compaction's lock, after any that is running: `lock_wait` at most.
     """
-    with locks.after_running(settings, lock):
-        with explain_outage(settings):
+    with locks.after_running(installation.files, lock):
+        with explain_outage(installation.kafka):
             if not take_over:
-                ownership.require_to_begin(settings)
-            inputs, last = Inputs(settings), snapshots.newest(settings)
+                ownership.require_to_begin(installation)
+            inputs, last = Inputs(installation), snapshots.newest(installation.tables)
             if last is None or inputs.unread_originals(last):
                 return None  # the job itself looks at all: twice would be once too often
             look, unread = inputs.look()
-            country = look.country(settings.country, changed=country_changed)
-            latest = keep_snapshot(settings, look, unread, country)
+            country = look.country(installation.settings.country, changed=country_changed)
+            latest = keep_snapshot(installation, look, unread, country)
         if latest is None:
             return None
-        return publish_results(settings, latest, unread, None, take_over=take_over)
+        return publish_results(installation, latest, unread, None, take_over=take_over)
 
 
-def keep_snapshot(settings: Settings, look: Look, unread: Unread, country: str) -> Snapshot | None:
+def keep_snapshot(
+    installation: Installation, look: Look, unread: Unread, country: str
+) -> Snapshot | None:
     """Record, and return, that the last snapshot is up to date by a look; None if it is not."""
     if look.last is None or not look.is_of(unread, country):
         return None
     report_look(look, unread)
-    latest = look.noted(look.last, unread, settings.country)
-    snapshots.update_looked_at(settings, latest)
+    latest = look.noted(look.last, unread, installation.settings.country)
+    snapshots.update_looked_at(installation.tables, latest)
     log.info("snapshot %d has all that can be read", latest.number)
     return latest

@@ -20,11 +20,12 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
-from shardpost.kafka import clients, offsets, topic_metadata
+from shardpost.installation import Installation
+from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, batch_bytes
-from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from shardpost.kafka.clients import GroupConsumer
@@ -53,14 +54,14 @@ class PublishedPartition:
         return not self.since(largest) and self.now.low < self.now.high
 
 
-def every_partition(settings: Settings, topic: str) -> list[TopicPartition]:
+def every_partition(kafka: Kafka, topic: str) -> list[TopicPartition]:
     """Return the partitions of the topic."""
-    count = topic_metadata.partition_counts(settings, [topic])[topic]
+    count = topic_metadata.partition_counts(kafka, [topic])[topic]
     return [TopicPartition(topic, number) for number in range(count)]
 
 
 def published_partitions(
-    settings: Settings,
+    kafka: Kafka,
     reader: "GroupConsumer",
     partitions: Sequence[TopicPartition],
     runs: Mapping[int, str],
@@ -69,25 +70,25 @@ def published_partitions(
 
     Where older writers are not fenced, what is published meanwhile is taken for that of others.
     """
-    published = _published(settings, reader, partitions)
-    now = offsets.watermarks_of(settings, partitions, committed=False)
+    published = _published(kafka, reader, partitions)
+    now = offsets.watermarks_of(kafka, partitions, committed=False)
     return [
-        _inspected(settings, partition, noted, now[partition], runs)
+        _inspected(kafka, partition, noted, now[partition], runs)
         for partition, noted in published.items()
     ]
 
 
-def _all_published(settings: Settings, topic: str) -> dict[TopicPartition, Published]:
+def _all_published(kafka: Kafka, topic: str) -> dict[TopicPartition, Published]:
     """Return what is noted of each partition of the topic, in their order."""
-    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
-        return _published(settings, reader, every_partition(settings, topic))
+    with closing(kafka.consumer(PUBLISH_GROUP)) as reader:
+        return _published(kafka, reader, every_partition(kafka, topic))
 
 
 def _published(
-    settings: Settings, reader: "GroupConsumer", partitions: Collection[TopicPartition]
+    kafka: Kafka, reader: "GroupConsumer", partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Published]:
     """Return what the consumer's group has noted of each partition."""
-    committed = offsets.committed_offsets(settings, reader, partitions)
+    committed = offsets.committed_offsets(kafka, reader, partitions)
     return {
         partition: Published.of(committed[partition].metadata if partition in committed else None)
         for partition in partitions
@@ -95,7 +96,7 @@ def _published(
 
 
 def _inspected(
-    settings: Settings,
+    kafka: Kafka,
     partition: TopicPartition,
     published: Published,
     now: tuple[int, int],
@@ -103,12 +104,12 @@ def _inspected(
 ) -> PublishedPartition:
     marks = Watermarks(*now)
     wrong = published.what_is_wrong(runs, marks)
-    wrong = wrong or _written_by_others(settings, partition, published, marks)
+    wrong = wrong or _written_by_others(kafka, partition, published, marks)
     return PublishedPartition(partition, published, marks, wrong)
 
 
 def _written_by_others(
-    settings: Settings, partition: TopicPartition, published: Published, now: Watermarks
+    kafka: Kafka, partition: TopicPartition, published: Published, now: Watermarks
 ) -> str | None:
     """Return that there is a committed record after what was published; None if there is not.
 
@@ -116,19 +117,19 @@ def _written_by_others(
     """
     if not published.at.number or now.high <= published.end:
         return None
-    first = next(read_to_end(settings, partition, start=published.end, committed=True), None)
+    first = next(read_to_end(kafka, partition, start=published.end, committed=True), None)
     if first is None:
         return None
     return f"another program has written to it (the record at offset {first.offset()})"
 
 
-def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes]:
+def keys_with_values(kafka: Kafka, partition: TopicPartition) -> set[bytes]:
     """Return the keys of a partition whose last committed record is no tombstone.
 
     The whole partition is read; in memory are only the keys.
     """
     keys: set[bytes] = set()
-    for message in read_to_end(settings, partition, committed=True):
+    for message in read_to_end(kafka, partition, committed=True):
         key = message.key()
         if key is not None:
             (keys.discard if message.value() is None else keys.add)(key)
@@ -144,14 +145,14 @@ class LargeList:
     largest: int
 
 
-def too_large_lists(settings: Settings, snapshot: Snapshot) -> list[LargeList]:
+def too_large_lists(installation: Installation, snapshot: Snapshot) -> list[LargeList]:
     """Return the lists of a snapshot that are too large for the topic, the longest first.
 
     Only partitions are looked at in which some were, by what is noted in Kafka. Ids are taken as if
     JSON escaped nothing in them.
     """
-    topic = settings.topic("share-holders")
-    published = _all_published(settings, topic)
+    topic = installation.kafka.topic("share-holders")
+    published = _all_published(installation.kafka, topic)
     empty = Outgoing(topic, b"", b'{"Client":"","Positions":[""]}', [])
     limits = {
         place.partition: noted.largest
@@ -166,24 +167,26 @@ def too_large_lists(settings: Settings, snapshot: Snapshot) -> list[LargeList]:
             " AND octet_length(array_to_string(positions, '\",\"')) + 2 * octet_length(client)"
             f" > {largest - batch_bytes(empty)}"
         )
-        listed = rows(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS))
+        listed = rows(installation.tables, sql, at_snapshot(snapshot, SHARE_HOLDERS))
         found += [LargeList(row["client"], row["count"], largest) for row in listed]
     return sorted(found, key=lambda one: (-one.positions, one.client))
 
 
-def noted_snapshots(settings: Settings) -> set[int]:
+def noted_snapshots(installation: Installation) -> set[int]:
     """Return their numbers; ShardpostError if Kafka does not answer."""
-    published = _all_published(settings, settings.topic("share-holders")).values()
+    published = _all_published(
+        installation.kafka, installation.kafka.topic("share-holders")
+    ).values()
     runs = [run for noted in published for run in (noted.at, noted.partly)]
-    runs += _noted_by_letters(settings)
+    runs += _noted_by_letters(installation)
     return {run.number for run in runs if run is not None and run.number}
 
 
-def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
-    tables = str(storage.opened(settings, SNAPSHOTS).metadata().id)
+def _noted_by_letters(installation: Installation) -> list[SnapshotRun]:
+    tables = str(storage.opened(installation.tables, SNAPSHOTS).metadata().id)
     group = rejected_letters.group_of(tables)
-    place = TopicPartition(settings.topic("dead-letters"), 0)
-    with closing(clients.consumer(settings, group)) as reader:
-        offset = offsets.committed_offsets(settings, reader, [place]).get(place)
+    place = TopicPartition(installation.kafka.topic("dead-letters"), 0)
+    with closing(installation.kafka.consumer(group)) as reader:
+        offset = offsets.committed_offsets(installation.kafka, reader, [place]).get(place)
     known = offset and rejected_letters.committed_sent(offset)
     return [known[1]] if known else []

@@ -19,6 +19,7 @@ from typing import Any
 
 from shardpost import __version__
 from shardpost.delta import snapshots, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
@@ -26,42 +27,41 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.logs import step
-from shardpost.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> int:
+def restore_table(tables: Tables, table: Table, last: Snapshot | None) -> int:
     """Create a table, or restore it to the version of the last snapshot; return its version now."""
     table = last.located(table) if last else table
     committed = last.tables.get(table.name, 0) if last else 0  # a table is created as version 0
-    newest = table_log.newest_version(settings, table)
+    newest = table_log.newest_version(tables, table)
     if newest is None and committed:
         raise ShardpostError(
-            f"no table {table.path} in {settings.tables_root}: snapshot"
+            f"no table {table.path} in {tables.root}: snapshot"
             f" {last.number if last else 0} is of its version {committed}; restore it from a"
             " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
             " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
         )
     if newest is None:
-        table_log.create(settings, table, settings.snapshot_days)
+        table_log.create(tables, table, tables.snapshot_days)
         return 0
     if newest != committed:
         log.info(
             "%s: restoring version %d: a run that was interrupted or refused left version %d",
             *(table.path, committed, newest),
         )
-        newest = table_log.restore(settings, table, committed)
+        newest = table_log.restore(tables, table, committed)
     return newest
 
 
-def restored_tables(settings: Settings, last: Snapshot | None) -> dict[str, int]:
+def restored_tables(tables: Tables, last: Snapshot | None) -> dict[str, int]:
     """Restore all tables to a snapshot, as `restore_table`; return their versions now.
 
     Every run that commits a snapshot begins with it, behind the lock of the compaction: rows that
     an earlier run left have the number that is given to the next snapshot.
     """
-    return {table.name: restore_table(settings, table, last) for table in VIEW}
+    return {table.name: restore_table(tables, table, last) for table in VIEW}
 
 
 # {table: {path of a file that is written anew: how its rows change}}; None: by its statistics
@@ -69,7 +69,7 @@ Rewrites = Mapping[Table, Mapping[str, Change | None]]
 
 
 def commit_rewritten(
-    settings: Settings, last: Snapshot, rewrites: Rewrites, at: datetime, **changes: Any
+    tables: Tables, last: Snapshot, rewrites: Rewrites, at: datetime, **changes: Any
 ) -> Snapshot:
     """Write files of the newest snapshot's tables anew; commit, and return, the one after it.
 
@@ -78,10 +78,10 @@ def commit_rewritten(
     """
     run = str(uuid.uuid4())
     step("restore tables")
-    versions = restored_tables(settings, last)
+    versions = restored_tables(tables, last)
     for table, files in rewrites.items():
         there, version = last.located(table), versions[table.name]
-        versions[table.name] = commit_files(settings, there, version, files, run)
+        versions[table.name] = commit_files(tables, there, version, files, run)
     made = replace(
         last,
         number=last.number + 1,
@@ -92,10 +92,10 @@ def commit_rewritten(
         **changes,
     )
     step("commit snapshot")
-    snapshots.commit(settings, made)
+    snapshots.commit(tables, made)
     return made
 
 
-def runs_of(settings: Settings, snapshot: Snapshot) -> dict[int, str]:
+def runs_of(tables: Tables, snapshot: Snapshot) -> dict[int, str]:
     """Return {number: run} of the snapshots in the table, and of that one."""
-    return {snapshot.number: snapshot.run} | snapshots.runs(settings)
+    return {snapshot.number: snapshot.run} | snapshots.runs(tables)

@@ -8,9 +8,9 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import GroupConsumer, consumer
+from shardpost.kafka.clients import GroupConsumer
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.settings import Settings
+from shardpost.kafka.kafka import Kafka
 
 # It is to say that a record came, and to read few. After one it would wait a second by default
 # until it fetches more (librdkafka 2.16).
@@ -20,8 +20,8 @@ _CLIENT = {"fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 1000, "queued.min.
 class AwaitedRecords:
     """A consumer that waits for committed records, and reads nothing meanwhile; to be closed."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
         self._reader: GroupConsumer | None = None
         # The offsets from which on it waits now.
         self._awaited: Mapping[TopicPartition, int] = {}
@@ -51,7 +51,7 @@ class AwaitedRecords:
 
     def _reading(self, offsets: Mapping[TopicPartition, int]) -> GroupConsumer:
         if self._reader is None:
-            self._reader = consumer(self._settings, "shardpost-reader", **_CLIENT)
+            self._reader = self._kafka.consumer("shardpost-reader", **_CLIENT)
         if self._awaited != offsets:
             asked = [confluent_kafka.TopicPartition(*at, first) for at, first in offsets.items()]
             self._reader.assign(asked)

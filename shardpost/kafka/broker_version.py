@@ -13,25 +13,24 @@ from io import SEEK_CUR, BytesIO
 from tempfile import NamedTemporaryFile
 
 from shardpost.kafka.releases import release
-from shardpost.settings import Settings
 
 API_VERSIONS, VERSION, CORRELATION = 18, 3, 1
 MOST_BYTES = 1 << 20
 
 
-def broker_version(settings: Settings, seconds: float) -> str | None:
+def broker_version(config: Mapping[str, str], seconds: float) -> str | None:
     """Return the release of the first bootstrap server, such as `4.2`; None if it does not say.
 
     OSError if it does not answer, or not in this protocol.
     """
-    host, _, port = settings.bootstrap.split(",")[0].strip().rpartition(":")
-    return version_at(settings, host.strip("[]"), int(port), seconds)
+    host, _, port = config["bootstrap.servers"].split(",")[0].strip().rpartition(":")
+    return version_at(config, host.strip("[]"), int(port), seconds)
 
 
-def version_at(settings: Settings, host: str, port: int, seconds: float) -> str | None:
+def version_at(config: Mapping[str, str], host: str, port: int, seconds: float) -> str | None:
     """Return the release of one broker, as `broker_version` does."""
     plain = socket.create_connection((host, port), seconds)
-    with plain, _secured(settings, plain, host) as connection:
+    with plain, _secured(config, plain, host) as connection:
         connection.settimeout(seconds)
         connection.sendall(request())
         size = int.from_bytes(_read(connection, 4))
@@ -41,15 +40,14 @@ def version_at(settings: Settings, host: str, port: int, seconds: float) -> str 
     return None if level is None else release(level)
 
 
-def _secured(settings: Settings, plain: socket.socket, host: str) -> socket.socket:
-    given = settings.kafka
-    if "ssl" not in given.get("security.protocol", "").lower():
+def _secured(config: Mapping[str, str], plain: socket.socket, host: str) -> socket.socket:
+    if "ssl" not in config.get("security.protocol", "").lower():
         return plain
     context = ssl.create_default_context(
-        cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem")
+        cafile=config.get("ssl.ca.location"), cadata=config.get("ssl.ca.pem")
     )
-    _add_certificate(context, given)
-    if given.get("ssl.endpoint.identification.algorithm") == "none":
+    _add_certificate(context, config)
+    if config.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False
     return context.wrap_socket(plain, server_hostname=host)
 

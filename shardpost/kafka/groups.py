@@ -9,10 +9,9 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka import clients, group_questions
-from shardpost.kafka.clients import Patience, admin, require_listening, unreachable
+from shardpost.kafka import group_questions
 from shardpost.kafka.group_questions import OFFSETS_TOPIC, Group, Groups
-from shardpost.settings import Settings
+from shardpost.kafka.kafka import Kafka, Patience
 
 __all__ = ["OFFSETS_TOPIC", "Group", "Groups", "delete_groups", "groups"]
 
@@ -21,39 +20,39 @@ ASKING = (sys.executable, "-m", group_questions.__name__)
 MOST_TIMEOUTS = 5
 
 
-def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
+def groups(kafka: Kafka, only: Collection[str] = ()) -> Groups:
     """Return the groups, or those of these names; KafkaUnreachableError if they are not listed."""
-    if clients.is_in_process(settings):
+    if kafka.is_in_process:
         try:
-            return group_questions.find_groups(admin(settings), only, settings.kafka_timeout)
+            return group_questions.find_groups(kafka.admin(), only, kafka.timeout)
         except KafkaException as error:
-            raise unreachable(settings, error) from None
-    return group_questions.groups_of(_asked(settings, only))
+            raise kafka.unreachable(error) from None
+    return group_questions.groups_of(_asked(kafka, only))
 
 
-def delete_groups(settings: Settings, names: Sequence[str]) -> None:
+def delete_groups(kafka: Kafka, names: Sequence[str]) -> None:
     """Delete groups, with what they have committed; ShardpostError names the first that stays."""
     if not names:
         return
-    for name, why in _asked(settings, names, delete=True)["undeleted"].items():
+    for name, why in _asked(kafka, names, delete=True)["undeleted"].items():
         raise ShardpostError(f"group {name}: it cannot be deleted: {why}")
 
 
-def _asked(settings: Settings, names: Collection[str], *, delete: bool = False) -> dict[str, Any]:
+def _asked(kafka: Kafka, names: Collection[str], *, delete: bool = False) -> dict[str, Any]:
     """Return the answer to a question; asked again, as Patience allows, if the client dies."""
-    require_listening(settings)
+    kafka.require_listening()
     asked = {
-        "client": clients.client_config(settings),
+        "client": kafka.config(),
         "names": [*names],
-        "seconds": settings.kafka_timeout,
+        "seconds": kafka.timeout,
         "delete": delete,
     }
-    patience = Patience(settings)
+    patience = Patience(kafka)
     while (answer := _answer(asked)) is None:
         if patience.is_over:
-            raise unreachable(settings, RuntimeError("its client ended without an answer"))
+            raise kafka.unreachable(RuntimeError("its client ended without an answer"))
     if "error" in answer:
-        raise unreachable(settings, RuntimeError(answer["error"]))
+        raise kafka.unreachable(RuntimeError(answer["error"]))
     return answer
 
 

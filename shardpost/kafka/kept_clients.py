@@ -7,12 +7,9 @@ again and again. By default nothing is kept, and each is closed after its use.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
-
-from shardpost.kafka.clients import IDLE_SECONDS, GroupConsumer, client_config, consumer
-from shardpost.settings import Settings
 
 
 class _Closable(Protocol):
@@ -75,23 +72,3 @@ class KeptClients(Generic[Client]):
 def _close(client: _Closable) -> None:
     with suppress(KafkaException, RuntimeError):
         client.close()
-
-
-# More than the groups that a run asks for.
-kept_consumers: KeptClients[GroupConsumer] = KeptClients(16, idle_seconds=IDLE_SECONDS)
-
-
-@contextmanager
-def kept_consumer(settings: Settings, group: str, **more: Any) -> Iterator[GroupConsumer]:
-    """Give a consumer that may have been used before.
-
-    It is given back without partitions assigned, and not used again after an error or if stale.
-    """
-    of = group, repr(client_config(settings, **more))
-    reader = kept_consumers.take(of) or consumer(settings, group, **more)
-    try:
-        yield reader
-    except BaseException:
-        reader.close()
-        raise
-    kept_consumers.give_back(of, reader, is_usable=not reader.is_stale)

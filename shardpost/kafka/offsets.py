@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
-from weakref import WeakSet
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
@@ -19,9 +18,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from shardpost.kafka.clients import GroupConsumer, admin, consumer, forget_admins, unreachable
+from shardpost.kafka.clients import GroupConsumer
 from shardpost.kafka.coordinates import Offsets, TopicPartition
-from shardpost.kafka.kept_clients import kept_consumer
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
     LEADER_SECONDS,
@@ -30,7 +29,6 @@ from shardpost.kafka.topic_metadata import (
     partition_counts,
     with_leaders,
 )
-from shardpost.settings import Settings
 
 PARTITIONS_AT_ONCE = 2_000
 
@@ -60,40 +58,36 @@ class Listed(NamedTuple):
             raise error
         return {partition: listed.offset for partition, listed in self.found.items()}
 
-    def require_all(self, settings: Settings) -> "Listed":
+    def require_all(self, kafka: Kafka) -> "Listed":
         """Return this; KafkaUnreachableError if a partition did not answer."""
         for error in self.errors.values():
-            raise unreachable(settings, error)
+            raise kafka.unreachable(error)
         return self
 
 
-def beginnings(settings: Settings, partitions: Collection[TopicPartition]) -> Listed:
+def beginnings(kafka: Kafka, partitions: Collection[TopicPartition]) -> Listed:
     """Return the low watermarks."""
     spec: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    return _list_offsets(settings, partitions, spec)
+    return _list_offsets(kafka, partitions, spec)
 
 
-def endings(
-    settings: Settings, partitions: Collection[TopicPartition], *, committed: bool
-) -> Listed:
+def endings(kafka: Kafka, partitions: Collection[TopicPartition], *, committed: bool) -> Listed:
     """Return the high watermarks; with `committed` the last stable offsets."""
     spec: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return _list_offsets(settings, partitions, spec, committed=committed)
+    return _list_offsets(kafka, partitions, spec, committed=committed)
 
 
-def first_offsets_since(
-    settings: Settings, partitions: Collection[TopicPartition], at_ms: int
-) -> Listed:
+def first_offsets_since(kafka: Kafka, partitions: Collection[TopicPartition], at_ms: int) -> Listed:
     """Return the first records with that timestamp (ms) or a later one; offset -1 where none is.
 
     What lies above may have earlier timestamps. What an open transaction hides counts too.
     """
     spec: OffsetSpec = OffsetSpec.for_timestamp(max(at_ms, 0))
-    return _list_offsets(settings, partitions, spec)
+    return _list_offsets(kafka, partitions, spec)
 
 
 def _list_offsets(
-    settings: Settings,
+    kafka: Kafka,
     partitions: Collection[TopicPartition],
     spec: OffsetSpec,
     *,
@@ -103,16 +97,16 @@ def _list_offsets(
         return Listed({}, {})
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     ask = partial(_ask, spec=spec, level=level)
-    most = settings.kafka_timeout
+    most = kafka.timeout
     first = min(most, LEADER_SECONDS)
-    client, is_new = _connected_admin(settings)
+    client, is_new = _connected_admin(kafka)
     listed = ask(client, partitions, seconds=first)
     codes = {error.args[0].code() for error in listed.errors.values()}
     # It goes on asking a former leader, also one that died since it was told who leads. A broker
     # that is silent is not waited for twice as long.
     if codes and (first < most or (not is_new and codes.intersection(TRANSIENT_ERRORS))):
-        forget_admins()
-        client, _ = _connected_admin(settings)
+        kafka.forget_admin()
+        client, _ = _connected_admin(kafka)
         listed = ask(client, partitions, seconds=(most - first) or most)
     return listed
 
@@ -145,26 +139,23 @@ def _listed(answer: ListOffsetsResultInfo) -> ListedOffset:
     return ListedOffset(int(answer.offset), int(answer.timestamp))
 
 
-_connected: WeakSet[AdminClient] = WeakSet()
-
-
-def _connected_admin(settings: Settings) -> tuple[AdminClient, bool]:
+def _connected_admin(kafka: Kafka) -> tuple[AdminClient, bool]:
     """Return a client that has been answered before, and whether that was just now.
 
     One that is not connected yet when it looks for leaders, to list offsets, waits up to three
     seconds, now and then (librdkafka 2.16): too long for `shardpost doctor`.
     """
-    client = admin(settings)
-    if client in _connected:
+    client = kafka.admin()
+    if client in kafka.connected:
         return client, False
-    cluster_metadata(settings)
-    client = admin(settings)  # another one, if the first had asked a silent broker
-    _connected.add(client)
+    cluster_metadata(kafka)
+    client = kafka.admin()  # another one, if the first had asked a silent broker
+    kafka.connected.add(client)
     return client, True
 
 
 def watermarks(
-    settings: Settings, counts: Mapping[str, int], *, committed: bool
+    kafka: Kafka, counts: Mapping[str, int], *, committed: bool
 ) -> dict[str, dict[int, tuple[int, int]]]:
     """Return {topic: {partition: (low, high)}} of topics with so many partitions, in their order.
 
@@ -174,55 +165,53 @@ def watermarks(
     partitions = [
         TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
     ]
-    marks = watermarks_of(settings, partitions, committed=committed)
+    marks = watermarks_of(kafka, partitions, committed=committed)
     found: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic in counts}
     for partition, low_and_high in marks.items():
         found[partition.topic][partition.partition] = low_and_high
     return found
 
 
-def partitions_with_records(settings: Settings, counts: Mapping[str, int]) -> list[TopicPartition]:
+def partitions_with_records(kafka: Kafka, counts: Mapping[str, int]) -> list[TopicPartition]:
     """Return the partitions of topics that hold any record, committed or not."""
     return [
         TopicPartition(topic, partition)
-        for topic, marks in watermarks(settings, counts, committed=False).items()
+        for topic, marks in watermarks(kafka, counts, committed=False).items()
         for partition, (low, high) in marks.items()
         if low < high
     ]
 
 
-def watermark_of(
-    settings: Settings, partition: TopicPartition, *, committed: bool
-) -> tuple[int, int]:
+def watermark_of(kafka: Kafka, partition: TopicPartition, *, committed: bool) -> tuple[int, int]:
     """Return (low, high) of one partition, as `watermarks` does."""
-    return watermarks_of(settings, [partition], committed=committed)[partition]
+    return watermarks_of(kafka, [partition], committed=committed)[partition]
 
 
 def watermarks_of(
-    settings: Settings, partitions: Sequence[TopicPartition], *, committed: bool
+    kafka: Kafka, partitions: Sequence[TopicPartition], *, committed: bool
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return {partition: (low, high)}, as `watermarks` does."""
 
     def ask() -> dict[TopicPartition, tuple[int, int]]:
-        lows = beginnings(settings, partitions).offsets
-        ends = endings(settings, partitions, committed=committed).offsets
+        lows = beginnings(kafka, partitions).offsets
+        ends = endings(kafka, partitions, committed=committed).offsets
         return {partition: (lows[partition], ends[partition]) for partition in partitions}
 
-    return with_leaders(settings, ask)
+    return with_leaders(kafka, ask)
 
 
-def newest_time(settings: Settings, topic: str) -> datetime | None:
+def newest_time(kafka: Kafka, topic: str) -> datetime | None:
     """Return the latest time that the broker gave to a record of the topic.
 
     None if it has no records, or has the times of their producers. ShardpostError for a topic that
     does not exist.
     """
-    count = partition_counts(settings, [topic])[topic]
-    if topic_configs(settings, [topic])[topic].get("message.timestamp.type") != "LogAppendTime":
+    count = partition_counts(kafka, [topic])[topic]
+    if topic_configs(kafka, [topic])[topic].get("message.timestamp.type") != "LogAppendTime":
         return None
     latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
     partitions = [TopicPartition(topic, number) for number in range(count)]
-    listed = _list_offsets(settings, partitions, latest).require_all(settings)
+    listed = _list_offsets(kafka, partitions, latest).require_all(kafka)
     newest = max(found.timestamp for found in listed.found.values())
     return None if newest < 0 else datetime.fromtimestamp(newest / 1000, UTC)
 
@@ -239,7 +228,7 @@ TRIES = 4
 
 
 def committed_offsets(
-    settings: Settings, reader: GroupConsumer, partitions: Collection[TopicPartition]
+    kafka: Kafka, reader: GroupConsumer, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return what the reader's group has committed, of the partitions where it has.
 
@@ -247,7 +236,7 @@ def committed_offsets(
     left the cluster may keep to it.
     """
     asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
-    seconds, readers = settings.kafka_timeout / TRIES, [reader]
+    seconds, readers = kafka.timeout / TRIES, [reader]
 
     def ask() -> list[confluent_kafka.TopicPartition]:
         try:
@@ -255,11 +244,11 @@ def committed_offsets(
         except KafkaException as error:
             if error.args[0].code() == KafkaError._TIMED_OUT:
                 reader.is_stale = True
-                readers.append(consumer(settings, reader.group))
+                readers.append(kafka.consumer(reader.group))
             raise
 
     try:
-        found = with_leaders(settings, ask)
+        found = with_leaders(kafka, ask)
     finally:
         for made in readers[1:]:
             made.close()
@@ -270,15 +259,13 @@ def committed_offsets(
     }
 
 
-def committed_offset(
-    settings: Settings, reader: GroupConsumer, partition: TopicPartition
-) -> int | None:
+def committed_offset(kafka: Kafka, reader: GroupConsumer, partition: TopicPartition) -> int | None:
     """Return the offset that the reader's group has committed; None where it has none."""
-    found = committed_offsets(settings, reader, [partition])
+    found = committed_offsets(kafka, reader, [partition])
     return found[partition].offset if partition in found else None
 
 
-def commit_offsets(settings: Settings, group: str, offsets: Offsets, metadata: str = "") -> None:
+def commit_offsets(kafka: Kafka, group: str, offsets: Offsets, metadata: str = "") -> None:
     """Commit offsets to a consumer group without being its member, for lag tools to see."""
     committing = [
         confluent_kafka.TopicPartition(topic, partition, offset, metadata)
@@ -287,14 +274,14 @@ def commit_offsets(settings: Settings, group: str, offsets: Offsets, metadata: s
     ]
     places = [TopicPartition(one.topic, one.partition) for one in committing]
     try:
-        with kept_consumer(settings, group) as client:
+        with kafka.kept_consumer(group) as client:
             # `commit` is given no deadline; a coordinator that answers this one is there.
-            committed_offsets(settings, client, places)
-            answers = closing(consumer(settings, group)) if client.is_stale else nullcontext(client)
+            committed_offsets(kafka, client, places)
+            answers = closing(kafka.consumer(group)) if client.is_stale else nullcontext(client)
             with answers as one:
                 _without_errors(one.commit(offsets=committing, asynchronous=False))
     except KafkaException as error:
-        raise unreachable(settings, error) from None
+        raise kafka.unreachable(error) from None
 
 
 def _without_errors(

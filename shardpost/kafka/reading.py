@@ -15,7 +15,6 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 
 from shardpost.instants import instant_of
 from shardpost.kafka import offsets
-from shardpost.kafka.clients import KafkaUnreachableError, Patience, consumer, unreachable
 from shardpost.kafka.coordinates import (
     Coordinates,
     OffsetRange,
@@ -26,7 +25,7 @@ from shardpost.kafka.coordinates import (
     ends_of,
     unreached,
 )
-from shardpost.kafka.kept_clients import kept_consumer
+from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.records import (
     HEADERS_LEFT_OUT,
@@ -36,7 +35,6 @@ from shardpost.kafka.records import (
     Record,
 )
 from shardpost.kafka.topic_metadata import TRANSIENT_ERRORS
-from shardpost.settings import Settings
 
 # Where a name is no UTF-8, the client returns a result and leaves an exception behind. CPython
 # looks for that in calls from C, and not in calls that its interpreter has specialised.
@@ -88,7 +86,7 @@ QUICK_CLIENT = {"enable.partition.eof": True, "fetch.queue.backoff.ms": 10, "fet
 
 
 def read_to_end(
-    settings: Settings,
+    kafka: Kafka,
     partition: TopicPartition,
     *,
     start: int | None = None,
@@ -105,17 +103,17 @@ def read_to_end(
     more: dict[str, Any] = QUICK_CLIENT.copy()
     if uncommitted:
         more["isolation.level"] = "read_uncommitted"
-    reader = consumer(settings, "shardpost-reader", **more)
+    reader = kafka.consumer("shardpost-reader", **more)
     try:
-        low, high = watermark_of(settings, partition, committed=committed)
+        low, high = watermark_of(kafka, partition, committed=committed)
         position = max(low, start or 0)
         reader.assign([confluent_kafka.TopicPartition(*partition, position)])
-        patience = Patience(settings)
+        patience = Patience(kafka)
         while position < high:
             now_at = position
             for message in _next_batch(reader):
                 if message.error():
-                    now_at = max(now_at, _end_reached(message, settings))
+                    now_at = max(now_at, _end_reached(message, kafka))
                 elif (message.offset() or 0) < high:
                     yield message
             # The offset behind the last record or marker; negative before the first.
@@ -146,7 +144,7 @@ def _next_batch(reader: Consumer) -> list[Message]:
     return [] if one is None else [one]  # a message without a value is false
 
 
-def _end_reached(message: Message, settings: Settings) -> int:
+def _end_reached(message: Message, kafka: Kafka) -> int:
     """Return the offset up to which all was read, if this message of an error says so, else 0.
 
     It may be above the position: aborted records do not move that, and their marker may lie above
@@ -156,7 +154,7 @@ def _end_reached(message: Message, settings: Settings) -> int:
     if error and error.code() == KafkaError._PARTITION_EOF:
         return message.offset() or 0
     if error and error.code() not in TRANSIENT_ERRORS:
-        raise unreachable(settings, KafkaException(error))
+        raise kafka.unreachable(KafkaException(error))
     return 0
 
 
@@ -180,7 +178,7 @@ class BulkReading:
 
     def __init__(
         self,
-        settings: Settings,
+        kafka: Kafka,
         ranges: Mapping[TopicPartition, OffsetRange],
         *,
         committed: bool,
@@ -188,7 +186,7 @@ class BulkReading:
         whole: bool = False,
     ) -> None:
         self.reached = {partition: range_.first for partition, range_ in ranges.items()}
-        self._settings, self._ranges, self._most = settings, ranges, most
+        self._kafka, self._ranges, self._most = kafka, ranges, most
         self._client = BULK_CLIENT | {
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "auto.offset.reset": "error" if whole else "earliest",
@@ -200,7 +198,7 @@ class BulkReading:
         """Yield records, of each partition in their order, until a time of the monotonic clock."""
         if not self._open:
             return
-        with kept_consumer(self._settings, "shardpost-reader", **self._client) as reader:
+        with self._kafka.kept_consumer("shardpost-reader", **self._client) as reader:
             reader.incremental_assign(
                 [confluent_kafka.TopicPartition(*at, r.first) for at, r in self._ranges.items()]
             )
@@ -227,7 +225,7 @@ class BulkReading:
         """Tell whether it is a record of its range; note how far that was read."""
         until, offset = self._ranges[partition].until, message.offset() or 0
         if message.error():
-            end = min(_end_reached(message, self._settings), until)
+            end = min(_end_reached(message, self._kafka), until)
             self.reached[partition] = max(self.reached[partition], end)
             return False
         self.reached[partition] = min(offset + 1, until)
@@ -256,36 +254,36 @@ class StableEnds(NamedTuple):
     stable: Watermarks
 
 
-def stable_ends(settings: Settings, counts: Mapping[str, int]) -> StableEnds:
+def stable_ends(kafka: Kafka, counts: Mapping[str, int]) -> StableEnds:
     """Return how far topics with so many partitions can be read, asked for in their order.
 
     Waits STABLE_SECONDS, and `kafka_timeout`, at most for transactions that are open, which are
     short as a rule; what comes meanwhile is not waited for.
     """
-    high = ends_of(offsets.watermarks(settings, counts, committed=False))
-    deadline = time.monotonic() + min(STABLE_SECONDS, settings.kafka_timeout)
+    high = ends_of(offsets.watermarks(kafka, counts, committed=False))
+    deadline = time.monotonic() + min(STABLE_SECONDS, kafka.timeout)
     while True:
-        stable = offsets.watermarks(settings, counts, committed=True)
+        stable = offsets.watermarks(kafka, counts, committed=True)
         is_reached = next(unreached(high, ends_of(stable)), None) is None
         if is_reached or time.monotonic() >= deadline:
             return StableEnds(high, stable)
         time.sleep(STABLE_POLL_SECONDS)
 
 
-def open_transactions(settings: Settings, found: StableEnds) -> list[OpenTransaction]:
+def open_transactions(kafka: Kafka, found: StableEnds) -> list[OpenTransaction]:
     """Return the first transaction of each partition that is still open."""
     return [
-        open_transaction_at(settings, begins)
+        open_transaction_at(kafka, begins)
         for begins in unreached(found.high, ends_of(found.stable))
     ]
 
 
-def open_transaction_at(settings: Settings, begins: Coordinates) -> OpenTransaction:
+def open_transaction_at(kafka: Kafka, begins: Coordinates) -> OpenTransaction:
     """Return the transaction that is open from a last stable offset on.
 
     KafkaUnreachableError if its partition cannot be read now.
     """
     partition, offset = begins.topic_partition, begins.offset
-    first = next(read_to_end(settings, partition, start=offset, uncommitted=True), None)
+    first = next(read_to_end(kafka, partition, start=offset, uncommitted=True), None)
     at = NO_TIMESTAMP if first is None else first.timestamp()[1]
     return OpenTransaction(begins, None if at < 0 else instant_of(at))

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from shardpost.errors import UsageError
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, record_of
 from shardpost.kafka.records import Record
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
-from shardpost.settings import Settings
 
 # A page ends after so long, and after so many bytes; one record is given however large it is.
 MOST_SECONDS = 2.0
@@ -42,24 +42,24 @@ class Bounds(NamedTuple):
         return self.stable if committed else self.high
 
 
-def bounds_of(settings: Settings, topic: str, partition: int | None) -> dict[int, Bounds]:
+def bounds_of(kafka: Kafka, topic: str, partition: int | None) -> dict[int, Bounds]:
     """Return the bounds of a partition of a topic, or of all.
 
     ShardpostError if there is no such topic, UsageError if it has no such partition.
     """
-    count = partition_counts(settings, [topic])[topic]
+    count = partition_counts(kafka, [topic])[topic]
     if partition is not None and partition >= count:
         raise UsageError(f"{topic}[{partition}]: expected a partition from 0 to {count - 1}")
     chosen = range(count) if partition is None else [partition]
     asked = [TopicPartition(topic, number) for number in chosen]
 
     def ask() -> dict[int, Bounds]:
-        low = offsets.beginnings(settings, asked).offsets
-        high = offsets.endings(settings, asked, committed=False).offsets
-        stable = offsets.endings(settings, asked, committed=True).offsets
+        low = offsets.beginnings(kafka, asked).offsets
+        high = offsets.endings(kafka, asked, committed=False).offsets
+        stable = offsets.endings(kafka, asked, committed=True).offsets
         return {at.partition: Bounds(low[at], min(stable[at], high[at]), high[at]) for at in asked}
 
-    return with_leaders(settings, ask)
+    return with_leaders(kafka, ask)
 
 
 def from_offset(bounds: Mapping[int, Bounds], offset: int) -> dict[int, int]:
@@ -68,14 +68,12 @@ def from_offset(bounds: Mapping[int, Bounds], offset: int) -> dict[int, int]:
 
 
 def from_time(
-    settings: Settings, topic: str, bounds: Mapping[int, Bounds], at: datetime
+    kafka: Kafka, topic: str, bounds: Mapping[int, Bounds], at: datetime
 ) -> dict[int, int]:
     """Return of each partition the offset of the first record of that time or a later one."""
     asked = [TopicPartition(topic, number) for number in bounds]
     at_ms = max(0, int(at.timestamp() * 1000))
-    found = with_leaders(
-        settings, lambda: offsets.first_offsets_since(settings, asked, at_ms).offsets
-    )
+    found = with_leaders(kafka, lambda: offsets.first_offsets_since(kafka, asked, at_ms).offsets)
     return {
         one.partition: bounds[one.partition].high if offset < 0 else offset
         for one, offset in found.items()
@@ -114,7 +112,7 @@ class Wanted:
     most: int = 100
 
 
-def read_page(settings: Settings, wanted: Wanted, bounds: Mapping[int, Bounds]) -> RecordPage:
+def read_page(kafka: Kafka, wanted: Wanted, bounds: Mapping[int, Bounds]) -> RecordPage:
     """Return a page of records; KafkaUnreachableError if Kafka cannot be read."""
     ends = {n: bounds[n].end(committed=wanted.committed) for n in wanted.places}
     ranges = {
@@ -123,7 +121,7 @@ def read_page(settings: Settings, wanted: Wanted, bounds: Mapping[int, Bounds]) 
         if first < ends[number]
     }
     most = wanted.most if wanted.keys is None else sys.maxsize
-    reading = BulkReading(settings, ranges, committed=wanted.committed, most=most)
+    reading = BulkReading(kafka, ranges, committed=wanted.committed, most=most)
     found, is_over = _read(reading, wanted)
     shown = [*islice(heapq.merge(*found.values(), key=_time), wanted.most)]
     counts = dict.fromkeys(found, 0)
@@ -168,7 +166,7 @@ class State(NamedTuple):
 
 
 def states_of(
-    settings: Settings, records: Sequence[Record], bounds: Mapping[int, Bounds]
+    kafka: Kafka, records: Sequence[Record], bounds: Mapping[int, Bounds]
 ) -> dict[Coordinates, State]:
     """Return of records of one topic, read whether committed or not, what they are.
 
@@ -180,7 +178,7 @@ def states_of(
         first = ranges[own].first if own in ranges else record.offset
         ranges[own] = OffsetRange(*own, first, min(record.offset + 1, stable))
     ranges = {own: range_ for own, range_ in ranges.items() if range_.size > 0}
-    reading = BulkReading(settings, ranges, committed=True, most=sys.maxsize)
+    reading = BulkReading(kafka, ranges, committed=True, most=sys.maxsize)
     until = time.monotonic() + MOST_SECONDS
     committed = {
         TopicPartition(m.topic() or "", m.partition() or 0).at(m.offset() or 0)
@@ -203,14 +201,14 @@ class Found(NamedTuple):
     state: State | None
 
 
-def read_one(settings: Settings, at: Coordinates, bounds: Bounds) -> Found:
+def read_one(kafka: Kafka, at: Coordinates, bounds: Bounds) -> Found:
     """Return the record at an offset, committed or not."""
     own = {at.partition: bounds}
     wanted = Wanted(at.topic, {at.partition: at.offset}, committed=False, most=1)
     until = {at.partition: bounds._replace(high=min(bounds.high, at.offset + 1))}
     if not bounds.low <= at.offset < bounds.high:
         return Found(None, None)
-    record = next(iter(read_page(settings, wanted, until).records), None)
+    record = next(iter(read_page(kafka, wanted, until).records), None)
     if record is None:
         return Found(None, None)
-    return Found(record, states_of(settings, [record], own).get(at))
+    return Found(record, states_of(kafka, [record], own).get(at))

@@ -6,13 +6,13 @@ reached. Why it hears at once, but says only to whoever listens for it.
 
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from shardpost.kafka.broker_version import broker_version
-from shardpost.settings import Settings
 
 ASK_SECONDS = 0.5  # after which what was heard is looked at
 _FINAL = {KafkaError._SSL, KafkaError._AUTHENTICATION}
@@ -27,7 +27,7 @@ _OWN_CERTIFICATE = {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keys
 _AROUND = re.compile(r"^\S+/(?:bootstrap|\d+): | \(after \d+ms in state \w+\)$")
 
 
-def why_refused(settings: Settings, config: dict[str, Any], seconds: float) -> str | None:
+def why_refused(config: dict[str, Any], seconds: float) -> str | None:
     """Return why Kafka refuses a client of that configuration; None if it does not, or is silent.
 
     At once where it refuses a certificate or a login; else after so many seconds, since a broker
@@ -46,16 +46,16 @@ def why_refused(settings: Settings, config: dict[str, Any], seconds: float) -> s
             return None
     told = _final(heard) or [error for error in heard if _HINT.search(error.str())]
     if not told:
-        return _why_no_answer(settings, seconds)
-    return _said(settings, _AROUND.sub("", told[-1].str()), seconds)
+        return _why_no_answer(config, seconds)
+    return _said(config, _AROUND.sub("", told[-1].str()), seconds)
 
 
-def _why_no_answer(settings: Settings, seconds: float) -> str | None:
+def _why_no_answer(config: Mapping[str, str], seconds: float) -> str | None:
     """Return why a request without TLS is not answered as by Kafka; None if it is, or TLS is on."""
-    if "ssl" in settings.kafka.get("security.protocol", "").lower():
+    if "ssl" in config.get("security.protocol", "").lower():
         return None
     try:
-        broker_version(settings, seconds)
+        broker_version(config, seconds)
     except TimeoutError:
         return None
     except (OSError, ValueError):
@@ -67,14 +67,14 @@ def _final(heard: list[KafkaError]) -> list[KafkaError]:
     return [error for error in heard if error.code() in _FINAL]
 
 
-def _said(settings: Settings, reason: str, seconds: float) -> str:
+def _said(config: Mapping[str, str], reason: str, seconds: float) -> str:
     """Return the reason; of a certificate, what OpenSSL has against it, which librdkafka omits."""
-    if _NO_CERTIFICATE.search(reason) and not settings.kafka.keys() & _OWN_CERTIFICATE:
+    if _NO_CERTIFICATE.search(reason) and not config.keys() & _OWN_CERTIFICATE:
         return "it wants a certificate of the client: SHARDPOST_KAFKA__SSL_CERTIFICATE_LOCATION"
     if _CERTIFICATE not in reason:
         return reason
     try:
-        broker_version(settings, seconds)
+        broker_version(config, seconds)
     except (OSError, ValueError) as error:
         why = getattr(error, "verify_message", None)
         return f"{_CERTIFICATE}: {why}" if why else reason

@@ -17,8 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import admin
-from shardpost.settings import Settings
+from shardpost.kafka.kafka import Kafka
 
 # What somebody else has done at the same time is shown after so long at the most.
 SHOWN_SECONDS = 5.0
@@ -26,15 +25,13 @@ POLL_SECONDS = 0.1
 _REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def create_topics(
-    settings: Settings, topics: list[NewTopic]
-) -> tuple[set[str], list[ShardpostError]]:
+def create_topics(kafka: Kafka, topics: list[NewTopic]) -> tuple[set[str], list[ShardpostError]]:
     """Return the names of the topics that this very call created, and what failed."""
     created, failed = set[str](), list[ShardpostError]()
     if not topics:
         return created, failed
-    timeout = settings.kafka_timeout
-    client = admin(settings)
+    timeout = kafka.timeout
+    client = kafka.admin()
     futures = client.create_topics(topics, operation_timeout=timeout, request_timeout=timeout)
     for name, future in futures.items():
         try:
@@ -46,9 +43,7 @@ def create_topics(
     return created, failed
 
 
-def alter_configs(
-    settings: Settings, changes: Mapping[str, Mapping[str, str]]
-) -> list[ShardpostError]:
+def alter_configs(kafka: Kafka, changes: Mapping[str, Mapping[str, str]]) -> list[ShardpostError]:
     """Set {topic: {setting: value}}, all of a topic at once; return what failed."""
     resources = [
         ConfigResource(
@@ -64,8 +59,8 @@ def alter_configs(
     ]
     if not resources:
         return []
-    client = admin(settings)
-    futures = client.incremental_alter_configs(resources, request_timeout=settings.kafka_timeout)
+    client = kafka.admin()
+    futures = client.incremental_alter_configs(resources, request_timeout=kafka.timeout)
     return _failures(
         {resource.name: future for resource, future in futures.items()},
         "its settings cannot be changed",
@@ -73,14 +68,14 @@ def alter_configs(
     )
 
 
-def add_partitions(settings: Settings, counts: Mapping[str, int]) -> list[ShardpostError]:
+def add_partitions(kafka: Kafka, counts: Mapping[str, int]) -> list[ShardpostError]:
     """Have topics have so many partitions; return what failed. Somebody else may do the same."""
     if not counts:
         return []
-    client = admin(settings)
+    client = kafka.admin()
     futures = client.create_partitions(
         [NewPartitions(topic, count) for topic, count in counts.items()],
-        request_timeout=settings.kafka_timeout,
+        request_timeout=kafka.timeout,
     )
     wait(futures.values())
     left = {

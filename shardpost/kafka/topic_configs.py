@@ -19,14 +19,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import admin
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import (
     LEADER_RETRY_SECONDS,
     LEADER_SECONDS,
     TRANSIENT_ERRORS,
     with_leaders,
 )
-from shardpost.settings import Settings
 
 # {setting: value}; a value is None where Kafka does not say it.
 TopicConfig = Mapping[str, str | None]
@@ -34,39 +33,39 @@ TopicConfig = Mapping[str, str | None]
 _NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def topic_configs(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
+def topic_configs(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfig]:
     """Return {topic: its effective configuration}.
 
     KafkaUnreachableError if Kafka does not say in time; ShardpostError if it is not allowed to.
     """
-    return with_leaders(settings, lambda: _effective(settings, topics))
+    return with_leaders(kafka, lambda: _effective(kafka, topics))
 
 
-def _effective(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
-    client = admin(settings)
+def _effective(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfig]:
+    client = kafka.admin()
     try:
         return {
             topic: {name: entry.value for name, entry in future.result().items()}
-            for topic, future in _describe(settings, client, ResourceType.TOPIC, list(topics))
+            for topic, future in _describe(kafka, client, ResourceType.TOPIC, list(topics))
         }
     except KafkaException as error:
         if error.args[0].code() not in _NOT_ALLOWED:
             raise
         raise ShardpostError(
-            f"Kafka at {settings.bootstrap} does not say how topics are configured"
+            f"Kafka at {kafka.bootstrap} does not say how topics are configured"
             f" ({error.args[0].str()}): allow DescribeConfigs on topic(s)"
             f" {', '.join(sorted(topics))} for this user"
         ) from None
 
 
 def _describe(
-    settings: Settings, client: AdminClient, kind: ResourceType, names: Sequence[str]
+    kafka: Kafka, client: AdminClient, kind: ResourceType, names: Sequence[str]
 ) -> "Iterator[tuple[str, Future[dict[str, ConfigEntry]]]]":
     """Yield what Kafka answers of each, asked once."""
     at_once = TOPICS_AT_ONCE if kind is ResourceType.TOPIC else 1  # each broker says its own
     for start in range(0, len(names), at_once):
         asked = [ConfigResource(kind, name) for name in names[start : start + at_once]]
-        seconds = min(settings.kafka_timeout, LEADER_SECONDS)
+        seconds = min(kafka.timeout, LEADER_SECONDS)
         futures = client.describe_configs(asked, request_timeout=seconds)
         yield from ((resource.name, future) for resource, future in futures.items())
 
@@ -82,25 +81,25 @@ class Described(NamedTuple):
     why: str = ""
 
 
-def topics_described(settings: Settings, topics: Iterable[str]) -> dict[str, Described]:
+def topics_described(kafka: Kafka, topics: Iterable[str]) -> dict[str, Described]:
     """Return the settings of topics that exist."""
-    return _with_sources(settings, ResourceType.TOPIC, list(topics))
+    return _with_sources(kafka, ResourceType.TOPIC, list(topics))
 
 
-def brokers_described(settings: Settings, brokers: Iterable[int]) -> dict[int, Described]:
+def brokers_described(kafka: Kafka, brokers: Iterable[int]) -> dict[int, Described]:
     """Return the settings of brokers, each asked itself."""
-    found = _with_sources(settings, ResourceType.BROKER, [str(one) for one in brokers])
+    found = _with_sources(kafka, ResourceType.BROKER, [str(one) for one in brokers])
     return {int(broker): described for broker, described in found.items()}
 
 
-def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> dict[str, Described]:
-    client = admin(settings)
-    deadline = time.monotonic() + min(DESCRIBE_SECONDS, settings.kafka_timeout)
+def _with_sources(kafka: Kafka, kind: ResourceType, names: list[str]) -> dict[str, Described]:
+    client = kafka.admin()
+    deadline = time.monotonic() + min(DESCRIBE_SECONDS, kafka.timeout)
     found: dict[str, Described] = {}
     left = names
     while left:
         failed = list[str]()
-        for name, future in _describe(settings, client, kind, left):
+        for name, future in _describe(kafka, client, kind, left):
             try:
                 entries = future.result().items()
                 found[name] = Described({n: (e.value, _source(e.source)) for n, e in entries})
@@ -131,9 +130,9 @@ BATCH_SIZE = 1_000_000
 REQUEST_BYTES = 64 << 10
 
 
-def topic_config(settings: Settings, topic: str) -> TopicConfig:
+def topic_config(kafka: Kafka, topic: str) -> TopicConfig:
     """Return what is in force for a topic; ShardpostError if Kafka does not say."""
-    config = topic_configs(settings, [topic])[topic]
+    config = topic_configs(kafka, [topic])[topic]
     if not config.get(LARGEST):
         raise ShardpostError(
             f"{topic}: expected Kafka to say its {LARGEST}, found nothing: allow DescribeConfigs"

@@ -14,26 +14,17 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import (
-    FIRST_ANSWER_SECONDS,
-    LISTEN_SECONDS,
-    KafkaUnreachableError,
-    Patience,
-    admin,
-    forget_admins,
-    unreachable,
-    why_nobody_listens,
-)
-from shardpost.settings import Settings
+from shardpost.kafka.clients import LISTEN_SECONDS
+from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, Kafka, KafkaUnreachableError, Patience
 from shardpost.topic_names import TopicName
 
 
-def is_reachable(settings: Settings, seconds: float) -> bool:
+def is_reachable(kafka: Kafka, seconds: float) -> bool:
     """Tell whether Kafka returns its metadata within so many seconds."""
-    if why_nobody_listens(settings.bootstrap, min(seconds, LISTEN_SECONDS)):
+    if kafka.why_nobody_listens(min(seconds, LISTEN_SECONDS)):
         return False
     try:
-        admin(settings, shared=False).list_topics(timeout=seconds)
+        kafka.admin(shared=False).list_topics(timeout=seconds)
     except (KafkaException, KafkaUnreachableError):
         return False
     return True
@@ -43,23 +34,23 @@ def is_reachable(settings: Settings, seconds: float) -> bool:
 OTHER_BROKER_SECONDS = 5.0
 
 
-def cluster_metadata(settings: Settings, most_seconds: float = math.inf) -> ClusterMetadata:
+def cluster_metadata(kafka: Kafka, most_seconds: float = math.inf) -> ClusterMetadata:
     """Return the brokers and topics that Kafka shows.
 
     KafkaUnreachableError if it does not within `kafka_timeout`, or within so many seconds.
     """
-    seconds = min(most_seconds, settings.kafka_timeout)
+    seconds = min(most_seconds, kafka.timeout)
     first = min(seconds, OTHER_BROKER_SECONDS)
     try:
-        return admin(settings).list_topics(timeout=first)
+        return kafka.admin().list_topics(timeout=first)
     except KafkaException as error:
         if first == seconds:
-            raise unreachable(settings, error) from None
-    forget_admins()
+            raise kafka.unreachable(error) from None
+    kafka.forget_admin()
     try:
-        return admin(settings).list_topics(timeout=seconds - first)
+        return kafka.admin().list_topics(timeout=seconds - first)
     except KafkaException as error:
-        raise unreachable(settings, error) from None
+        raise kafka.unreachable(error) from None
 
 
 # A partition has no leader for a moment: it is new, its broker has just started, or another one
@@ -92,19 +83,19 @@ T = TypeVar("T")
 
 
 def partition_counts(
-    settings: Settings, topics: list[str], *, if_there: Sequence[str] = ()
+    kafka: Kafka, topics: list[str], *, if_there: Sequence[str] = ()
 ) -> dict[str, int]:
     """Return how many partitions each topic has; ShardpostError for one that does not exist.
 
     Of those that need not be there, only those that are.
     """
-    known = cluster_metadata(settings, FIRST_ANSWER_SECONDS).topics
+    known = cluster_metadata(kafka, FIRST_ANSWER_SECONDS).topics
     missing = [topic for topic in topics if topic not in known]
     if missing:
-        declared = {*map(settings.topic, get_args(TopicName))}
+        declared = {*map(kafka.topic, get_args(TopicName))}
         own = ", ".join(topic for topic in missing if topic in declared)
         raise ShardpostError(
-            f"Kafka at {settings.bootstrap} has no topic {', '.join(missing)}:"
+            f"Kafka at {kafka.bootstrap} has no topic {', '.join(missing)}:"
             f" create it{f' (`shardpost topics apply` creates {own})' if own else ''}, or correct"
             " the setting that names it"
         )
@@ -112,13 +103,13 @@ def partition_counts(
     return {topic: len(known[topic].partitions) for topic in there}
 
 
-def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
+def with_leaders(kafka: Kafka, ask: Callable[[], T]) -> T:
     """Return what Kafka answers; asks again while there is no leader, as Patience allows.
 
     After a question that timed out, by a new client. KafkaUnreachableError after that, and at once
     for any other KafkaException.
     """
-    patience = Patience(settings)
+    patience = Patience(kafka)
     while True:
         try:
             return ask()
@@ -126,15 +117,15 @@ def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
             timed_out = error.args[0].code() == KafkaError._TIMED_OUT
             is_transient = timed_out or error.args[0].code() in TRANSIENT_ERRORS
             if not is_transient or patience.is_over:
-                raise unreachable(settings, error) from None
+                raise kafka.unreachable(error) from None
             if timed_out:
-                forget_admins()
+                kafka.forget_admin()
             time.sleep(LEADER_RETRY_SECONDS)
 
 
-def partition_leaders(settings: Settings, topics: Iterable[str]) -> dict[str, dict[int, bool]]:
+def partition_leaders(kafka: Kafka, topics: Iterable[str]) -> dict[str, dict[int, bool]]:
     """Return {topic: {partition: whether it has a leader}} of those topics that exist."""
-    known = cluster_metadata(settings).topics
+    known = cluster_metadata(kafka).topics
     return {
         topic: {number: one.leader >= 0 for number, one in sorted(known[topic].partitions.items())}
         for topic in topics
@@ -150,20 +141,20 @@ class RecreatedTopicError(ShardpostError):
     """A topic was replaced: its id is not the one that is known."""
 
 
-def topic_ids(settings: Settings, topics: Collection[str]) -> dict[str, str]:
+def topic_ids(kafka: Kafka, topics: Collection[str]) -> dict[str, str]:
     """Return the id of each topic, as Kafka's own tools print it; none where a broker gives none.
 
     KafkaUnreachableError if Kafka does not describe one of them in time.
     """
-    return with_leaders(settings, lambda: _ids(settings, topics))
+    return with_leaders(kafka, lambda: _ids(kafka, topics))
 
 
-def _ids(settings: Settings, topics: Collection[str]) -> dict[str, str]:
+def _ids(kafka: Kafka, topics: Collection[str]) -> dict[str, str]:
     if not topics:
         return {}
-    client = admin(settings)
+    client = kafka.admin()
     wanted = TopicCollection(sorted(set(topics)))
-    seconds = min(settings.kafka_timeout, LEADER_SECONDS)
+    seconds = min(kafka.timeout, LEADER_SECONDS)
     futures = client.describe_topics(wanted, request_timeout=seconds)
     found = {topic: str(future.result().topic_id) for topic, future in futures.items()}
     return {topic: found[topic] for topic in topics if found[topic] != _NO_ID}

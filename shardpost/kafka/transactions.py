@@ -15,18 +15,9 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import (
-    KafkaUnreachableError,
-    Patience,
-    connect,
-    producer,
-    require_listening,
-    transactional_producer,
-    unreachable,
-)
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
+from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience, connect
 from shardpost.kafka.records import Outgoing
-from shardpost.settings import Settings
 
 _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -73,10 +64,10 @@ def _to_commit(consumed: Consumed) -> confluent_kafka.TopicPartition:
 
 
 # Asked before a writer fences others: ShardpostError if this installation may not write.
-MayWrite = Callable[[Settings], object]
+MayWrite = Callable[[], object]
 
 
-def anyone(_: Settings) -> None:
+def anyone() -> None:
     """Let each installation write, also one that does not own the topics."""
 
 
@@ -88,7 +79,7 @@ class Transactions:
 
     def __init__(
         self,
-        settings: Settings,
+        kafka: Kafka,
         transactional_id: str,
         *,
         may_write: MayWrite,
@@ -96,11 +87,11 @@ class Transactions:
         failed: str,
         **config: Any,
     ) -> None:
-        self._settings, self._may_write = settings, may_write
+        self._kafka, self._may_write = kafka, may_write
         self.say(fenced=fenced, failed=failed)
         # A transaction is open for moments; one left by a dead run times out before a reader does,
         # and one whose broker went silent goes on at the next leader before it does itself.
-        milliseconds = max(3000, int(settings.kafka_timeout * 1000 / 2))
+        milliseconds = max(3000, int(kafka.timeout * 1000 / 2))
         self._transaction_seconds = milliseconds / 1000
         lost = self._lost = Event()
         defaults: dict[str, Any] = {
@@ -111,7 +102,7 @@ class Transactions:
         made = defaults | config
         # librdkafka refuses a socket that waits longer than a transaction may last.
         made["socket.timeout.ms"] = min(made["socket.timeout.ms"], made["transaction.timeout.ms"])
-        self._producer = transactional_producer(settings, transactional_id, **made)
+        self._producer = kafka.transactional_producer(transactional_id, **made)
         self._broken: TransactionError | None = None
 
     def say(self, *, fenced: str, failed: str) -> None:
@@ -134,22 +125,22 @@ class Transactions:
     def open(self) -> None:
         """Fence all older writers of this id, and abort what they left open."""
         try:
-            self._may_write(self._settings)
+            self._may_write()
             self._open()
         except KafkaUnreachableError as failure:
             self._broken = TransactionError(str(failure))
             raise
 
     def _open(self) -> None:
-        require_listening(self._settings)
-        patience = Patience(self._settings)
+        self._kafka.require_listening()
+        patience = Patience(self._kafka)
         try:
             self._patiently(partial(connect, self._producer), patience)
             self._patiently(self._producer.init_transactions, patience)
         except KafkaException as error:
             if error.args[0].code() in _FENCED:
                 raise self._fenced() from None
-            raise unreachable(self._settings, error) from None
+            raise self._kafka.unreachable(error) from None
         self._producer.poll(0)
         self._lost.clear()
 
@@ -168,7 +159,7 @@ class Transactions:
         """
         if self._broken is not None:
             raise self._broken
-        patience = Patience(self._settings)
+        patience = Patience(self._kafka)
         while (records or consumed) and (why := self._tried(records, consumed, check, patience)):
             if patience.is_over:
                 raise self._failed(why)
@@ -282,11 +273,11 @@ class Transactions:
 
     @property
     def _call_seconds(self) -> float:
-        return min(CALL_SECONDS, self._settings.kafka_timeout)
+        return min(CALL_SECONDS, self._kafka.timeout)
 
     def _abort(self) -> None:
         try:
-            self._patiently(self._producer.abort_transaction, Patience(self._settings))
+            self._patiently(self._producer.abort_transaction, Patience(self._kafka))
         except KafkaException as error:
             if error.args[0].code() in _FENCED:
                 raise self._fenced() from None
@@ -311,19 +302,19 @@ def _answer(call: Callable[[], object], answers: "SimpleQueue[BaseException | No
         answers.put(None)
 
 
-def produce(settings: Settings, record: Outgoing) -> Coordinates:
+def produce(kafka: Kafka, record: Outgoing) -> Coordinates:
     """Write one record and return its coordinates; ShardpostError if Kafka does not accept it.
 
     For what anyone may write: no owner of the topics is asked for.
     """
     delivered: list[tuple[KafkaError | None, Message]] = []
-    client = producer(settings)
+    client = kafka.producer()
     client.produce(
         **record.arguments(), on_delivery=lambda error, message: delivered.append((error, message))
     )
-    client.flush(settings.kafka_timeout)
+    client.flush(kafka.timeout)
     if not delivered:
-        raise _not_accepted(record, f"no answer within {settings.kafka_timeout:g} s")
+        raise _not_accepted(record, f"no answer within {kafka.timeout:g} s")
     [(error, message)] = delivered
     if error is not None:
         raise _not_accepted(record, str(error))

@@ -18,9 +18,10 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.rejected_letters import GROUP as REJECTED
 from shardpost.holders.results import COMPACTION_GROUP as COMPACTION
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP as PUBLISHED
-from shardpost.kafka.clients import FIRST_ANSWER_SECONDS
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import OFFSETS_TOPIC, Group, groups
+from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS
 from shardpost.kafka.topic_metadata import changed_topics, cluster_metadata, topic_ids
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.report import Clear, Lag, LagRow, Position, Selection, by_time_to_loss
@@ -30,7 +31,6 @@ from shardpost.lag.partition_sizes import SizeLook, with_sizes
 from shardpost.lag.partitions import partitions_now, with_unread
 from shardpost.ownership import GROUP as OWNER
 from shardpost.run_requests.request_topics import GROUP as DISPATCH
-from shardpost.settings import Settings
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
@@ -55,16 +55,19 @@ def is_own(group: str) -> bool:
 
 
 def own_positions(
-    settings: Settings, counts: Mapping[str, int], only: Collection[str], problems: list[str]
+    installation: Installation,
+    counts: Mapping[str, int],
+    only: Collection[str],
+    problems: list[str],
 ) -> list[Position]:
     """Return how far our own readers are, in topics with so many partitions.
 
     Of all, or only of groups of these names. What cannot be read becomes a problem.
     """
     readers: dict[str, Callable[[], Iterator[Position]]] = {
-        COMPACTION: lambda: _compaction(settings, counts),
+        COMPACTION: lambda: _compaction(installation, counts),
         LETTERS_TABLE: lambda: (
-            Position(LETTERS_TABLE, *at) for at in letter_topics.next_offsets(settings).items()
+            Position(LETTERS_TABLE, *at) for at in letter_topics.next_offsets(installation).items()
         ),
     }
     found: list[Position] = []
@@ -79,12 +82,12 @@ def own_positions(
     return found
 
 
-def _compaction(settings: Settings, counts: Mapping[str, int]) -> Iterator[Position]:
-    last = snapshots.newest(settings)
+def _compaction(installation: Installation, counts: Mapping[str, int]) -> Iterator[Position]:
+    last = snapshots.newest(installation.tables)
     if last is None:
         return
     there = [topic for topic in last.end_offsets if topic in counts]
-    recreated = changed_topics(last.topic_ids, topic_ids(settings, there))
+    recreated = changed_topics(last.topic_ids, topic_ids(installation.kafka, there))
     for topic in there:
         read = last.end_offsets[topic]
         for partition in range(counts[topic]):
@@ -97,7 +100,7 @@ NO_TOPIC = "Kafka has no such partition"
 
 
 def measure(
-    settings: Settings,
+    installation: Installation,
     now: datetime,
     selection: Selection | None = None,
     *,
@@ -112,32 +115,32 @@ def measure(
     """
     wanted, now_ms = selection or Selection(), int(now.timestamp() * 1000)
     problems: list[str] = []
-    known = cluster_metadata(settings, FIRST_ANSWER_SECONDS).topics
+    known = cluster_metadata(installation.kafka, FIRST_ANSWER_SECONDS).topics
     counts = {topic: len(found.partitions) for topic, found in known.items()}
-    positions, others = _positions(settings, counts, wanted, problems)
+    positions, others = _positions(installation, counts, wanted, problems)
     positions = [_with_clear(position, clear or {}) for position in positions]
     failed: dict[TopicPartition, str] = {}
     of_all = {position.partition for position in positions}
     there = {one for one in of_all if one.partition < counts.get(one.topic, 0)}
-    partitions, measured = partitions_now(settings, there, failed), time.monotonic()
+    partitions, measured = partitions_now(installation.kafka, there, failed), time.monotonic()
     readers = [position for position in positions if not position.is_note]
-    partitions = with_unread(settings, partitions, _offsets(readers, partitions))
+    partitions = with_unread(installation.kafka, partitions, _offsets(readers, partitions))
     if asks_sizes:
         look = SizeLook(now_ms, measured)
-        partitions = with_sizes(settings, partitions, readers, look, problems)
+        partitions = with_sizes(installation.kafka, partitions, readers, look, problems)
     problems += _unanswered(failed)
     rows = [_row(position, partitions, failed, now_ms) for position in positions]
     return Lag(sorted(rows, key=by_time_to_loss), [*problems, *_unread(rows)], others)
 
 
 def _positions(
-    settings: Settings, counts: Mapping[str, int], wanted: Selection, problems: list[str]
+    installation: Installation, counts: Mapping[str, int], wanted: Selection, problems: list[str]
 ) -> tuple[list[Position], list[str]]:
-    own = own_positions(settings, counts, wanted.groups, problems)
-    found = groups(settings, wanted.groups)
+    own = own_positions(installation, counts, wanted.groups, problems)
+    found = groups(installation.kafka, wanted.groups)
     problems += [f"group {name}: {reason}" for name, reason in found.failed.items()]
     others = [_selected(group, wanted) for group in found.groups if group.name not in OWN]
-    expiry = offset_expiry(settings, others, counts.get(OFFSETS_TOPIC, 0), problems)
+    expiry = offset_expiry(installation.kafka, others, counts.get(OFFSETS_TOPIC, 0), problems)
     positions = [position for position in own if wanted.has(position.partition.topic)]
     for group in others:
         positions += _of_group(group, expiry.get(group.name, {}))

@@ -13,13 +13,13 @@ from confluent_kafka import KafkaException
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.groups import OFFSETS_TOPIC, Group
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.partitioning import partition_of_group
 from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_configs import brokers_described
 from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
-from shardpost.settings import Settings
 
 # Of each of its partitions the newest so many offsets are read.
 MOST_OFFSETS = 500_000
@@ -32,7 +32,7 @@ Expiry = Mapping[str, Mapping[TopicPartition, int]]
 
 
 def offset_expiry(
-    settings: Settings, groups: Collection[Group], partitions: int, problems: list[str]
+    kafka: Kafka, groups: Collection[Group], partitions: int, problems: list[str]
 ) -> Expiry:
     """Return when the offsets of groups without members expire.
 
@@ -47,8 +47,8 @@ def offset_expiry(
         )
         return {}
     try:
-        retention_ms = _retention_ms(settings)
-        commits, is_whole = _read(settings, empty, partitions)
+        retention_ms = _retention_ms(kafka)
+        commits, is_whole = _read(kafka, empty, partitions)
     except (KafkaException, ShardpostError) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else error
         problems.append(f"when groups' offsets expire is not known: {why}")
@@ -73,35 +73,33 @@ def _of_group(group: Group, commits: OffsetCommits, retention_ms: int) -> dict[T
     return found
 
 
-def _retention_ms(settings: Settings) -> int:
+def _retention_ms(kafka: Kafka) -> int:
     """Return the least `offsets.retention.minutes` of all brokers that answer, in ms.
 
     ShardpostError if none does.
     """
-    brokers = cluster_metadata(settings).brokers
-    described = brokers_described(settings, brokers).values()
+    brokers = cluster_metadata(kafka).brokers
+    described = brokers_described(kafka, brokers).values()
     minutes = [int(one.entries[RETENTION][0] or 0) for one in described if one.entries]
     if not minutes:
         raise ShardpostError("; ".join(sorted({one.why for one in described})))
     return 60_000 * min(minutes)
 
 
-def _read(
-    settings: Settings, groups: Collection[Group], partitions: int
-) -> tuple[OffsetCommits, bool]:
+def _read(kafka: Kafka, groups: Collection[Group], partitions: int) -> tuple[OffsetCommits, bool]:
     """Return the commits of groups, and whether all that there is was read."""
     numbers = {partition_of_group(group.name, partitions) for group in groups}
     homes = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(numbers)]
-    lows, highs = beginnings(settings, homes), endings(settings, homes, committed=False)
+    lows, highs = beginnings(kafka, homes), endings(kafka, homes, committed=False)
     ranges = {
         home: OffsetRange(*home, max(lows.found[home].offset, high - MOST_OFFSETS), high)
         for home, (high, _) in highs.found.items()
         if home in lows.found
     }
-    reading = BulkReading(settings, ranges, committed=True, most=MOST_OFFSETS)
+    reading = BulkReading(kafka, ranges, committed=True, most=MOST_OFFSETS)
     commits = OffsetCommits()
     is_whole = len(ranges) == len(homes)
-    for message in reading.messages(time.monotonic() + min(READ_SECONDS, settings.kafka_timeout)):
+    for message in reading.messages(time.monotonic() + min(READ_SECONDS, kafka.timeout)):
         commits.add(message.key() or b"", message.value())
     for home, range_ in ranges.items():
         was_cut = range_.first > lows.found[home].offset

@@ -18,10 +18,10 @@ from typing import Any
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.java_settings import java_settings
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.report import Position
-from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 
 JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
@@ -30,7 +30,7 @@ _REPLICA = re.compile(r"([\w.-]+)-(\d+)=ReplicaInfo\(size=(\d+), offsetLag=\d+, 
 
 
 def partition_sizes(
-    settings: Settings, partitions: Collection[TopicPartition]
+    kafka: Kafka, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Return the bytes of each partition, of its largest replica; none of one that nobody tells.
 
@@ -41,7 +41,7 @@ def partition_sizes(
     try:
         with _gateway() as jvm:
             try:
-                return sizes_in(_describe(settings, jvm), partitions)
+                return sizes_in(_describe(kafka, jvm), partitions)
             except Py4JError as error:  # its text is asked of the JVM
                 raise _not_known(str(error)) from None
     except (Py4JError, OSError, ValueError) as error:  # ValueError: the JVM ended at once
@@ -58,14 +58,14 @@ def sizes_in(answer: str, partitions: Collection[TopicPartition]) -> dict[TopicP
     return found
 
 
-def _describe(settings: Settings, jvm: Any) -> str:
+def _describe(kafka: Kafka, jvm: Any) -> str:
     properties = jvm.java.util.Properties()
-    milliseconds = str(int(1000 * settings.kafka_timeout))
+    milliseconds = str(int(1000 * kafka.timeout))
     given = {
-        "bootstrap.servers": settings.bootstrap,
+        "bootstrap.servers": kafka.bootstrap,
         "default.api.timeout.ms": milliseconds,
         "request.timeout.ms": milliseconds,
-        **java_settings(settings.kafka),
+        **java_settings(kafka.client_settings),
     }
     for name, value in given.items():
         properties.setProperty(name, value)
@@ -131,7 +131,7 @@ class SizeLook:
 
 
 def with_sizes(
-    settings: Settings,
+    kafka: Kafka,
     partitions: Partitions,
     positions: Collection[Position],
     look: SizeLook,
@@ -145,14 +145,14 @@ def with_sizes(
     if not limited:
         return dict(partitions)
     try:
-        sizes = partition_sizes(settings, limited)
+        sizes = partition_sizes(kafka, limited)
     except ShardpostError as error:
         problems.append(f"{error}; what retention.bytes deletes is left out")
         return dict(partitions)
     if missing := limited.keys() - sizes.keys():
         named = ", ".join(map(str, sorted(missing)))
         problems.append(f"the sizes of {named}, and so what retention.bytes deletes of them")
-    growth = _growth(settings, limited, look)
+    growth = _growth(kafka, limited, look)
     known = {
         at: replace(found, size=sizes.get(at), growth=growth[at]) for at, found in limited.items()
     }
@@ -172,9 +172,7 @@ def _limited(
     }
 
 
-def _growth(
-    settings: Settings, partitions: Partitions, look: SizeLook
-) -> dict[TopicPartition, float]:
+def _growth(kafka: Kafka, partitions: Partitions, look: SizeLook) -> dict[TopicPartition, float]:
     """Return by how many offsets a second each partition grows: the highest rate that is known.
 
     That is by Kafka's index of times, which knows timestamps, and by the ends since a moment ago,
@@ -183,13 +181,13 @@ def _growth(
     found = dict.fromkeys(partitions, 0.0)
     for span in SPANS:
         for at, since in first_offsets_since(
-            settings, partitions, look.now_ms - 1000 * span
+            kafka, partitions, look.now_ms - 1000 * span
         ).found.items():
             if since.offset >= 0:
                 milliseconds = max(LEAST_SPAN_MS, look.now_ms - since.timestamp)
                 rate = 1000 * (partitions[at].high - since.offset) / milliseconds
                 found[at] = max(found[at], rate)
-    ends = endings(settings, partitions, committed=False).found
+    ends = endings(kafka, partitions, committed=False).found
     seconds = max(LEAST_SPAN_MS / 1000, time.monotonic() - look.measured)
     for at, (end, _) in ends.items():
         found[at] = max(found[at], (end - partitions[at].high) / seconds)

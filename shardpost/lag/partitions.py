@@ -10,15 +10,15 @@ from functools import partial
 from typing import Any
 
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import Listed, beginnings, endings
 from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
-from shardpost.settings import Settings
 
 
 def partitions_now(
-    settings: Settings, wanted: Collection[TopicPartition], failed: dict[TopicPartition, str]
+    kafka: Kafka, wanted: Collection[TopicPartition], failed: dict[TopicPartition, str]
 ) -> dict[TopicPartition, Partition]:
     """Return each partition as it is, without what is in it; `failed` gets why one is not known.
 
@@ -27,12 +27,12 @@ def partitions_now(
     found = _all_or_failed(
         failed,
         wanted,
-        partial(beginnings, settings),
-        partial(endings, settings, committed=True),
-        partial(endings, settings, committed=False),
+        partial(beginnings, kafka),
+        partial(endings, kafka, committed=True),
+        partial(endings, kafka, committed=False),
     )
     topics = {partition.topic for partition in found}
-    configs = topic_configs(settings, topics) if topics else {}
+    configs = topic_configs(kafka, topics) if topics else {}
     retentions = {topic: retention_of(config) for topic, config in configs.items()}
     return {
         partition: Partition(low, stable, high, retentions[partition.topic])
@@ -65,14 +65,14 @@ Partitions = Mapping[TopicPartition, Partition]
 
 
 def with_unread(
-    settings: Settings, partitions: Partitions, offsets: Mapping[TopicPartition, Collection[int]]
+    kafka: Kafka, partitions: Partitions, offsets: Mapping[TopicPartition, Collection[int]]
 ) -> dict[TopicPartition, Partition]:
     """Return the partitions with what is before readers at these offsets."""
     found = dict(partitions)
     began = time.monotonic()
-    until = began + settings.kafka_timeout
+    until = began + kafka.timeout
     while ranges := _not_known(found, offsets):
-        for partition, stretch in _read(settings, found, ranges, until).items():
+        for partition, stretch in _read(kafka, found, ranges, until).items():
             found[partition] = found[partition].with_stretch(stretch)
         until = began + LOOK_SECONDS
         if time.monotonic() >= until:
@@ -93,23 +93,23 @@ def _not_known(
 
 
 def _read(
-    settings: Settings, partitions: Partitions, starts: Mapping[TopicPartition, int], until: float
+    kafka: Kafka, partitions: Partitions, starts: Mapping[TopicPartition, int], until: float
 ) -> dict[TopicPartition, Stretch]:
     """Return what is from there on: first what is committed, then what is behind that."""
     stable = {at: (first, partitions[at].stable) for at, first in starts.items()}
-    found = _stretches(settings, stable, until, committed=True)
+    found = _stretches(kafka, stable, until, committed=True)
     pending = {
         at: (stretch.until, partitions[at].high)
         for at, stretch in found.items()
         if stretch.until >= partitions[at].stable
     }
-    for at, stretch in _stretches(settings, pending, until, committed=False).items():
+    for at, stretch in _stretches(kafka, pending, until, committed=False).items():
         found[at] = found[at].joined(stretch)
     return found
 
 
 def _stretches(
-    settings: Settings,
+    kafka: Kafka,
     wanted: Mapping[TopicPartition, tuple[int, int]],
     until: float,
     *,
@@ -120,7 +120,7 @@ def _stretches(
         at: OffsetRange(*at, first, end) for at, (first, end) in wanted.items() if end > first
     }
     seen: dict[TopicPartition, list[SeenRecord]] = {at: [] for at in wanted}
-    reading = BulkReading(settings, ranges, committed=committed, most=MOST_RECORDS)
+    reading = BulkReading(kafka, ranges, committed=committed, most=MOST_RECORDS)
     for message in reading.messages(until):
         at: Any = (message.topic(), message.partition())  # equal to a TopicPartition
         offset, (_, timestamp) = message.offset() or 0, message.timestamp()

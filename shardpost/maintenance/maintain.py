@@ -22,6 +22,7 @@ from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
 from shardpost.dead_letters.removal import OldLetters
 from shardpost.delta import snapshots, stored_files, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
@@ -31,13 +32,13 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.holders.table_commits import Rewrites, commit_rewritten
-from shardpost.locks import LockedError, after_running, exclusive, postponing
+from shardpost.installation import Installation
+from shardpost.locks.locks import LockedError, after_running, exclusive, postponing
 from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.removable_files import plan
 from shardpost.rebuilds.drop import remove_unnamed, require_none
 from shardpost.rebuilds.store import rebuilding
-from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
 from shardpost.weekly_email.week_retention import ClosedWeeks, ErasedAudiences
 from shardpost.wording import in_bytes
@@ -79,66 +80,68 @@ class PrunedRecords:
         return [f"{line}; {in_bytes(self.bytes)}", *lines]
 
 
-def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> PrunedRecords:
+def prune_old(installation: Installation, now: datetime, *, dry_run: bool = False) -> PrunedRecords:
     """Prune what is superseded and old, as a snapshot of its own; nothing if that is not set.
 
     Postponed beside a compaction that takes longer than `lock_wait`, and while the tables of a
     rebuild are beside those in use. How old it is does not trust the clock alone.
     """
     result = PrunedRecords(dry_run)
-    newest = snapshots.newest(settings)
-    if settings.history_days is None or newest is None:
+    newest = snapshots.newest(installation.tables)
+    if installation.settings.history_days is None or newest is None:
         return result
     with table_errors():
-        at = _certain(settings, now) - timedelta(days=settings.history_days)
-        of_letters = {name: origins(settings, settings.topic(name)) for name in PRUNED}
+        at = _certain(installation.tables, now) - timedelta(days=installation.settings.history_days)
+        of_letters = {
+            name: origins(installation, installation.kafka.topic(name)) for name in PRUNED
+        }
         step("find old records")
-        pruning = pruned_histories.find_superseded(settings, newest, at, of_letters)
+        pruning = pruned_histories.find_superseded(installation, newest, at, of_letters)
         if not pruning.rows:
             return result
         result.history_from, result.rows, result.bytes = at, pruning.rows, pruning.bytes
         with postponing("histories", result.postponed):
             if dry_run:
-                require_none(settings, STAYS)
+                require_none(installation.tables, STAYS)
             else:
-                _prune(settings, pruning, now)
+                _prune(installation, pruning, now)
     return result
 
 
-def _certain(settings: Settings, now: datetime) -> datetime:
+def _certain(tables: Tables, now: datetime) -> datetime:
     """Return the latest time that it is for certain, by the snapshots that are kept by their age.
 
     Those before, which a frozen week keeps, are weeks apart, of which a day counts each.
     """
-    committed = snapshots.committed_times(settings)
-    young = kept_snapshots(committed.items(), now, settings.snapshot_days)
+    committed = snapshots.committed_times(tables)
+    young = kept_snapshots(committed.items(), now, tables.snapshot_days)
     return latest_certain_time(((number, committed[number]) for number in young), now)
 
 
-def _prune(settings: Settings, pruning: Pruning, now: datetime) -> None:
+def _prune(installation: Installation, pruning: Pruning, now: datetime) -> None:
     """Prune, if no tables are beside those in use; under the lock of rebuilds: none begins."""
-    with rebuilding(settings, wait=settings.lock_wait):
-        require_none(settings, STAYS)
+    with rebuilding(installation.files, wait=installation.files.lock_wait):
+        require_none(installation.tables, STAYS)
         step("prune records")
-        pruned_histories.prune(settings, pruning, now)
+        pruned_histories.prune(installation, pruning, now)
 
 
-def heal_bounds(settings: Settings, now: datetime) -> None:
+def heal_bounds(installation: Installation, now: datetime) -> None:
     """Commit a snapshot whose logs have bounds of texts that are read as what they are.
 
     Others hide rows from queries by key. Older snapshots have them until they are not kept. Under
     the lock of the compaction: LockedError after `lock_wait`.
     """
-    newest = snapshots.newest(settings)
-    if newest and _misread(settings, newest):
-        with after_running(settings, COMPACT_POSITIONS.name):
-            last = snapshots.current(settings)
-            commit_rewritten(settings, last, _misread(settings, last), now)
+    newest = snapshots.newest(installation.tables)
+    if newest and _misread(installation.tables, newest):
+        with after_running(installation.files, COMPACT_POSITIONS.name):
+            last = snapshots.current(installation.tables)
+            commit_rewritten(installation.tables, last, _misread(installation.tables, last), now)
 
 
-def _misread(settings: Settings, view: Snapshot) -> Rewrites:
+def _misread(tables: Tables, view: Snapshot) -> Rewrites:
     found = {
-        table: table_log.misread_files(settings, view.located(table), view.tables[table.name])
+        table: table_log.misread_files(tables, view.located(table), view.tables[table.name])
         for table in VIEW
         if table.name in view.tables
     }
@@ -150,22 +153,22 @@ LOCK = "maintain_tables"
 log = logging.getLogger(__name__)
 
 
-def maintain(settings: Settings, now: datetime, *, dry_run: bool = False) -> Plan:
+def maintain(installation: Installation, now: datetime, *, dry_run: bool = False) -> Plan:
     """Remove what is not kept at that time; return what that is, with `dry_run` without doing it.
 
     ShardpostError if the tables cannot be read or written, LockedError beside another maintenance.
     """
     with table_errors():
         if dry_run:
-            return plan(settings, now)
-        with exclusive(settings, LOCK, "the maintenance of the tables"):
-            planned = plan(settings, now)
+            return plan(installation, now)
+        with exclusive(installation.files, LOCK, "the maintenance of the tables"):
+            planned = plan(installation, now)
             if planned.dropped:
-                planned = _thinned(settings, planned, now)
-            return _carry_out(settings, planned)
+                planned = _thinned(installation, planned, now)
+            return _carry_out(installation, planned)
 
 
-def _thinned(settings: Settings, planned: Plan, now: datetime) -> Plan:
+def _thinned(installation: Installation, planned: Plan, now: datetime) -> Plan:
     """Remove the rows that are planned to be; return what may be removed then.
 
     That writes a file. On a full disk there may be room for it when all has gone that no row needs;
@@ -173,49 +176,49 @@ def _thinned(settings: Settings, planned: Plan, now: datetime) -> Plan:
     """
     step("thin snapshots")
     try:
-        _drop(settings, planned)
+        _drop(installation.tables, planned)
     except ShardpostError as error:
         log.warning("%s: retrying after removing what no snapshot needs", error)
-        without = plan(settings, now, thin=False)
-        _remove_files(settings, without)
+        without = plan(installation, now, thin=False)
+        _remove_files(installation.tables, without)
         try:
-            _drop(settings, planned)
+            _drop(installation.tables, planned)
         except ShardpostError as again:
             return replace(without, unknown=str(again))
     return planned
 
 
-def _drop(settings: Settings, planned: Plan) -> None:
+def _drop(tables: Tables, planned: Plan) -> None:
     with table_errors():
-        snapshots.drop(settings, planned.dropped)
+        snapshots.drop(tables, planned.dropped)
 
 
-def _carry_out(settings: Settings, planned: Plan) -> Plan:
+def _carry_out(installation: Installation, planned: Plan) -> Plan:
     """Remove what is planned, but rows; return what was."""
-    _remove_files(settings, planned)
+    _remove_files(installation.tables, planned)
     if any(table.is_whole for table in planned.tables):
-        planned = _remove_folders(settings, planned)
+        planned = _remove_folders(installation, planned)
     step("maintained")
     return planned
 
 
-def _remove_files(settings: Settings, found: Plan) -> None:
+def _remove_files(tables: Tables, found: Plan) -> None:
     for planned in found.tables:
         for what, files in (("files", planned.files), ("log entries", planned.entries)):
             if files and not planned.is_whole:
                 step(f"remove {what} of {planned.name}")
-                stored_files.remove(settings, planned.table, [file.path for file in files])
+                stored_files.remove(tables, planned.table, [file.path for file in files])
 
 
-def _remove_folders(settings: Settings, planned: Plan) -> Plan:
+def _remove_folders(installation: Installation, planned: Plan) -> Plan:
     """Remove the folders that still are unnamed under the lock of rebuilds; return what was done.
 
     Beside a run of a rebuild none is removed.
     """
     step("remove folders")
     try:
-        with rebuilding(settings):
-            remove_unnamed(settings)
+        with rebuilding(installation.files):
+            remove_unnamed(installation.tables)
     except LockedError as error:
         why = error.holder
         tables = [TablePlan(t.table, error=why) if t.is_whole else t for t in planned.tables]
@@ -246,26 +249,28 @@ class Maintenance:
         return [*aged, *self.tables.lines(days)]
 
 
-def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) -> Maintenance:
+def maintain_all(
+    installation: Installation, now: datetime, *, dry_run: bool = False
+) -> Maintenance:
     """Erase old audiences, close old weeks, remove old letters and records, and unneeded files.
 
     One that cannot be done keeps none of the others from being done: `errors` says why.
     """
     if dry_run:
-        return _maintain_all(settings, now, dry_run=True)
-    with refused_runs.noting(settings, LOCK):
-        done = _maintain_all(settings, now, dry_run=False)
-    refused_runs.note(settings, LOCK, "; ".join(done.errors) or None)
+        return _maintain_all(installation, now, dry_run=True)
+    with refused_runs.noting(installation.files, LOCK):
+        done = _maintain_all(installation, now, dry_run=False)
+    refused_runs.note(installation.files, LOCK, "; ".join(done.errors) or None)
     return done
 
 
-def _maintain_all(settings: Settings, now: datetime, *, dry_run: bool) -> Maintenance:
+def _maintain_all(installation: Installation, now: datetime, *, dry_run: bool) -> Maintenance:
     done: dict[str, Aged] = {}
     errors: list[str] = []
 
     def do(name: str, work: Callable[..., Aged]) -> None:
         try:
-            one = work(settings, now, dry_run=dry_run)
+            one = work(installation, now, dry_run=dry_run)
         except ShardpostError as error:
             errors.append(f"{name}: {error}")
         else:
@@ -275,13 +280,13 @@ def _maintain_all(settings: Settings, now: datetime, *, dry_run: bool) -> Mainte
     if not dry_run:
         try:
             with table_errors():
-                heal_bounds(settings, now)
+                heal_bounds(installation, now)
         except ShardpostError as error:
             errors.append(f"bounds: {error}")
     do("audiences", week_retention.erase_old_audiences)
     do("weeks", week_retention.close_old_weeks)
     do("letters", removal.remove_old)
-    if settings.history_days is not None:
+    if installation.settings.history_days is not None:
         do("records", prune_old)
-    tables = maintain(settings, now, dry_run=dry_run)
+    tables = maintain(installation, now, dry_run=dry_run)
     return Maintenance(tables, done, [*errors, *tables.errors])

@@ -21,11 +21,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import snapshot, snapshots, storage, stored_files, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.share_holders_topic import noted_snapshots
+from shardpost.installation import Installation
 from shardpost.maintenance import stored_tables
 from shardpost.maintenance.model import needed_files
 from shardpost.maintenance.model.needed_files import LOG, NeededFiles, log_entries, unneeded_entries
@@ -34,7 +36,6 @@ from shardpost.maintenance.stored_tables import Folder
 from shardpost.rebuilds import store
 from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
-from shardpost.settings import Settings
 from shardpost.tables import OTHERS
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week_tables import AUDIENCES
@@ -45,7 +46,7 @@ COMMITS_IN_PLACE_OF_A_CHECKPOINT = 20
 
 
 def needed_paths(
-    settings: Settings,
+    tables: Tables,
     table: Table,
     files: Collection[StoredFile],
     versions: Collection[int],
@@ -59,14 +60,14 @@ def needed_paths(
     """
     if not versions:
         return set()
-    log = _Log(settings, table, files)
+    log = _Log(tables, table, files)
     needed = NeededFiles(versions)
     at = -1
     for version in sorted(versions):
         at = log.replay(needed, at, version)
     live = needed.live
     if newest is None or newest.version() != at:
-        newest = storage.opened(settings, table, at)
+        newest = storage.opened(tables, table, at)
     if live != {*table_log.sizes_of(newest)}:
         raise ShardpostError(
             f"{table.path}: by its log, version {at} has {counted(len(live), 'file')}, which"
@@ -78,8 +79,8 @@ def needed_paths(
 class _Log:
     """The commits and checkpoints of a table's log, as they are on the disk."""
 
-    def __init__(self, settings: Settings, table: Table, files: Collection[StoredFile]) -> None:
-        self._system, self._root = storage.folder(settings, table)
+    def __init__(self, tables: Tables, table: Table, files: Collection[StoredFile]) -> None:
+        self._system, self._root = storage.folder(tables, table)
         self._table = table
         self.commits, self._checkpoints = log_entries(files)
 
@@ -140,33 +141,35 @@ UNCOMMITTED_FOR = timedelta(days=1)
 TABLES_AT_ONCE = 4
 
 
-def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
+def plan(installation: Installation, now: datetime, *, thin: bool = True) -> Plan:
     """Return what a maintenance would remove now; without `thin`, if it expired no snapshot.
 
     ShardpostError if snapshots cannot be read.
     """
-    times = snapshots.committed_times(settings)  # first: what comes after it is kept
-    pinned, unknown = _pinned(settings, now) if times else ({}, None)
+    times = snapshots.committed_times(installation.tables)  # first: what comes after it is kept
+    pinned, unknown = _pinned(installation, now) if times else ({}, None)
     dropped: set[int] = set()
     if unknown is None:
-        by_age = kept_snapshots(times.items(), now, settings.snapshot_days, GRACE)
+        by_age = kept_snapshots(times.items(), now, installation.tables.snapshot_days, GRACE)
         pinned = {number: pinned[number] for number in pinned.keys() & times.keys() - by_age}
         dropped = times.keys() - by_age - pinned.keys() if thin else dropped
-    views = stored_tables.read(settings, dropped)
+    views = stored_tables.read(installation.tables, dropped)
     return Plan(
         kept=[view.number for view in views.snapshots],
         dropped=sorted(dropped),
         pinned=pinned,
         unknown=unknown,
-        tables=_of_tables(settings, views, now),
+        tables=_of_tables(installation, views, now),
     )
 
 
-def _of_tables(settings: Settings, views: stored_tables.Views, now: datetime) -> list[TablePlan]:
+def _of_tables(
+    installation: Installation, views: stored_tables.Views, now: datetime
+) -> list[TablePlan]:
     """Return what is to be removed of each table that there is; each has files of its own."""
     kept = views.snapshots
-    frozen = {week.audience_version for week in FrozenWeeks(settings).with_audience()}
-    whole = unnamed(settings, kept, views.rebuilds)
+    frozen = {week.audience_version for week in FrozenWeeks(installation).with_audience()}
+    whole = unnamed(installation.tables, kept, views.rebuilds)
     gone = {table.path for table in whole}
     since_erasure = stored_tables.since_erasure(kept, now)
     planned: list[Callable[[], TablePlan | None]] = []
@@ -174,76 +177,76 @@ def _of_tables(settings: Settings, views: stored_tables.Views, now: datetime) ->
         readable = since_erasure if table.contacts else kept
         folders = stored_tables.folders_of(table, views, readable)
         there = (folder for folder in folders if folder.table.path not in gone)
-        planned += [partial(_of_view, settings, folder, now) for folder in there]
-    planned += [partial(_of_other, settings, table, frozen, now) for table in OTHERS]
+        planned += [partial(_of_view, installation.tables, folder, now) for folder in there]
+    planned += [partial(_of_other, installation.tables, table, frozen, now) for table in OTHERS]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
         made = [*pool.map(lambda plan_table: plan_table(), planned)]
-    return [*filter(None, made), *(_whole(settings, table) for table in whole)]
+    return [*filter(None, made), *(_whole(installation.tables, table) for table in whole)]
 
 
-def _pinned(settings: Settings, now: datetime) -> tuple[dict[int, str], str | None]:
+def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], str | None]:
     """Return {number: why} of snapshots that are needed, or why that is not known."""
-    pinned = _of_weeks(settings, now)
-    rebuild = store.current(settings)
+    pinned = _of_weeks(installation, now)
+    rebuild = store.current(installation.tables)
     if rebuild and rebuild.state is State.BUILDING:
         pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built of it"
     try:
-        noted = noted_snapshots(settings)
+        noted = noted_snapshots(installation)
     except ShardpostError as error:
         return {}, f"Kafka did not say which ones it stores: {error}"
     return dict.fromkeys(noted, "Kafka stores it as published or sent") | pinned, None
 
 
-def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
+def _of_weeks(installation: Installation, now: datetime) -> dict[int, str]:
     """Return {number: why} of the snapshots of audiences, also of those erased up to 2 GRACE ago.
 
     A reader may still use such a snapshot for GRACE after it was last offered. The other GRACE is
     for the maintenance that erases: `audience_erased_at` is the time at which it began.
     """
-    weeks = FrozenWeeks(settings).with_audience(now - 2 * GRACE)
+    weeks = FrozenWeeks(installation).with_audience(now - 2 * GRACE)
     verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
     return {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
 
 
-def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | None:
+def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:
     """Return what is to be removed of a table in a folder; None if there is no such folder."""
-    opened = stored_tables.opened(settings, folder.table)
+    opened = stored_tables.opened(tables, folder.table)
     if opened is None:
         return None
     if folder.committed is None:  # whatever is there belongs to a run that did not commit yet
         return TablePlan(folder.table)
-    log = stored_files.log_files(settings, folder.table)
+    log = stored_files.log_files(tables, folder.table)
     versions = {*folder.versions, *([opened.version()] if folder.is_live else [])}
 
     def gone() -> list[StoredFile]:
-        needed = needed_paths(settings, folder.table, log, versions, opened)
-        files = _unneeded(settings, folder.table, needed)
+        needed = needed_paths(tables, folder.table, log, versions, opened)
+        files = _unneeded(tables, folder.table, needed)
         return needed_files.below_version(files, folder.committed or 0)
 
     return _checked(folder.table, gone, unneeded_entries(log, folder.versions, now - GRACE))
 
 
 def _of_other(
-    settings: Settings, table: Table, frozen: Collection[int], now: datetime
+    tables: Tables, table: Table, frozen: Collection[int], now: datetime
 ) -> TablePlan | None:
     """Return what is to be removed of a table with its own commit point; None if it is not there.
 
     `frozen` are the versions of `audiences` that frozen weeks have. The age of files is measured
     from the newest commit, so that a clock that has jumped ahead has no file removed as too old.
     """
-    opened = stored_tables.opened(settings, table)
+    opened = stored_tables.opened(tables, table)
     if opened is None:
         return None
-    log = stored_files.log_files(settings, table)
+    log = stored_files.log_files(tables, table)
     named = frozen if table == AUDIENCES else ()
 
     def gone() -> list[StoredFile]:
-        entries = _Log(settings, table, log)
+        entries = _Log(tables, table, log)
         times = (commit.at for commit in entries.commits.values())
         newest = min(now, max(times, default=snapshot.NEVER))
-        needed = needed_paths(settings, table, log, {*named, opened.version()}, opened)
+        needed = needed_paths(tables, table, log, {*named, opened.version()}, opened)
         needed |= entries.changed_since(newest - GRACE)
-        files = _unneeded(settings, table, needed)
+        files = _unneeded(tables, table, needed)
         return [file for file in files if file.at < newest - UNCOMMITTED_FOR]
 
     # From the whole log of audiences, names and addresses are erased (delta/file_statistics.py); it
@@ -252,14 +255,14 @@ def _of_other(
     return _checked(table, gone, entries)
 
 
-def _unneeded(settings: Settings, table: Table, needed: Collection[str]) -> list[StoredFile]:
+def _unneeded(tables: Tables, table: Table, needed: Collection[str]) -> list[StoredFile]:
     """Return the data files of a table that are in no needed path.
 
     What is written while the log is read may be among them: it is for a later version than any that
     was committed before, or it is young.
     """
     is_needed = partial(needed_files.is_needed, needed=needed)
-    return stored_files.data_files(settings, table, is_needed)
+    return stored_files.data_files(tables, table, is_needed)
 
 
 def _checked(
@@ -272,9 +275,9 @@ def _checked(
         return TablePlan(table, error=first_line(error))
 
 
-def _whole(settings: Settings, table: Table) -> TablePlan:
+def _whole(tables: Tables, table: Table) -> TablePlan:
     """Return a folder as what is to be removed, with all that is in it."""
-    files = stored_files.stored_files(settings, table)
+    files = stored_files.stored_files(tables, table)
     log = [file for file in files if file.path.startswith(LOG)]
     data = [file for file in files if not file.path.startswith(LOG)]
     return TablePlan(table, data, log, is_whole=True)

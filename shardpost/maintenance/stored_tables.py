@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import open_table
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE
@@ -20,7 +21,6 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing
-from shardpost.settings import Settings
 from shardpost.tables import OTHERS
 from shardpost.wording import counted
 
@@ -41,10 +41,10 @@ def since_erasure(kept: Collection[Snapshot], now: datetime) -> list[Snapshot]:
     return since if is_over else [*kept]
 
 
-def opened(settings: Settings, table: Table) -> DeltaTable | None:
+def opened(tables: Tables, table: Table) -> DeltaTable | None:
     """Return the newest version of a table; None if there is no such table."""
     try:
-        return open_table(settings, table)
+        return open_table(tables, table)
     except TableNotFoundError:
         return None
 
@@ -94,17 +94,17 @@ class Folder:
     kept_for: str
 
 
-def read(settings: Settings, without: Collection[int] = ()) -> Views:
+def read(tables: Tables, without: Collection[int] = ()) -> Views:
     """Return all that names tables now, but snapshots of some numbers.
 
     The rows of rebuilds are the same before and after those of the snapshots are read. So nothing
     is given up in between, and what is swapped after that is made of what these rows name, by files
     for later versions than theirs.
     """
-    rebuilds = store.list_rebuilds(settings)
+    rebuilds = store.list_rebuilds(tables)
     for _ in range(MOST_READS):
-        views = snapshots.list_all(settings, without)
-        again = store.list_rebuilds(settings)
+        views = snapshots.list_all(tables, without)
+        again = store.list_rebuilds(tables)
         if again == rebuilds:
             return Views(views, rebuilds)
         rebuilds = again

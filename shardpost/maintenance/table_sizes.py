@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardpost.delta import table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import VIEW
+from shardpost.installation import Installation
 from shardpost.maintenance import stored_tables
 from shardpost.maintenance.model.needed_files import LOG
 from shardpost.rebuilds.drop import unnamed
-from shardpost.settings import Settings
 from shardpost.tables import OTHERS
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
@@ -41,13 +42,16 @@ class TableSize:
         return vars(self)
 
 
-def table_sizes(settings: Settings) -> list[TableSize]:
+def table_sizes(installation: Installation) -> list[TableSize]:
     """Return the sizes of all tables that are there, in each of their folders.
 
     ShardpostError if they cannot be read.
     """
     with table_errors():
-        views, weeks = stored_tables.read(settings), FrozenWeeks(settings).with_audience()
+        views, weeks = (
+            stored_tables.read(installation.tables),
+            FrozenWeeks(installation).with_audience(),
+        )
         folders = [
             folder
             for table in VIEW
@@ -55,38 +59,38 @@ def table_sizes(settings: Settings) -> list[TableSize]:
         ]
         sizes = [
             *(
-                _size(settings, folder.table, folder.versions, folder.kept_for)
+                _size(installation.tables, folder.table, folder.versions, folder.kept_for)
                 for folder in folders
             ),
-            *(_of_other(settings, table, weeks) for table in OTHERS),
+            *(_of_other(installation.tables, table, weeks) for table in OTHERS),
             *(
-                _size(settings, table, (), "nothing: the next maintenance removes it")
-                for table in unnamed(settings, views.snapshots, views.rebuilds)
+                _size(installation.tables, table, (), "nothing: the next maintenance removes it")
+                for table in unnamed(installation.tables, views.snapshots, views.rebuilds)
             ),
         ]
         return [size for size in sizes if size is not None]
 
 
-def _of_other(settings: Settings, table: Table, weeks: Sequence[FrozenWeek]) -> TableSize | None:
-    newest = table_log.newest_version(settings, table)
+def _of_other(tables: Tables, table: Table, weeks: Sequence[FrozenWeek]) -> TableSize | None:
+    newest = table_log.newest_version(tables, table)
     if newest is None:
         return None
     if table != AUDIENCES:
-        return _size(settings, table, {newest}, "its newest version")
+        return _size(tables, table, {newest}, "its newest version")
     versions = {newest, *(week.audience_version for week in weeks)}
-    return _size(settings, table, versions, counted(len(weeks), "frozen week"))
+    return _size(tables, table, versions, counted(len(weeks), "frozen week"))
 
 
 def _size(
-    settings: Settings, table: Table, versions: Collection[int], kept_for: str
+    tables: Tables, table: Table, versions: Collection[int], kept_for: str
 ) -> TableSize | None:
-    newest = table_log.newest_version(settings, table)
+    newest = table_log.newest_version(tables, table)
     if newest is None:
         return None
-    files = stored_files(settings, table)
+    files = stored_files(tables, table)
     data = [file.size for file in files if not file.path.startswith(LOG)]
     log = [file.size for file in files if file.path.startswith(LOG)]
-    rows = sum(table_log.rows(settings, table, max(versions, default=newest)).values())
+    rows = sum(table_log.rows(tables, table, max(versions, default=newest)).values())
     return TableSize(
         *(table.path, len(data), sum(data), sum(log)), *(rows, len(versions), kept_for)
     )

@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.installation import Installation
 from shardpost.settings import Settings, given, load
 from shardpost.settings.variables import client_variable, is_secret
 
@@ -41,8 +42,8 @@ _OF_AWS = {
 SMTPS, SMTP = 465, 25  # as smtplib has them
 
 
-def task_settings(*, mails: bool = False) -> Settings:
-    """Return the settings of this task, trigger or request to the API server.
+def task_installation(*, mails: bool = False) -> Installation:
+    """Return the installation of this task, trigger or request to the API server.
 
     UsageError for a connection that cannot be used. `mails`: ShardpostError where neither a setting
     nor a connection names a mail server. Airflow does not tell a connection that is not there from
@@ -58,7 +59,7 @@ def task_settings(*, mails: bool = False) -> Settings:
             " smtp_default, which may be there while the secrets backend does not answer; an empty"
             " SHARDPOST_SMTP_HOST in the environment means the mail sink of `shardpost up`"
         )
-    return settings_of(used)
+    return Installation(settings_of(used))
 
 
 def settings_of(used: list["Used"]) -> Settings:

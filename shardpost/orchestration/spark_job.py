@@ -14,10 +14,10 @@ from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
-from shardpost.orchestration.connections import task_settings
+from shardpost.installation import Installation
+from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.task_log import JobLog
 from shardpost.orchestration.tasks import failure, task_errors
-from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
 from shardpost.spark.job_process import ask_to_stop, job_folder
@@ -84,18 +84,18 @@ class SparkJob(SparkSubmitOperator):
         if self.request_of is not None:
             self.request = document_of(self.request_of(context), with_now=False)
         log.info("job %s %s", self.job.name, self.request)
-        settings = task_settings(mails=self.mails)
-        if done := self.job.result_without_spark(settings, self.request):
+        installation = task_installation(mails=self.mails)
+        if done := self.job.result_without_spark(installation, self.request):
             return self._result_of(*done)
-        return self._submit(settings, context)
+        return self._submit(installation, context)
 
-    def _submit(self, settings: Settings, context: Context) -> Any:
+    def _submit(self, installation: Installation, context: Context) -> Any:
         require_master(master := self._master())
         with job_folder() as folder, class_archive.read_or_create(self.job) as archive:
             result = folder / RESULT
-            own = job_conf(settings, self.job, *archive.jvm_options, document=self.request)
-            conf = conf_on(settings, master, own)
-            self._configure(settings, master, folder, conf)
+            own = job_conf(installation, self.job, *archive.jvm_options, document=self.request)
+            conf = conf_on(installation, master, own)
+            self._configure(installation, master, folder, conf)
             try:
                 super().execute(context)
             except AirflowException as error:
@@ -142,19 +142,19 @@ class SparkJob(SparkSubmitOperator):
                 process.kill()
 
     def _configure(
-        self, settings: Settings, master: str, folder: Path, conf: dict[str, str]
+        self, installation: Installation, master: str, folder: Path, conf: dict[str, str]
     ) -> None:
         """Set what depends on this machine; none of it is read when DAGs are parsed."""
         self._folder = folder
         self.application = str(job_file(self.job))
         self.application_args = [self.request, "--result", str(folder / RESULT)]
         self.conf = conf | (self.conf or {})
-        self.env_vars = job_environment(settings, master) | temporary_files_in(folder)
-        if settings.spark_conf is not None:
-            self.properties_file = str(settings.spark_conf)
+        self.env_vars = job_environment(installation, master) | temporary_files_in(folder)
+        if installation.settings.spark_conf is not None:
+            self.properties_file = str(installation.settings.spark_conf)
         if not is_local(master):
             self.py_files = str(packages_zip(folder))
-        self._driver_memory = settings.driver_memory
+        self._driver_memory = installation.settings.driver_memory
         self._hook = None  # of an earlier attempt
 
     def _master(self) -> str:

@@ -26,9 +26,9 @@ from airflow.sdk.exceptions import (
 
 from shardpost.alerts.model.alert import EVENT, NEEDS_A_PERSON, REPORTED, TASK_FAILED, Condition
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
+from shardpost.installation import Installation, opened
 from shardpost.orchestration.connections import found, settings_of
 from shardpost.orchestration.task_log import close_all_groups, open_group
-from shardpost.settings import Settings, load
 from shardpost.topics.model.finding import Severity
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def end_alert(context: Context) -> None:
         return is_task and (one.subject == own or one.text.startswith(mapped))
 
     try:
-        resolve(_settings_of_callback(), is_over, datetime.now(UTC))
+        resolve(_installation_of_callback(), is_over, datetime.now(UTC))
     except ShardpostError as error:
         log.warning("whether an alert about this task is over could not be told: %s", error)
 
@@ -156,16 +156,16 @@ def _report(condition: Condition, line: str) -> None:
     """Tell people through the alert channels; alerts.log has the line each time."""
     from shardpost.alerts.telling import report
 
-    report(_settings_of_callback(), condition, datetime.now(UTC), line)
+    report(_installation_of_callback(), condition, datetime.now(UTC), line)
 
 
-def _settings_of_callback() -> Settings:
-    """Return the task's settings; those without connections where these are what is wrong."""
+def _installation_of_callback() -> Installation:
+    """Return the installation of a task; without connections where these are what is wrong."""
     try:
-        return settings_of(found())
+        return Installation(settings_of(found()))
     except Exception:
         log.warning("the connections cannot be used for this alert: it goes by the settings")
-        return load()
+        return opened()
 
 
 # Updated by compact_positions, read by weekly_email.

@@ -27,7 +27,7 @@ def firing(visit: Visit) -> list[Firing]:
     from shardpost.delta.query import table_errors
 
     with table_errors():
-        known = sorted(list_firing(visit.settings), key=lambda one: _urgency(one, visit))
+        known = sorted(list_firing(visit.installation.tables), key=lambda one: _urgency(one, visit))
     if visit.sees_clients:
         return known
     return [replace(o, condition=o.condition.without_clients(), silenced_why=None) for o in known]
@@ -62,7 +62,7 @@ def _told_lately(visit: Visit) -> Listing:
 
     if not visit.sees_clients:
         return Listing(("when", "told"), (), CLIENTS_HIDDEN)
-    lines = (line.partition(" ") for line in last_lines(visit.settings, visit.now, LINES))
+    lines = (line.partition(" ") for line in last_lines(visit.installation, visit.now, LINES))
     rows = [(_instant(at), text) for at, _, text in lines]
     return Listing(("when", "told"), rows, "alerts.log has nothing yet.")
 
@@ -92,7 +92,7 @@ def _channels(visit: Visit) -> list[str]:
     """Return the names of the channels, which have no secrets."""
     from shardpost.alerts.channels import channels
 
-    return [one.name for one in channels(visit.settings)]
+    return [one.name for one in channels(visit.installation)]
 
 
 def _reader(subject: str) -> dict[str, str]:
@@ -135,7 +135,7 @@ def alert(visit: Asked, key: str) -> Response:
     found = _require(firing(visit), key)
     told = [(name, told.at, str(told.severity)) for name, told in sorted(found.told.items())]
     listing = Listing(("channel", "last sent", "as"), told, "Nobody was told yet.")
-    runbook = f"{visit.settings.runbook}{found.condition.rule}"
+    runbook = f"{visit.installation.settings.runbook}{found.condition.rule}"
     return visit.answer(
         "alert.html",
         found,
@@ -179,5 +179,5 @@ def _silence(visit: Visit, key: str, duration: timedelta, why: str) -> Response:
     from shardpost.watch.silences import silence, silence_text
 
     wanted = Silence(visit.now + duration, visit.name, why)
-    found = silence(visit.settings, key, wanted, visit.now)
+    found = silence(visit.installation, key, wanted, visit.now)
     return visit.back_to("alerts", silence_text(found, visit.now))

@@ -40,7 +40,7 @@ def resolve(
         raise UsageError("client: expected at least one that is ticked, found none")
     clients = tuple(dict.fromkeys(map(unpacked, client)))
     decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), visit.name, why, visit.now)
-    shards = ledger_decisions.resolve(visit.settings, decided)
+    shards = ledger_decisions.resolve(visit.installation, decided)
     said = f"{week}: {counted(len(shards), 'client')} resolved as {outcome}"
     return visit.back_to("emails/clients", said, week=week, state="unknown")
 
@@ -101,12 +101,12 @@ def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
     from shardpost.weekly_email.week_status import find_week, week_document
 
     request = order.request(visit)
-    found = find_week(visit.settings, request.week, visit.now)
+    found = find_week(visit.installation, request.week, visit.now)
     if is_being_read(visit, found):
         return visit.answer("emails_reading.html", week=order.week)
     refused = None
     try:
-        check(request, visit.settings, templates_of)
+        check(request, visit.installation, templates_of)
     except ShardpostError as error:
         refused = str(error)
     document = week_document(found, kept_folds.by_shard)
@@ -126,7 +126,7 @@ def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
 
 def _would_mail(visit: Visit, order: SendOrder, counts: dict[str, int]) -> int:
     """Return how many clients of the week a run would try to mail at most."""
-    on_unknown = order.on_unknown or visit.settings.on_unknown
+    on_unknown = order.on_unknown or visit.installation.settings.on_unknown
     more = counts[order.again.lower()] if order.again else 0
     return counts["open"] + more + (counts["unknown"] if on_unknown == "resend" else 0)
 
@@ -149,7 +149,7 @@ def pause(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
     """Stop runs that mail a week, and have others refuse it."""
     from shardpost.weekly_email import paused_weeks
 
-    paused_weeks.pause(visit.settings, IsoWeek.parse(week), visit.name, why, visit.now)
+    paused_weeks.pause(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
     said = f"{week} is paused: runs that mail it end within seconds"
     return visit.back_to("emails/week", said, week=week)
 
@@ -159,6 +159,6 @@ def resume(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
     """Let runs mail a week again that was paused."""
     from shardpost.weekly_email import paused_weeks
 
-    paused_weeks.resume(visit.settings, IsoWeek.parse(week), visit.name, why, visit.now)
+    paused_weeks.resume(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
     said = f"{week} is resumed: a run mails who is not mailed yet"
     return visit.back_to("emails/start", said, week=week)

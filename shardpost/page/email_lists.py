@@ -38,7 +38,7 @@ def lists(
     if kind not in [*DryRunList]:
         raise UsageError(f"list {kind!r}: expected one of {', '.join(DryRunList)}")
     chosen = DryRunList(kind)
-    kept = kept_dry_runs.find(visit.settings, IsoWeek.parse(week))
+    kept = kept_dry_runs.find(visit.installation.tables, IsoWeek.parse(week))
     found = kept or DryRunLists({}, ())
     if visit.request.query_params.get("format") == "csv":
         return _as_csv(f"dry-run-{IsoWeek.parse(week)}-{kind}.csv", chosen, found.lines(chosen, q))

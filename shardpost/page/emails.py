@@ -38,10 +38,10 @@ def weeks(visit: Asked, page: PageNumber = 1) -> Response:
     """Show the weeks that were begun, the newest first."""
     from shardpost.weekly_email.week_totals import known_weeks, totals_of_weeks
 
-    known = known_weeks(visit.settings)
+    known = known_weeks(visit.installation)
     first = (page - 1) * ROWS_OF_A_PAGE
     shown = known[first : first + ROWS_OF_A_PAGE]
-    found = totals_of_weeks(visit.settings, shown, visit.now) if shown else None
+    found = totals_of_weeks(visit.installation, shown, visit.now) if shown else None
     counts: Mapping[str, Mapping[str, int]] = found.counts if found else {}
     rows = [_week_row(visit, one, counts.get(str(one.week), {})) for one in shown]
     listing = Listing(WEEK_COLUMNS, rows, NO_WEEK, total=len(known), number=page)
@@ -60,7 +60,7 @@ def weeks(visit: Asked, page: PageNumber = 1) -> Response:
         problem=found.problem if found else None,
         week_to_send=str(IsoWeek.last_ended(visit.now)),
         current_week=str(IsoWeek.of(visit.now)),
-        templates=visit.settings.mail_templates,
+        templates=visit.installation.settings.mail_templates,
     )
 
 
@@ -101,7 +101,7 @@ def week(visit: Asked, week: Required) -> Response:
     from shardpost.weekly_email.limits import totals
     from shardpost.weekly_email.week_status import find_week, week_document
 
-    found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     if is_being_read(visit, found):
         return visit.answer("emails_reading.html", week=week)
     document = week_document(found, kept_folds.by_shard)
@@ -181,10 +181,10 @@ def _exceeded(visit: Visit, found: "FoundWeek", document: Mapping[str, Any]) -> 
 
     if found.closed is not None:
         return []
-    reasons = [text for text, _ in too_many(visit.settings, found.week, [document])]
+    reasons = [text for text, _ in too_many(visit.installation, found.week, [document])]
     late, audience = document.get("late"), found.status.audience
     if late and isinstance(audience, FrozenWeek):
-        reasons += filter(None, [why_too_late(visit.settings, audience, late)])
+        reasons += filter(None, [why_too_late(visit.installation, audience, late)])
     return reasons
 
 
@@ -225,7 +225,7 @@ def clients(
 
     if state not in STATES:
         raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
-    found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     if is_being_read(visit, found):
         return visit.answer("emails_reading.html", week=week)
     document = None

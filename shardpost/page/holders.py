@@ -47,10 +47,10 @@ def holders(
     from shardpost.holders.absence import not_covered, why_no_holder
     from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
 
-    at, settings = tables.snapshot(snapshot, visit.settings), visit.settings
+    at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
     is_whole = visit.request.query_params.get("format") == "json"
     found = holder_pages.holders_page(
-        settings,
+        installation.tables,
         at,
         holder_pages.HoldersFilter(shard, search, as_of),
         first=(page - 1) * ROWS_OF_A_PAGE,
@@ -60,10 +60,10 @@ def holders(
     known: dict[str, Any] = {}
     if search is not None:
         known = {
-            "client": queries.knows_client(settings, at, search)
-            or queries.has_record(settings, at, CLIENT_EVENTS, search),
-            "position": queries.has_record(settings, at, POSITION_EVENTS, search),
-            "why": why_no_holder(settings, at, search, shard),
+            "client": queries.knows_client(installation.tables, at, search)
+            or queries.has_record(installation.tables, at, CLIENT_EVENTS, search),
+            "position": queries.has_record(installation.tables, at, POSITION_EVENTS, search),
+            "why": why_no_holder(installation.tables, at, search, shard),
         }
     asked = {"search": search, "shard": shard, "as_of": as_of, "snapshot": snapshot}
     empty = NOBODY_SO if shard is not None or as_of else NOBODY
@@ -104,8 +104,8 @@ def shards(visit: Asked, snapshot: Number = None) -> Response:
     from shardpost import tables
     from shardpost.holders.holder_pages import by_shard
 
-    at = tables.snapshot(snapshot, visit.settings)
-    found = by_shard(visit.settings, at)
+    at = tables.snapshot(snapshot, visit.installation.settings)
+    found = by_shard(visit.installation.tables, at)
     rows = [
         (
             Link(str(one.shard), visit.url("holders", shard=str(one.shard), snapshot=snapshot)),
@@ -134,9 +134,9 @@ def history(visit: Asked, page: PageNumber = 1) -> Response:
     from shardpost.delta.snapshot_retention import kept_snapshots
     from shardpost.holders.holder_pages import counts_over_time
 
-    found = counts_over_time(visit.settings)
+    found = counts_over_time(visit.installation.tables)
     committed = [(one["snapshot"], one["committed_at"]) for one in found]
-    kept = kept_snapshots(committed, visit.now, visit.settings.snapshot_days)
+    kept = kept_snapshots(committed, visit.now, visit.installation.tables.snapshot_days)
     names = ("positions", "holders", "held", "rejected")
     rows = [
         (_snapshot(visit, one["snapshot"], kept), one["committed_at"], *(one[n] for n in names))
@@ -178,14 +178,14 @@ def client(
     from shardpost.kafka.partitioning import partition_of
     from shardpost.weekly_email.model.week import IsoWeek
 
-    at, settings = tables.snapshot(snapshot, visit.settings), visit.settings
-    held = queries.query_holders(settings, at, queries.HoldersQuery(client, None, as_of))
-    ever = queries.positions_ever(settings, at, client)
+    at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
+    held = queries.query_holders(installation.tables, at, queries.HoldersQuery(client, None, as_of))
+    ever = queries.positions_ever(installation.tables, at, client)
     is_whole = len(ever) <= MOST_REPLAYED
     replayed = ever if is_whole else ever[(page - 1) * ROWS_OF_A_PAGE : page * ROWS_OF_A_PAGE]
-    changes = queries.explanation_of(settings, at, client, replayed)
-    rejected = rejected_of(settings, at, replayed)
-    why = None if held else absence.why_no_holder(settings, at, client)
+    changes = queries.explanation_of(installation, at, client, replayed)
+    rejected = rejected_of(installation, at, replayed)
+    why = None if held else absence.why_no_holder(installation.tables, at, client)
     timeline = (
         page_of(_newest_first(visit, changes, snapshot), CHANGES, page, NO_CHANGE)
         if is_whole
@@ -265,8 +265,8 @@ def position(
     from shardpost.holders.absence import not_covered, pruned, unknown_position
     from shardpost.holders.position_history import MOST_RECORDS, holder_then, position_history
 
-    at = tables.snapshot(snapshot, visit.settings)
-    found = position_history(visit.settings, at, position)
+    at = tables.snapshot(snapshot, visit.installation.settings)
+    found = position_history(visit.installation, at, position)
     notes = [not_covered(at.as_known(visit.now), as_of), pruned(at)]
     if not found.is_whole:
         notes.append(f"It has more records than {MOST_RECORDS:,}: these are the newest")
@@ -274,7 +274,7 @@ def position(
     owner = standing.client if standing else None
     held_then = None
     if as_of is not None:
-        then = holder_then(visit.settings, at, position, as_of)
+        then = holder_then(visit.installation.tables, at, position, as_of)
         held_then = _client(visit, then, as_of, snapshot)
     return visit.answer(
         "holders_position.html",

@@ -29,7 +29,7 @@ def letter(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in t
     """Show one letter."""
     from shardpost.dead_letters.letter_details import describe, text_or_base64
 
-    found = describe(visit.settings, id)
+    found = describe(visit.installation, id)
     record = found.record
     value = record.value if record else None
     headers = [(name, text_or_base64(raw)) for name, raw in (record.headers if record else [])]
@@ -54,7 +54,7 @@ def value(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in th
     """Return a letter's value as it is, to be saved."""
     from shardpost.dead_letters.letter_details import describe
 
-    record = describe(visit.settings, id).record
+    record = describe(visit.installation, id).record
     if record is None or record.value is None:
         raise ShardpostError(f"letter {shown(id)}: its value is no longer in Kafka")
     headers = {**HEADERS, "Content-Disposition": 'attachment; filename="value.bin"'}
@@ -114,7 +114,7 @@ def _retries(visit: Visit, found: "LetterDetails") -> Listing:
 def _became(visit: Visit, retries: Sequence["Record"]) -> dict["Coordinates", str]:
     """Return what became of retries; of those in topics that are not to be seen nothing."""
     found = dict["Coordinates", str]()
-    for name, topic in own_topics(visit.settings).items():
+    for name, topic in own_topics(visit.installation).items():
         own = [retry for retry in retries if retry.coordinates.topic == name]
         outcomes, _ = outcomes_of(visit, topic, own if topic.is_seen(visit) else ())
         found |= {at: one.text for at, one in outcomes.items()}

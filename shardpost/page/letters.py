@@ -128,8 +128,8 @@ def _found(visit: Visit, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]
     from shardpost.dead_letters.listed_letters import listed, names_of
     from shardpost.dead_letters.redrive_runs import last_run
 
-    index = open_index(visit.settings, most_unread=FEW_OFFSETS)
-    found = listed(visit.settings, index, asked.filters, visit.now, text=asked.text)
+    index = open_index(visit.installation, most_unread=FEW_OFFSETS)
+    found = listed(visit.installation, index, asked.filters, visit.now, text=asked.text)
     origins, errors = names_of(index)
     return found, {
         "found": found,
@@ -138,7 +138,7 @@ def _found(visit: Visit, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]
         "origins": origins[:MOST_OFFERED],
         "errors": errors[:MOST_OFFERED],
         "warnings": _warnings(visit, index.unread),
-        "run": last_run(visit.settings, visit.now),
+        "run": last_run(visit.installation.files, visit.now),
     }
 
 
@@ -153,8 +153,8 @@ def _warnings(visit: Visit, unread: int) -> list[str]:
             f"not among these yet: {counted(unread, 'record')} of the topics, for the next sweep"
         )
     try:
-        inspect_stores(visit.settings, "dead-letters", "parking-lot")
-        hidden = not_visible(visit.settings)
+        inspect_stores(visit.installation, "dead-letters", "parking-lot")
+        hidden = not_visible(visit.installation.kafka)
     except ShardpostError as error:
         return [*said, str(error)]
     return said + [f"not visible yet: {offsets}, after an open transaction" for offsets in hidden]

@@ -42,7 +42,7 @@ def mail(visit: Asked, week: Required, client: Required) -> Response:
     """Show a client's mail of a week, and the ledger's records of it."""
     from shardpost.weekly_email.week_status import find_week, rows_of, why_of
 
-    found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     rows = rows_of(found, client)
     listing = Listing(
         COLUMNS,
@@ -60,7 +60,7 @@ def mail(visit: Asked, week: Required, client: Required) -> Response:
         state=rows[-1]["state"] if rows else None,
         shown=shown,
         why_none=why_none,
-        templates=visit.settings.mail_templates,
+        templates=visit.installation.settings.mail_templates,
     )
 
 
@@ -75,7 +75,7 @@ def try_subject(
     """Show the mail as it would be with another subject, a template, which is kept nowhere."""
     from shardpost.weekly_email.week_status import find_week
 
-    found, name = find_week(visit.settings, IsoWeek.parse(week), visit.now), unpacked(client)
+    found, name = find_week(visit.installation, IsoWeek.parse(week), visit.now), unpacked(client)
     shown, why_none = _shown(visit, found, name, (), subject)
     if as_html:
         return _framed(shown, why_none)
@@ -86,12 +86,14 @@ def try_subject(
         shown=shown,
         why_none=why_none,
         subject=subject,
-        templates=visit.settings.mail_templates,
+        templates=visit.installation.settings.mail_templates,
     )
 
 
 def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
-    record = record_link(visit, visit.settings.topic("weekly-emails"), row["shard"], row["offset"])
+    record = record_link(
+        visit, visit.installation.kafka.topic("weekly-emails"), row["shard"], row["offset"]
+    )
     at = parse_instant(row["timestamp"])
     return (at, row["state"], row["message_id"], row["reason"], record)
 
@@ -101,7 +103,7 @@ def html(visit: Asked, week: Required, client: Required) -> Response:
     """Return the HTML of the mail alone, for a frame that runs and loads nothing."""
     from shardpost.weekly_email.week_status import find_week, rows_of
 
-    found = find_week(visit.settings, IsoWeek.parse(week), visit.now)
+    found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     return _framed(*_shown(visit, found, client, rows_of(found, client)))
 
 
@@ -126,7 +128,7 @@ def _shown(
     from shardpost.weekly_email.bounded_rendering import rendered
     from shardpost.weekly_email.mail_preview import preview
 
-    of = (visit.settings, client, found.week, rows)
+    of = (visit.installation, client, found.week, rows)
     try:
         return preview(*of, now=visit.now, subject=subject, render=rendered), None
     except ShardpostError as error:
@@ -146,10 +148,10 @@ def test(
     from shardpost.weekly_email.mail_preview import preview, send_test
     from shardpost.weekly_email.week_status import find_week, rows_of
 
-    name, found = unpacked(client), find_week(visit.settings, IsoWeek.parse(week), visit.now)
-    of = (visit.settings, name, found.week, rows_of(found, name))
+    name, found = unpacked(client), find_week(visit.installation, IsoWeek.parse(week), visit.now)
+    of = (visit.installation, name, found.week, rows_of(found, name))
     shown = preview(*of, now=visit.now, render=rendered)
-    sent = send_test(visit.settings, shown, to, visit.now)
+    sent = send_test(visit.installation, shown, to, visit.now)
     _record_test(visit, f"{week}/{name}".encode(), f"sent as a test to {sent.to}: {why}")
     return visit.back_to(
         "emails/mail", f"sent to {sent.to} as a test: {sent.subject}", week=week, client=name
@@ -161,9 +163,9 @@ def _record_test(visit: Visit, about: bytes, why: str) -> None:
     from shardpost.kafka.transactions import anyone
     from shardpost.weekly_email.model.ledger import erased_id
 
-    topic = visit.settings.topic("weekly-emails")
+    topic = visit.installation.kafka.topic("weekly-emails")
     decisions_topic.record(
-        visit.settings,
+        visit.installation.kafka,
         f"{topic}/{erased_id(about.decode())}/test",
         Decision(about, Kind.TESTED, visit.name, visit.now, why),
         {},

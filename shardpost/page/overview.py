@@ -121,12 +121,12 @@ def _known(visit: Visit) -> Known:
     from shardpost.delta import snapshots
     from shardpost.refused_runs import refusals
 
-    settings, problems = visit.settings, list[str]()
+    installation, problems = visit.installation, list[str]()
     return Known(
-        _of(problems, lambda: snapshots.newest(settings), None),
+        _of(problems, lambda: snapshots.newest(installation.tables), None),
         _of(problems, lambda: firing(visit), []),
-        _of(problems, lambda: last_looks(settings, visit.now), {}),
-        _of(problems, lambda: refusals(settings, visit.now), {}),
+        _of(problems, lambda: last_looks(installation.tables, visit.now), {}),
+        _of(problems, lambda: refusals(installation.files, visit.now), {}),
         problems,
     )
 
@@ -177,18 +177,16 @@ def _needs(visit: Visit, known: Known) -> Iterator[Need]:
 
 
 def _of_kafka(visit: Visit) -> Iterator[Need]:
-    from shardpost.kafka.clients import why_nobody_listens
-
-    bootstrap = visit.settings.bootstrap
-    if why := why_nobody_listens(bootstrap, LISTEN_SECONDS):
-        text = f"{bootstrap} does not answer: {why}; `shardpost doctor` says more"
+    kafka = visit.installation.kafka
+    if why := kafka.why_nobody_listens(LISTEN_SECONDS):
+        text = f"{kafka.bootstrap} does not answer: {why}; `shardpost doctor` says more"
         yield Need(Severity.RISK, "kafka", text, None, Link("Topics", visit.url("topics")))
 
 
 def _of_watch(visit: Visit, known: Known) -> Iterator[Need]:
     """Say that nobody looks: then no alert says anything either."""
     dag, at = "watch_kafka", known.looked_at
-    most = 2 * longest_pause(visit.settings.watch_schedule)
+    most = 2 * longest_pause(visit.installation.settings.watch_schedule)
     if known.snapshot is None and at is None:
         return
     if at is None or visit.now - at > most:
@@ -225,7 +223,7 @@ def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
         age = f"{duration_text(visit.now - known.looked_at)} old"
     held = f"{counted(counts.holders, 'holder')} of {counted(counts.held, 'position')}"
     more = f"snapshot {newest.number}: {held}"
-    if one := following(visit.settings, visit.now):
+    if one := following(visit.installation.files, visit.now):
         more += f"; {one.summary(visit.now)}"
     return Card("Snapshot", age, more, visit.url("tables/snapshots"))
 

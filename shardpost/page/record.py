@@ -53,8 +53,8 @@ def _counts(visit: Visit, position: str, notes: list[str]) -> str | None:
     from shardpost.holders.position_history import position_history
 
     try:
-        snapshot = snapshots.current(visit.settings)
-        found = position_history(visit.settings, snapshot, position)
+        snapshot = snapshots.current(visit.installation.tables)
+        found = position_history(visit.installation, snapshot, position)
     except ShardpostError as error:
         notes.append(str(error))
         return None
@@ -87,8 +87,10 @@ def _found(visit: Visit, topic: OwnTopic, at: "Coordinates") -> tuple[FoundRecor
     from shardpost.kafka import record_pages
 
     try:
-        bounds = record_pages.bounds_of(visit.settings, at.topic, at.partition)[at.partition]
-        found = record_pages.read_one(visit.settings, at, bounds)
+        bounds = record_pages.bounds_of(visit.installation.kafka, at.topic, at.partition)[
+            at.partition
+        ]
+        found = record_pages.read_one(visit.installation.kafka, at, bounds)
         if found.record is not None:
             return FoundRecord(found.record, found.state), []
         notes = [_why_none(at, bounds)]
@@ -120,8 +122,8 @@ def _kept(visit: Visit, topic: OwnTopic, at: "Coordinates", notes: list[str]) ->
     from shardpost.holders.record_fates import kept_record
 
     try:
-        snapshot = snapshots.current(visit.settings)
-        kept = (kept_record(visit.settings, snapshot, origin, at) for origin in origins)
+        snapshot = snapshots.current(visit.installation.tables)
+        kept = (kept_record(visit.installation, snapshot, origin, at) for origin in origins)
         return next(filter(None, kept), None)
     except ShardpostError as error:
         notes.append(str(error))

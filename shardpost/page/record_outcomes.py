@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from fastapi import HTTPException
 
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.installation import Installation
 from shardpost.page import access
 from shardpost.page.rendering import Link, Visit
-from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 
 if TYPE_CHECKING:
@@ -55,19 +55,20 @@ class OwnTopic:
         return all(access.is_allowed(visit.user, dag, "GET") for dag in self.dags)
 
 
-def own_topics(settings: Settings) -> dict[str, OwnTopic]:
+def own_topics(installation: Installation) -> dict[str, OwnTopic]:
     """Return our topics by their names in Kafka, also those that retries of some origins go to."""
     found = {
-        settings.topic(kind): OwnTopic(settings.topic(kind), kind) for kind in get_args(TopicName)
+        installation.kafka.topic(kind): OwnTopic(installation.kafka.topic(kind), kind)
+        for kind in get_args(TopicName)
     }
-    for name in sorted(settings.retry_rules.retry_topics):
+    for name in sorted(installation.settings.retry_rules.retry_topics):
         found.setdefault(name, OwnTopic(name, "retries"))
     return found
 
 
 def own_topic(visit: Visit, name: str) -> OwnTopic:
     """Return one of our topics; UsageError for any other, 403 for who may not see its records."""
-    topics = own_topics(visit.settings)
+    topics = own_topics(visit.installation)
     if name not in topics:
         raise UsageError(f"topic {name}: expected one of {', '.join(topics)}")
     if not topics[name].is_seen(visit):
@@ -78,14 +79,14 @@ def own_topic(visit: Visit, name: str) -> OwnTopic:
 
 def topic_link(visit: Visit, name: str) -> Link | str:
     """Return the link to a topic's records; its name alone of a topic that is not ours."""
-    is_own = name in own_topics(visit.settings)
+    is_own = name in own_topics(visit.installation)
     return Link(name, visit.url("records", topic=name)) if is_own else name
 
 
 def record_link(visit: Visit, topic: str, partition: int, offset: int) -> Link | str:
     """Return the link to a record; its place alone in a topic that is not ours."""
     place = f"{topic}[{partition}]@{offset}"
-    if topic not in own_topics(visit.settings):
+    if topic not in own_topics(visit.installation):
         return place
     address = {"topic": topic, "partition": str(partition), "offset": str(offset)}
     return Link(place, visit.url("records/record", **address))
@@ -130,8 +131,10 @@ def _fates(visit: Visit, origin: TopicName, records: Sequence["Record"]) -> Outc
     from shardpost.delta import snapshots
     from shardpost.holders.record_fates import fates_of
 
-    snapshot = snapshots.current(visit.settings)
-    fates = fates_of(visit.settings, snapshot, origin, [record.coordinates for record in records])
+    snapshot = snapshots.current(visit.installation.tables)
+    fates = fates_of(
+        visit.installation, snapshot, origin, [record.coordinates for record in records]
+    )
     by_place = {record.coordinates: record for record in records}
     return {at: _of_fate(visit, fate, by_place[at]) for at, fate in fates.items()}
 
@@ -165,8 +168,8 @@ def _of_letters(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> O
     from shardpost.dead_letters.model.letter_history import step_of
 
     is_store = topic.kind == "dead-letters"
-    count = letter_topics.partitions(visit.settings)[topic.name] if is_store else None
-    rules = visit.settings.retry_rules
+    count = letter_topics.partitions(visit.installation.kafka)[topic.name] if is_store else None
+    rules = visit.installation.settings.retry_rules
     steps = {r.coordinates: step_of(r, rules, store_partitions=count) for r in records}
     return _lives(visit, {at: step.id for at, step in steps.items() if step})
 
@@ -175,7 +178,7 @@ def _lives(visit: Visit, names: Mapping["Coordinates", str]) -> Outcomes:
     from shardpost.dead_letters.letters_table import letters_named
     from shardpost.dead_letters.model.letter_format import OPEN
 
-    found = letters_named(visit.settings, {*names.values()}) if names else {}
+    found = letters_named(visit.installation, {*names.values()}) if names else {}
     outcomes = {}
     for at, name in names.items():
         step = found.get(name)
@@ -193,7 +196,7 @@ def _of_retries(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> O
     from shardpost.dead_letters.model.letter_format import ID, ORIGIN_TOPIC, header_text, name_of
     from shardpost.kafka.records import header_bytes
 
-    origins = {visit.settings.topic(kind): kind for kind in INPUTS}
+    origins = {visit.installation.kafka.topic(kind): kind for kind in INPUTS}
     of_origin: dict[TopicName, list[Record]] = {}
     names = {}
     for record in records:

@@ -62,7 +62,7 @@ def records(
     at: Text = None,
 ) -> Response:
     """Show records of one of our topics from an offset, a time or a key on; else the newest."""
-    own = own_topic(visit, topic or visit.settings.topic("positions"))
+    own = own_topic(visit, topic or visit.installation.kafka.topic("positions"))
     asked = Question(own.name, partition, offset, since, key, read == "committed", at)
     try:
         shown = _shown(visit, own, asked)
@@ -78,7 +78,7 @@ def records(
         Listing(COLUMNS, rows, empty),
         asked=asked,
         kind=own.kind,
-        topics=[one.name for one in own_topics(visit.settings).values() if one.is_seen(visit)],
+        topics=[one.name for one in own_topics(visit.installation).values() if one.is_seen(visit)],
         shown=shown.records,
         notes=shown.notes,
         bounds=shown.bounds,
@@ -133,15 +133,15 @@ class Shown:
 def _shown(visit: Visit, topic: OwnTopic, asked: Question) -> Shown:
     from shardpost.kafka import record_pages
 
-    settings = visit.settings
-    every = record_pages.bounds_of(settings, topic.name, asked.partition)
+    installation = visit.installation
+    every = record_pages.bounds_of(installation.kafka, topic.name, asked.partition)
     bounds = {n: own for n, own in every.items() if n in _partitions(topic, asked, len(every))}
     notes: list[str] = []
     places = _places(visit, asked, bounds, notes)
     wanted = record_pages.Wanted(
         topic.name, places, asked.committed, _keys(asked.key), ROWS_OF_A_PAGE
     )
-    page = record_pages.read_page(settings, wanted, bounds)
+    page = record_pages.read_page(installation.kafka, wanted, bounds)
     if not page.is_whole:
         notes.append(_how_far(page, wanted, bounds))
     if asked.committed:
@@ -149,7 +149,9 @@ def _shown(visit: Visit, topic: OwnTopic, asked: Question) -> Shown:
     outcomes, problem = outcomes_of(visit, topic, page.records)
     if problem:
         notes.append(problem)
-    states = {} if asked.committed else record_pages.states_of(settings, page.records, bounds)
+    states = (
+        {} if asked.committed else record_pages.states_of(installation.kafka, page.records, bounds)
+    )
     has_earlier = asked.key is None and any(places[n] > own.low for n, own in bounds.items())
     earlier = record_pages.before(bounds, places, ROWS_OF_A_PAGE) if has_earlier else None
     return Shown(asked, page, bounds, notes, outcomes, states, earlier)
@@ -200,7 +202,7 @@ def _places(
         notes += _out_of_range(asked.topic, asked.offset, bounds)
         return record_pages.from_offset(bounds, asked.offset)
     if asked.since is not None:
-        return record_pages.from_time(visit.settings, asked.topic, bounds, asked.since)
+        return record_pages.from_time(visit.installation.kafka, asked.topic, bounds, asked.since)
     if asked.key is not None:
         return {number: own.low for number, own in bounds.items()}
     ends = {number: own.end(committed=asked.committed) for number, own in bounds.items()}
@@ -244,7 +246,7 @@ def _open_transactions(visit: Visit, topic: OwnTopic, bounds: "Mapping[int, Boun
     open_ones = [number for number, own in bounds.items() if own.stable < own.high]
     for number in open_ones[:TRANSACTIONS_TOLD]:
         begins = Coordinates(topic.name, number, bounds[number].stable)
-        found = open_transaction_at(visit.settings, begins)
+        found = open_transaction_at(visit.installation.kafka, begins)
         said.append(f"an open transaction at {found}: committed records end before it")
     if more := open_ones[TRANSACTIONS_TOLD:]:
         said.append(f"open transactions in {counted(len(more), 'other partition')}")

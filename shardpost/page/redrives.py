@@ -18,7 +18,7 @@ from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selecti
 from shardpost.errors import UsageError, one_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, acts, sees
-from shardpost.page.rendering import Asked, Link, Listing, Reason, Visit, patient_settings
+from shardpost.page.rendering import Asked, Link, Listing, Reason, Visit, patient_installation
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 from shardpost.wording import counted
 
@@ -145,7 +145,7 @@ def stop(visit: Asked, run: Annotated[str, Form()]) -> Response:
     """Stop what goes on after the letters that it is writing."""
     from shardpost.dead_letters.redrive_runs import ask_to_stop
 
-    ask_to_stop(visit.settings, run)
+    ask_to_stop(visit.installation.files, run)
     return visit.back_to("letters/run", "It stops after the letters that it is writing.")
 
 
@@ -154,7 +154,7 @@ def last(visit: Asked) -> Response:
     """Show how far the last decision is, or how it ended."""
     from shardpost.dead_letters.redrive_runs import last_run
 
-    run = last_run(visit.settings, visit.now)
+    run = last_run(visit.installation.files, visit.now)
     refusals = [] if run is None else [(one["letter_id"], one["reason"]) for one in run.refusals]
     return visit.answer(
         "redrive_run.html",
@@ -198,8 +198,8 @@ def _redrive(
     request = RedriveRequest(
         selection, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
     )
-    settings = patient_settings() if is_patient else visit.settings
-    return prepared(settings, request, chosen.canary, chosen.rate, chosen.up_to)
+    installation = patient_installation() if is_patient else visit.installation
+    return prepared(installation, request, chosen.canary, chosen.rate, chosen.up_to)
 
 
 def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
@@ -239,7 +239,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
         problem=None if value is None else _problem(visit, document, value),
         checked=bool(_inputs_of(visit, document)),
         unchanged=_inputs_of(visit, document) if value is None and chosen.do == "redrive" else (),
-        run=last_run(visit.settings, visit.now),
+        run=last_run(visit.installation.files, visit.now),
     )
 
 
@@ -247,7 +247,7 @@ def _problem(visit: Visit, document: dict[str, Any], value: bytes) -> str | None
     """Return what a compaction would have against the new value of a letter of an input."""
     from shardpost.holders.inputs import problem_of
 
-    found = (problem_of(visit.settings, topic, value) for topic in _inputs_of(visit, document))
+    found = (problem_of(visit.installation, topic, value) for topic in _inputs_of(visit, document))
     return next(found, None)
 
 
@@ -256,7 +256,7 @@ def _inputs_of(visit: Visit, document: dict[str, Any]) -> list[str]:
     from shardpost.holders.inputs import input_topics
 
     origins = {group["origin"] for group in document["groups"]}
-    return sorted(origins & {*input_topics(visit.settings)})
+    return sorted(origins & {*input_topics(visit.installation.kafka)})
 
 
 def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
@@ -270,8 +270,8 @@ def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
     if chosen.ids is None:
         of = (chosen.origin, chosen.error, chosen.since, chosen.until)
         filters = ListFilters(LetterState.PARKED, *of)
-    index = open_index(visit.settings, most_unread=FEW_OFFSETS)
-    found = listed(visit.settings, index, filters, visit.now, ids=chosen.ids)
+    index = open_index(visit.installation, most_unread=FEW_OFFSETS)
+    found = listed(visit.installation, index, filters, visit.now, ids=chosen.ids)
     return found.before(redrive.shown.ends)
 
 

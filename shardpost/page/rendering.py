@@ -32,10 +32,10 @@ from pydantic import AfterValidator
 
 from shardpost import __version__
 from shardpost.errors import harmless, shown
-from shardpost.orchestration.connections import task_settings
+from shardpost.installation import Installation
+from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
 from shardpost.page.parameters import require_known
-from shardpost.settings import Settings
 from shardpost.wording import counted, duration_text, in_bytes
 
 FOLDER = Path(__file__).parent
@@ -193,7 +193,7 @@ class Visit(Place):
     """A request to a page: who asks, by which settings, and when."""
 
     user: BaseUser
-    settings: Settings
+    installation: Installation
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -254,10 +254,10 @@ def _json(document: object) -> str:
 
 
 def _visit(request: Request, user: GetUserDep, _: Annotated[None, Depends(require_known)]) -> Visit:
-    settings = task_settings()
+    installation = task_installation()
     waits = ("kafka_timeout", "lock_wait")
-    bounded = {name: min(getattr(settings, name), MOST_SECONDS) for name in waits}
-    return Visit(request, user, settings.model_copy(update=bounded))
+    bounded = {name: min(getattr(installation.settings, name), MOST_SECONDS) for name in waits}
+    return Visit(request, user, installation.having(**bounded))
 
 
 Asked = Annotated[Visit, Depends(_visit)]
@@ -273,9 +273,9 @@ def _given(reason: str) -> str:
 Reason = Annotated[str, Form(max_length=500), AfterValidator(_given)]
 
 
-def patient_settings() -> Settings:
-    """Return the settings of tasks, for work that goes on after its answer."""
-    return task_settings()
+def patient_installation() -> Installation:
+    """Return the installation of tasks, for work that goes on after its answer."""
+    return task_installation()
 
 
 @cache

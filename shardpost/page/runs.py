@@ -28,8 +28,8 @@ def runs(visit: Asked, page: PageNumber = 1) -> Response:
     """Show which keys are at work, and what was decided on requests lately."""
     from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided, list_runs
 
-    decided = list_decided(visit.settings, visit.now, most=RECENT_DECISIONS)
-    found = list_runs(visit.settings, visit.now, decided)
+    decided = list_decided(visit.installation, visit.now, most=RECENT_DECISIONS)
+    found = list_runs(visit.installation, visit.now, decided)
     at_work = [row for row in found if row["state"] != str(Kind.CONFLICT)]
     rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
     return visit.answer(
@@ -37,8 +37,8 @@ def runs(visit: Asked, page: PageNumber = 1) -> Response:
         found,
         page_of([_row(row, visit) for row in at_work], COLUMNS, page, NO_KEY),
         decided=Listing(DECIDED, rows, NO_DECISION),
-        days=visit.settings.request_days,
-        dags=sorted(filter(visit.may_run, visit.settings.requestable_dags)),
+        days=visit.installation.settings.request_days,
+        dags=sorted(filter(visit.may_run, visit.installation.settings.requestable_dags)),
     )
 
 
@@ -71,14 +71,14 @@ def key(visit: Asked, key: str) -> Response:
     """Show what runs under one key, and what was decided on it."""
     from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided, list_runs
 
-    of_all = list_decided(visit.settings, visit.now, most=RECENT_DECISIONS)
+    of_all = list_decided(visit.installation, visit.now, most=RECENT_DECISIONS)
     decided = [one for one in of_all if one.row()["key"] == key]
-    rows = [row for row in list_runs(visit.settings, visit.now, decided) if row["key"] == key]
+    rows = [row for row in list_runs(visit.installation, visit.now, decided) if row["key"] == key]
     active = next((row for row in rows if row["state"] != str(Kind.CONFLICT)), None)
     decided_rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
     listing = Listing(DECIDED, decided_rows, NO_DECISION)
     facts = dict(zip(COLUMNS[1:], _row(active, visit)[1:], strict=True)) if active else None
-    days = visit.settings.request_days
+    days = visit.installation.settings.request_days
     run_id = active and active["run_id"]
     return visit.answer(
         "run_key.html", rows, listing, key=key, facts=facts, days=days, run_id=run_id
@@ -99,7 +99,7 @@ def request(
         raise HTTPException(403, f"for users who may run the DAG {dag}")
     params = conf_of("params", conf.strip() or "{}")
     value = {"Dag": dag, "Conf": params, "RequestedBy": visit.name}
-    sent = send_request(visit.settings, key, value)
+    sent = send_request(visit.installation, key, value)
     at, since = sent.coordinates, sent.decisions_from
     said = f"requested: {at}"
     where = {"partition": at.partition, "offset": at.offset}
@@ -123,14 +123,15 @@ def outcome(
     from shardpost.run_requests.model.requests import ALREADY_RUNNING
     from shardpost.run_requests.request_client import request_status
 
-    settings = visit.settings
-    at = Coordinates(settings.topic("run-requests"), partition, offset)
-    sent = SentRequest(key, at, Coordinates(settings.topic("decisions"), decided, since))
+    installation = visit.installation
+    kafka = installation.kafka
+    at = Coordinates(kafka.topic("run-requests"), partition, offset)
+    sent = SentRequest(key, at, Coordinates(kafka.topic("decisions"), decided, since))
     for place in (at, sent.decisions_from):
-        bounds_of(settings, place.topic, place.partition)  # UsageError if there is no such one
-    found = request_status(settings, sent)
+        bounds_of(kafka, place.topic, place.partition)  # UsageError if there is no such one
+    found = request_status(kafka, sent)
     if found is None or found.kind == ALREADY_RUNNING:  # no record is about this very request
-        rest = read_to_end(settings, at.topic_partition, start=offset, committed=True)
+        rest = read_to_end(kafka, at.topic_partition, start=offset, committed=True)
         there = next(rest, None)
         if there is None or (there.offset(), there.key()) != (offset, key.encode()):
             raise NotFoundError(f"{at}: expected a request under {shown(key)}, found none")
@@ -158,6 +159,6 @@ def release(
     """Free a key whose run never ends; none that another run has taken since it was shown."""
     from shardpost.run_requests.dispatch import release
 
-    command = release(visit.settings, key, visit.name, why, visit.now, run_id=run)
+    command = release(visit.installation, key, visit.name, why, visit.now, run_id=run)
     said = f"released: {key}; run {command.run_id} of {command.dag} is left running"
     return visit.back_to("runs", said)

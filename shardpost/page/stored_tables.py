@@ -35,7 +35,7 @@ def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) 
     """Show the size of each table, what keeps its files, and how it grew."""
     from shardpost.maintenance.table_sizes import table_sizes
 
-    found = table_sizes(visit.settings)
+    found = table_sizes(visit.installation)
     found_rows = [
         (one.table, one.rows, one.files, one.bytes, one.log_bytes, one.versions, one.kept_for)
         for one in found
@@ -48,7 +48,7 @@ def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) 
         found,
         Listing(SIZES, found_rows, NO_TABLE),
         total=in_bytes(sum(one.bytes + one.log_bytes for one in found)),
-        where=visit.settings.tables_root,
+        where=visit.installation.tables.root,
         figure=chart_of(growth, "bytes") if growth else None,
         numbers=numbers_of(growth),
         days=days,
@@ -61,7 +61,7 @@ def _kept_sizes(visit: Visit, days: int) -> dict[str, Points]:
     from shardpost.alerts.history import series
 
     with table_errors():
-        kept = series(visit.settings, ["table_bytes"], since(visit, days), visit.now)
+        kept = series(visit.installation.tables, ["table_bytes"], since(visit, days), visit.now)
     return {
         json.loads(labels)["table"]: [one.last for one in points]
         for (_, labels), points in kept.items()
@@ -74,9 +74,9 @@ def snapshots(visit: Asked, page: Page = 1) -> Response:
     from shardpost import tables
 
     with table_errors():
-        found = tables.snapshots(visit.settings)
+        found = tables.snapshots(visit.installation.settings)
         tomorrow = visit.now + timedelta(days=1)
-        staying = {one.number for one in tables.snapshots(visit.settings, at=tomorrow)}
+        staying = {one.number for one in tables.snapshots(visit.installation.settings, at=tomorrow)}
     rows = [_snapshot_row(one, one.number not in staying, visit) for one in reversed(found)]
     history_from = found[-1].history_from if found else None
     listing = page_of(rows, SNAPSHOTS, page, NO_TABLE)
@@ -99,7 +99,7 @@ def snapshot(visit: Asked, number: Annotated[int, Query(ge=1)]) -> Response:
     from shardpost import tables
 
     with table_errors():
-        found = tables.snapshot(number, visit.settings)
+        found = tables.snapshot(number, visit.installation.settings)
     versions = [
         (name, found.folders.get(name, name), version) for name, version in found.tables.items()
     ]
@@ -127,7 +127,7 @@ def rebuilds(visit: Asked) -> Response:
     from shardpost.rebuilds.run import list_described
 
     with table_errors():
-        found = list_described(visit.settings)
+        found = list_described(visit.installation.tables)
     rows = [_rebuild_row(one) for one in reversed(found)][:ROWS_OF_A_PAGE]
     columns = ("rebuild", "state", "country", "from", "tables", "started", "by", "behind")
     empty = "No rebuild yet: `shardpost rebuild start`, or the DAG rebuild_tables, begins one."
@@ -165,9 +165,9 @@ def diff(visit: Asked) -> Response:
     from shardpost.rebuilds.sides import compared, needs_top_up
 
     with table_errors():
-        found = compared(visit.settings)
-        is_behind = needs_top_up(visit.settings)
-        current = list_described(visit.settings)[-1]
+        found = compared(visit.installation)
+        is_behind = needs_top_up(visit.installation.tables)
+        current = list_described(visit.installation.tables)[-1]
     if not visit.sees_clients:
         found = replace(found, samples=[])
     rows = [
@@ -201,7 +201,7 @@ def swap(
 
     parse_share(max_changed)
     with table_errors():
-        rebuild = store.require_current(visit.settings, number)
+        rebuild = store.require_current(visit.installation.tables, number)
     source = None if rebuild.source is Source.HISTORY else str(rebuild.source)
     built = {"source": source, "country": rebuild.country, "tables": ",".join(rebuild.tables)}
     return _started(visit, {**built, "max_changed": max_changed, "why": why}, why)
@@ -213,7 +213,7 @@ def rollback(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Respo
     from shardpost.rebuilds import store
 
     with table_errors():
-        store.require_current(visit.settings, number)
+        store.require_current(visit.installation.tables, number)
     return _started(visit, {"action": "rollback", "why": why}, why)
 
 
@@ -236,6 +236,6 @@ def drop(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Response:
     from shardpost.rebuilds.drop import give_up
 
     with table_errors():
-        rebuild, removed = give_up(visit.settings, visit.name, why, number)
+        rebuild, removed = give_up(visit.installation, visit.name, why, number)
     gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"
     return visit.back_to("tables/rebuilds", f"rebuild {rebuild.number} is dropped: {gone}")

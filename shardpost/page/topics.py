@@ -38,7 +38,7 @@ def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
         found,
         listing,
         problem=problem,
-        own_topics=own_topics(visit.settings),
+        own_topics=own_topics(visit.installation),
         rows_of_a_page=ROWS_OF_A_PAGE,
         topics=Listing(("topic", "partitions"), names, "Kafka has none of the declared topics."),
         readers=page_of(readers, READERS, page, NO_READER),
@@ -52,17 +52,17 @@ def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link | str, int]]]:
     from shardpost.topics.topics_file import expected_topics, read_topics_file
     from shardpost.watch.audit import audit
 
-    settings = visit.settings
-    found = audit(settings, visit.now)
-    there = cluster_metadata(settings).topics
-    expected = [one.name for one in expected_topics(settings, read_topics_file(settings))]
+    installation = visit.installation
+    found = audit(installation, visit.now)
+    there = cluster_metadata(installation.kafka).topics
+    expected = [one.name for one in expected_topics(installation, read_topics_file(installation))]
     return found, [
         (topic_link(visit, name), len(there[name].partitions)) for name in expected if name in there
     ]
 
 
 def _finding_row(one: Any, visit: Visit) -> tuple[Any, ...]:
-    found, more = f"{one.found} ({one.source})", f"{visit.settings.runbook}{one.rule}"
+    found, more = f"{one.found} ({one.source})", f"{visit.installation.settings.runbook}{one.rule}"
     said = (one.setting, found, one.expected, one.why, one.fix)
     return (str(one.severity), one.topic, *said, more)
 
@@ -150,7 +150,9 @@ def _measured(visit: Visit, group: str, topic: str) -> tuple[list[Any], list[str
     from shardpost.lag.model.report import Selection
 
     try:
-        found = measure(visit.settings, visit.now, Selection([group], [topic]), asks_sizes=False)
+        found = measure(
+            visit.installation, visit.now, Selection([group], [topic]), asks_sizes=False
+        )
     except ShardpostError as error:
         return [], [str(error)]
     return [*found.rows], [*found.problems]
@@ -177,14 +179,14 @@ def _looked(visit: Visit) -> Any:
     from shardpost.delta.query import table_errors
 
     with table_errors():
-        return last_looks(visit.settings, visit.now).get(LAG)
+        return last_looks(visit.installation.tables, visit.now).get(LAG)
 
 
 def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:
     records = visit.url(
         "records", topic=one.topic, partition=str(one.partition), offset=str(one.committed or 0)
     )
-    late, is_own = one.seconds_behind, one.topic in own_topics(visit.settings)
+    late, is_own = one.seconds_behind, one.topic in own_topics(visit.installation)
     return (
         Link(str(one.partition), records) if is_own else one.partition,
         *(one.committed, one.end, one.records_behind),
@@ -201,7 +203,7 @@ def _charts(visit: Visit, group: str, topic: str, days: int) -> list[tuple[str, 
 
     names, labels = [name for name, *_ in CHARTS], {"group": group, "topic": topic}
     with table_errors():
-        kept = series(visit.settings, names, since(visit, days), visit.now, labels)
+        kept = series(visit.installation.tables, names, since(visit, days), visit.now, labels)
     points = {name: of_metric for (name, _), of_metric in kept.items()}
     made = []
     for name, title, unit, least in CHARTS:

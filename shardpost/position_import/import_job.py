@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from shardpost.errors import UsageError
+from shardpost.installation import Installation
 from shardpost.position_import.list_files import files_of
 from shardpost.position_import.model.source import (
     JDBC,
@@ -17,7 +18,6 @@ from shardpost.position_import.model.source import (
     format_of,
     jdbc_source,
 )
-from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import JobSpec
 
@@ -69,10 +69,10 @@ def _format(where: Path, files: list[Path], given: str | None) -> Format:
     )
 
 
-def _open_positions(settings: Settings) -> int:
+def _open_positions(installation: Installation) -> int:
     from shardpost.delta import snapshots
 
-    found = snapshots.newest(settings)
+    found = snapshots.newest(installation.tables)
     return found.counts.positions if found else 0
 
 

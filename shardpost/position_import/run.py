@@ -18,19 +18,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from shardpost import locks, ownership
+from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import has_rows
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS
+from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing, in_batches, queue_config
 from shardpost.kafka.topic_configs import TopicConfig, largest_batch, producer_config, topic_config
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Transactions
+from shardpost.locks import locks
 from shardpost.logs import step
 from shardpost.position_import.base import Base, find_base
 from shardpost.position_import.import_job import IMPORT_POSITIONS
@@ -39,28 +42,27 @@ from shardpost.position_import.model.import_ids import CONTENT_HEADER, HEADER, A
 from shardpost.position_import.model.plan import WRITTEN
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.spark.comparison import Comparison, compare
-from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.wording import counted
 
 
-def applied_import(settings: Settings, import_id: str) -> AppliedImport | None:
+def applied_import(kafka: Kafka, import_id: str) -> AppliedImport | None:
     """Return when and by whom an import was applied; None if it was not, or not to its end."""
-    topic, about = settings.topic("decisions"), import_id.encode()
-    partition = partition_of(about, partition_counts(settings, [topic])[topic])
+    topic, about = kafka.topic("decisions"), import_id.encode()
+    partition = partition_of(about, partition_counts(kafka, [topic])[topic])
     found = None
-    for decision, headers in decisions_topic.of_partition(settings, partition, None):
+    for decision, headers in decisions_topic.of_partition(kafka, partition, None):
         if decision.kind is Kind.IMPORTED and decision.about == about:
             content = headers.get(CONTENT_HEADER, b"").decode(errors="replace")
             found = AppliedImport(import_id, content, decision.who, decision.when)
     return found
 
 
-def record_of(settings: Settings, applied: AppliedImport, why: str) -> Outgoing:
+def record_of(kafka: Kafka, applied: AppliedImport, why: str) -> Outgoing:
     """Return the record that says that an import was applied."""
     about = applied.import_id.encode()
     decision = Decision(about, Kind.IMPORTED, applied.who, applied.when, why)
-    return decisions_topic.written(settings, decision, {CONTENT_HEADER: applied.content.encode()})
+    return decisions_topic.written(kafka, decision, {CONTENT_HEADER: applied.content.encode()})
 
 
 log = logging.getLogger(__name__)
@@ -69,12 +71,12 @@ log = logging.getLogger(__name__)
 class ImportWriter:
     """The writer of all imports into one topic: `open` fences any older one."""
 
-    def __init__(self, settings: Settings, config: TopicConfig) -> None:
-        self._settings, self._topic = settings, settings.topic("positions")
+    def __init__(self, installation: Installation, config: TopicConfig) -> None:
+        self._installation, self._topic = installation, installation.kafka.topic("positions")
         self._writer = Transactions(
-            settings,
+            installation.kafka,
             f"{self._topic}/import",
-            may_write=ownership.require,
+            may_write=partial(ownership.require, installation),
             fenced=f"fenced: another import into {self._topic} has taken over; this one stops."
             " Run it again to see what is left",
             failed=f"{self._topic}: cannot be written ({{reason}}): run the import again, which"
@@ -117,9 +119,9 @@ class ImportWriter:
 
         `known` is brought up to date.
         """
-        marks = offsets.watermarks(self._settings, {self._topic: len(known)}, committed=False)[
-            self._topic
-        ]
+        marks = offsets.watermarks(
+            self._installation.kafka, {self._topic: len(known)}, committed=False
+        )[self._topic]
         for number, (_, end) in marks.items():
             if end != known[number] + own.get(number, 0):
                 partition = TopicPartition(self._topic, number)
@@ -131,7 +133,9 @@ class ImportWriter:
         self, import_id: bytes | None, partition: TopicPartition, start: int
     ) -> None:
         """Refuse a record that is not of this import: only its own aborted ones may be there."""
-        for message in read_to_end(self._settings, partition, start=start, uncommitted=True):
+        for message in read_to_end(
+            self._installation.kafka, partition, start=start, uncommitted=True
+        ):
             if (HEADER, import_id) not in headers_of(message):
                 done = counted(self._count, "record is", "records are")
                 raise ShardpostError(
@@ -141,35 +145,35 @@ class ImportWriter:
                 )
 
 
-def import_positions(settings: Settings, request: ImportRequest) -> JobResult:
+def import_positions(installation: Installation, request: ImportRequest) -> JobResult:
     """Plan an import, or carry it out; LockedError beside another one.
 
     NEEDS_ATTENTION, and nothing is written, if the plan is refused.
     """
-    with locks.exclusive(settings, IMPORT_POSITIONS.name, IMPORT_POSITIONS.name):
-        config = topic_config(settings, settings.topic("positions"))
+    with locks.exclusive(installation.files, IMPORT_POSITIONS.name, IMPORT_POSITIONS.name):
+        config = topic_config(installation.kafka, installation.kafka.topic("positions"))
         if not request.is_applied:
-            return _import(settings, request, largest_batch(config), None)
-        with closing(ImportWriter(settings, config)) as writer:
+            return _import(installation, request, largest_batch(config), None)
+        with closing(ImportWriter(installation, config)) as writer:
             writer.open()
-            return _import(settings, request, largest_batch(config), writer)
+            return _import(installation, request, largest_batch(config), writer)
 
 
 def _import(
-    settings: Settings, request: ImportRequest, largest: int, writer: ImportWriter | None
+    installation: Installation, request: ImportRequest, largest: int, writer: ImportWriter | None
 ) -> JobResult:
     step("ends")
-    base = find_base(settings)
+    base = find_base(installation)
     step("source")
-    with compare(settings, base, request, largest) as found:
+    with compare(installation, base, request, largest) as found:
         import_id, before = import_ids.choose(
             request.import_id,
             found.content,
             found.unread_id,
             differs=bool(found.plan.records),
-            lookup=partial(applied_import, settings),
+            lookup=partial(applied_import, installation.kafka),
         )
-        planned = _Import(settings, request, base, found, import_id, before)
+        planned = _Import(installation, request, base, found, import_id, before)
         if request.up_to is not None and before is None:
             planned.require_as_shown(request.up_to)
         written = None
@@ -183,7 +187,7 @@ def _import(
 class _Import:
     """A planned import; `before` is that it was applied already."""
 
-    settings: Settings
+    installation: Installation
     request: ImportRequest
     base: Base
     found: Comparison
@@ -194,7 +198,7 @@ class _Import:
     def refusal(self) -> str | None:
         """Why it may not be applied; None of one that may, or was."""
         given = self.request.max_closed
-        max_closed = self.settings.import_max_closed if given is None else given
+        max_closed = self.installation.settings.import_max_closed if given is None else given
         return None if self.before else self.found.plan.refusal(max_closed)
 
     def require_as_shown(self, up_to: str) -> None:
@@ -203,7 +207,7 @@ class _Import:
         if not up_to.endswith(f":{self.found.content}"):
             why = f"expected the rows of that plan, found others (content {self.found.content})"
         elif not (newest.rebuilt_in or 0) <= at <= newest.number or has_rows(
-            self.settings, newest, POSITIONS, f"snapshot > {at}"
+            self.installation.tables, newest, POSITIONS, f"snapshot > {at}"
         ):
             why = f"expected positions as of snapshot {at}, found changes up to {newest.number}"
         else:
@@ -212,7 +216,10 @@ class _Import:
 
     def records(self) -> Iterator[Outgoing]:
         """Yield the records of the difference."""
-        topic, header = self.settings.topic("positions"), (HEADER, self.import_id.encode())
+        topic, header = (
+            self.installation.kafka.topic("positions"),
+            (HEADER, self.import_id.encode()),
+        )
         for key, value, partition in self.found.written():
             yield Outgoing(
                 topic, key.encode(), None if value is None else bytes(value), [header], partition
@@ -225,7 +232,7 @@ class _Import:
         applied = AppliedImport(
             self.import_id, self.found.content, self.request.who, self.request.now
         )
-        return record_of(self.settings, applied, why)
+        return record_of(self.installation.kafka, applied, why)
 
     def as_json(self, written: int | None) -> dict[str, Any]:
         """Return the result; `written` records by this run, None if it did not apply it."""

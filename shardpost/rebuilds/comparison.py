@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows, version_at
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table, Version
 from shardpost.holders.model.view_tables import CLIENTS, EXCHANGES, REJECTED_RECORDS
 from shardpost.rebuilds.model.difference import OTHERS, Differences
-from shardpost.settings import Settings
 
 SIDES = ("old", "new")
 
-Tables = Mapping[Table, Version]
+Versions = Mapping[Table, Version]
 
 _COMPARED = """
 WITH o AS ({old}), n AS ({new}), compared AS (
@@ -66,9 +66,9 @@ def of_side(side: str, view: Snapshot, *tables: Table) -> dict[Table, Version]:
     }
 
 
-def counted(settings: Settings, sql: str, tables: Tables) -> Differences:
+def counted(tables: Tables, sql: str, versions: Versions) -> Differences:
     """Return how many keys are equal and not, of a query that `compared_sql` begins."""
-    counts = rows(settings, f"{sql} {_COUNTS}", tables)
+    counts = rows(tables, f"{sql} {_COUNTS}", versions)
     return Differences(**{row["difference"]: row["n"] for row in counts})
 
 
@@ -116,7 +116,7 @@ Others = dict[str, Differences | str]
 
 
 def compare_others(
-    settings: Settings, old: Snapshot, new: Snapshot
+    tables: Tables, old: Snapshot, new: Snapshot
 ) -> tuple[Others, list[dict[str, Any]]]:
     """Return how two views differ in each of OTHERS, or why one is not compared; and some of it."""
     differences_of: Others = {}
@@ -125,7 +125,7 @@ def compare_others(
         if why := _why_not(one.table, old) or _why_not(one.table, new):
             differences_of[name] = why
         else:
-            differences, some = _compared(settings, one, old, new)
+            differences, some = _compared(tables, one, old, new)
             differences_of[name] = differences
             samples += [_sample(name, one, row) for row in some]
     return differences_of, samples
@@ -144,15 +144,15 @@ def _why_not(table: Table, view: Snapshot) -> str | None:
 
 
 def _compared(
-    settings: Settings, one: Compared, old: Snapshot, new: Snapshot
+    tables: Tables, one: Compared, old: Snapshot, new: Snapshot
 ) -> tuple[Differences, list[dict[str, Any]]]:
     rows_, columns = one.rows.format(name=one.table.name), id_and_values("id", one.columns)
     sql = compared_sql(rows_, "id", same_values(one.columns), columns)
-    tables = both(old, new, one.table)
-    counts = counted(settings, sql, tables)
+    versions = both(old, new, one.table)
+    counts = counted(tables, sql, versions)
     if not counts.different:
         return counts, []
-    return counts, rows(settings, some_sql(sql, SAMPLES, 3 * SAMPLES), tables)
+    return counts, rows(tables, some_sql(sql, SAMPLES, 3 * SAMPLES), versions)
 
 
 def _sample(name: str, one: Compared, row: dict[str, Any]) -> dict[str, Any]:

@@ -11,13 +11,15 @@ from typing import Any
 
 from shardpost import ownership
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.holders import countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
-from shardpost.locks import after_running
+from shardpost.installation import Installation
+from shardpost.locks.locks import after_running
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.drop import record, record_killed
@@ -33,7 +35,6 @@ from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.sides import compare, unknown_former
 from shardpost.rebuilds.store import rebuilding
 from shardpost.rebuilds.swap import swap_tables
-from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 
 log = logging.getLogger(__name__)
@@ -42,20 +43,20 @@ log = logging.getLogger(__name__)
 FIRST = 2
 
 
-def begun(settings: Settings, order: Order) -> Rebuild:
+def begun(installation: Installation, order: Order) -> Rebuild:
     """Return the rebuild that an order begins, or the same one that was begun before.
 
     ShardpostError if there is another one, or its tables are in use.
     """
-    last = snapshots.current(settings)
-    in_force = last.country_now(settings.country)
+    last = snapshots.current(installation.tables)
+    in_force = last.country_now(installation.settings.country)
     country = order.country if order.country is not None else in_force
-    rebuild = store.current(settings)
+    rebuild = store.current(installation.tables)
     if rebuild is None:
         if country != last.country:
             advice = "Start it with one of these"
-            countries.require_exchange_in(country, settings, last, advice=advice)
-        return _new(settings, order, last, country)
+            countries.require_exchange_in(country, installation.tables, last, advice=advice)
+        return _new(installation.tables, order, last, country)
     standing = rebuild.standing(last)
     wanted = (order.source, country, order.tables)
     is_same = (rebuild.source, rebuild.country, rebuild.tables) == wanted
@@ -89,8 +90,8 @@ _ADVICE = {
 }
 
 
-def _new(settings: Settings, order: Order, last: Snapshot, country: str) -> Rebuild:
-    every = store.list_rebuilds(settings)
+def _new(tables: Tables, order: Order, last: Snapshot, country: str) -> Rebuild:
+    every = store.list_rebuilds(tables)
     number = max((rebuild.number for rebuild in every), default=FIRST - 1) + 1
     at = datetime.now(UTC)
     shared = {name: version for name, version in last.tables.items() if name not in order.tables}
@@ -117,7 +118,7 @@ def _new(settings: Settings, order: Order, last: Snapshot, country: str) -> Rebu
         pinned=last.number,
         candidate=candidate,
     )
-    store.insert(settings, made)
+    store.insert(tables, made)
     folders = ", ".join(folder_of(name, number) for name in order.tables)
     log.info("rebuild %d of snapshot %d: %s", number, last.number, folders)
     if last.history_from:
@@ -134,97 +135,97 @@ class SparkWork:
     committed, to a snapshot, and returns them; the last argument are the names of its own.
     """
 
-    build: Callable[[Settings, Rebuild, Snapshot], Rebuild]
-    top_up: Callable[[Settings, Snapshot, Snapshot, tuple[str, ...]], Snapshot]
+    build: Callable[[Installation, Rebuild, Snapshot], Rebuild]
+    top_up: Callable[[Installation, Snapshot, Snapshot, tuple[str, ...]], Snapshot]
 
 
 _AFTERWARDS = {Action.SWAP: Standing.IN_USE, Action.ROLLBACK: Standing.ROLLED_BACK}
 
 
-def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
+def run(order: Order, installation: Installation, work: SparkWork) -> JobResult:
     """Do what an order says; return the exit code and the JSON result.
 
     ShardpostError if it cannot be done now, LockedError beside another run of it.
     """
-    with rebuilding(settings, wait=settings.lock_wait):
+    with rebuilding(installation.files, wait=installation.files.lock_wait):
         match order.action:
             case Action.START:
-                return _start(order, settings, work)
+                return _start(order, installation, work)
             case Action.TOP_UP:
-                rebuild = store.require_current(settings, order.number)
-                rebuild = topped_up(settings, rebuild, work)
-                return DONE, _result(settings, rebuild)
+                rebuild = store.require_current(installation.tables, order.number)
+                rebuild = topped_up(installation, rebuild, work)
+                return DONE, _result(installation.tables, rebuild)
             case Action.SWAP | Action.ROLLBACK:
-                return _swap(order, settings, work)
+                return _swap(order, installation, work)
 
 
-def topped_up(settings: Settings, rebuild: Rebuild, work: SparkWork) -> Rebuild:
+def topped_up(installation: Installation, rebuild: Rebuild, work: SparkWork) -> Rebuild:
     """Bring new tables that wait to be swapped to the newest snapshot; return their rebuild."""
-    newest = snapshots.current(settings)
+    newest = snapshots.current(installation.tables)
     if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
         return rebuild
-    return _at(settings, rebuild, newest, work)
+    return _at(installation, rebuild, newest, work)
 
 
-def _at(settings: Settings, rebuild: Rebuild, newest: Snapshot, work: SparkWork) -> Rebuild:
+def _at(installation: Installation, rebuild: Rebuild, newest: Snapshot, work: SparkWork) -> Rebuild:
     """Bring the tables that are not in use to the newest snapshot; return their rebuild."""
     beside = rebuild.beside(newest)
     if beside is None or beside.number == newest.number:
         return rebuild
-    beside = work.top_up(settings, beside, newest, rebuild.tables)
+    beside = work.top_up(installation, beside, newest, rebuild.tables)
     step("topped up")
     if rebuild.is_in_use(newest):
-        return store.update(settings, replace(rebuild, former=beside))
-    return store.update(settings, replace(rebuild, candidate=beside))
+        return store.update(installation.tables, replace(rebuild, former=beside))
+    return store.update(installation.tables, replace(rebuild, candidate=beside))
 
 
-def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
-    rebuild = begun(settings, order)
+def _start(order: Order, installation: Installation, work: SparkWork) -> JobResult:
+    rebuild = begun(installation, order)
     if rebuild.state is State.BUILDING:
-        pinned = snapshots.stored(settings, rebuild.pinned)
-        rebuild = work.build(settings, rebuild, pinned)
-    return DONE, _result(settings, topped_up(settings, rebuild, work))
+        pinned = snapshots.stored(installation.tables, rebuild.pinned)
+        rebuild = work.build(installation, rebuild, pinned)
+    return DONE, _result(installation.tables, topped_up(installation, rebuild, work))
 
 
-def _swap(order: Order, settings: Settings, work: SparkWork) -> JobResult:
-    with after_running(settings, COMPACT_POSITIONS.name):
-        ownership.require(settings)
-        last = snapshots.current(settings)
-        rebuild = store.require_current(settings, order.number)
+def _swap(order: Order, installation: Installation, work: SparkWork) -> JobResult:
+    with after_running(installation.files, COMPACT_POSITIONS.name):
+        ownership.require(installation)
+        last = snapshots.current(installation.tables)
+        rebuild = store.require_current(installation.tables, order.number)
         if rebuild.standing(last) is _AFTERWARDS[order.action]:
-            return _again(order, settings, rebuild, last)
+            return _again(order, installation, rebuild, last)
         _require(order, rebuild, last)
         _require_agreed(order, rebuild, last)
-        rebuild = _at(settings, rebuild, last, work)
+        rebuild = _at(installation, rebuild, last, work)
         beside = rebuild.beside(last)
         if beside is None:
             raise unknown_former(rebuild)
         if order.max_changed is not None:
-            difference = compare(settings, last, beside)
+            difference = compare(installation, last, beside)
             if refused := difference.refusal(order.max_changed):
-                said = {**_result(settings, rebuild), "difference": difference.as_json()}
+                said = {**_result(installation.tables, rebuild), "difference": difference.as_json()}
                 return NEEDS_ATTENTION, said | {"refused": refused}
-        record_killed(settings, rebuild, last)
+        record_killed(installation, rebuild, last)
         step("publish what is left")
         # Rows of the tables beside may have any number up to that of `last`: none is news.
-        publish_and_send(settings, last, mark=True)
-        made, rebuild, count = swap_tables(settings, rebuild, last, beside)
+        publish_and_send(installation, last, mark=True)
+        made, rebuild, count = swap_tables(installation, rebuild, last, beside)
         step("on record")
-        record(settings, order, rebuild, made.number)
+        record(installation, order, rebuild, made.number)
         step("publish the difference")
-        code, passed_on = publish_and_send(settings, made)
-    done = _result(settings, rebuild)
+        code, passed_on = publish_and_send(installation, made)
+    done = _result(installation.tables, rebuild)
     return code, done | {"committed": made.number, "changed_holders": count} | passed_on
 
 
-def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> JobResult:
+def _again(order: Order, installation: Installation, rebuild: Rebuild, last: Snapshot) -> JobResult:
     """Finish a run that was killed after its commit."""
     assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
     step("on record")
-    record(settings, order, rebuild, last.rebuilt_in, again=True)
+    record(installation, order, rebuild, last.rebuilt_in, again=True)
     step("publish the difference")
-    code, passed_on = publish_and_send(settings, last)
-    return code, _result(settings, rebuild) | passed_on
+    code, passed_on = publish_and_send(installation, last)
+    return code, _result(installation.tables, rebuild) | passed_on
 
 
 def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
@@ -255,14 +256,14 @@ def _require_agreed(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
     )
 
 
-def _result(settings: Settings, rebuild: Rebuild) -> dict[str, Any]:
+def _result(tables: Tables, rebuild: Rebuild) -> dict[str, Any]:
     """Return what is known of a rebuild, as JSON."""
-    return described(rebuild, snapshots.current(settings))
+    return described(rebuild, snapshots.current(tables))
 
 
-def list_described(settings: Settings) -> list[dict[str, Any]]:
+def list_described(tables: Tables) -> list[dict[str, Any]]:
     """Return all rebuilds, the oldest first, each as `described`."""
-    newest, every = snapshots.newest(settings), store.list_rebuilds(settings)
+    newest, every = snapshots.newest(tables), store.list_rebuilds(tables)
     return [described(one, newest) for one in every] if newest else []
 
 

@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.installation import Installation
 from shardpost.rebuilds import store
 from shardpost.rebuilds.comparison import (
     SIDES,
@@ -28,7 +30,6 @@ from shardpost.rebuilds.comparison import (
 )
 from shardpost.rebuilds.model.difference import Difference
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing
-from shardpost.settings import Settings
 
 SAMPLES = 20
 OF_EACH_KIND = 7
@@ -39,16 +40,18 @@ _OPEN = "SELECT * FROM {side}_positions WHERE is_open"
 _HOLDING = "SELECT * FROM {{side}}_share_holders WHERE cardinality(positions) > 0 AND {which}"
 
 
-def compare(settings: Settings, old: Snapshot, new: Snapshot) -> Difference:
+def compare(installation: Installation, old: Snapshot, new: Snapshot) -> Difference:
     """Return what two views differ in, with some samples."""
-    of_positions = counted(settings, _positions_sql("o.key"), both(old, new, POSITIONS))
-    of_holders = counted(settings, holders_sql("o.client"), both(old, new, SHARE_HOLDERS))
-    others, of_others = compare_others(settings, old, new)
+    of_positions = counted(installation.tables, _positions_sql("o.key"), both(old, new, POSITIONS))
+    of_holders = counted(
+        installation.tables, holders_sql("o.client"), both(old, new, SHARE_HOLDERS)
+    )
+    others, of_others = compare_others(installation.tables, old, new)
     samples: list[dict[str, Any]] = []
     if of_positions.different:
-        samples += _sampled_positions(settings, old, new)
+        samples += _sampled_positions(installation, old, new)
     if of_holders.different:
-        samples += _sampled_holders(settings, old, new)
+        samples += _sampled_holders(installation, old, new)
     samples += of_others
     return Difference(_side(old), _side(new), of_positions, of_holders, samples, others)
 
@@ -66,17 +69,19 @@ def _positions_sql(columns: str) -> str:
     return compared_sql(_OPEN, "key", same_values(VALUES), columns)
 
 
-def _sampled_positions(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
+def _sampled_positions(
+    installation: Installation, old: Snapshot, new: Snapshot
+) -> list[dict[str, Any]]:
     columns = id_and_values("key", _RECORD)
     sql = some_sql(_positions_sql(columns), OF_EACH_KIND, SAMPLES)
-    topic = settings.topic("positions")
+    topic = installation.kafka.topic("positions")
     return [
         {
             "position": row["id"],
             "difference": row["difference"],
             **{side: _record(row, side, topic) for side in SIDES},
         }
-        for row in rows(settings, sql, both(old, new, POSITIONS))
+        for row in rows(installation.tables, sql, both(old, new, POSITIONS))
     ]
 
 
@@ -88,12 +93,14 @@ def _record(row: dict[str, Any], side: str, topic: str) -> dict[str, Any] | None
     return values | {"topic": topic, **place, "timestamp": row[f"{side}_timestamp"].isoformat()}
 
 
-def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
+def _sampled_holders(
+    installation: Installation, old: Snapshot, new: Snapshot
+) -> list[dict[str, Any]]:
     columns = "COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new"
     sql = some_sql(holders_sql(columns), OF_EACH_KIND, SAMPLES)
-    changed = rows(settings, sql, both(old, new, SHARE_HOLDERS))
+    changed = rows(installation.tables, sql, both(old, new, SHARE_HOLDERS))
     ids = {id_ for row in changed for id_ in _in_one(row)}
-    records = _records(settings, old, new, sorted(ids)[: 10 * SAMPLES])
+    records = _records(installation, old, new, sorted(ids)[: 10 * SAMPLES])
     return [
         {
             "client": row["id"],
@@ -117,7 +124,7 @@ def _in_one(row: dict[str, Any]) -> set[str]:
 
 
 def _records(
-    settings: Settings, old: Snapshot, new: Snapshot, ids: Iterable[str]
+    installation: Installation, old: Snapshot, new: Snapshot, ids: Iterable[str]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the records that the sides have of positions, with the country of their exchange."""
     listed = ", ".join(f"({text_literal(id_)})" for id_ in ids)
@@ -132,11 +139,11 @@ def _records(
             " ON p.exchange = e.key AND e.is_open"
             f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
         )
-        for row in rows(settings, sql, of_side(side, view, POSITIONS, EXCHANGES)):
-            one = {"position": row["key"], "topic": settings.topic("positions")}
+        for row in rows(installation.tables, sql, of_side(side, view, POSITIONS, EXCHANGES)):
+            one = {"position": row["key"], "topic": installation.kafka.topic("positions")}
             one |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
             one["timestamp"] = row["timestamp"].isoformat()
-            one["country_by"] = _place_of_country(row, settings.topic("exchanges"))
+            one["country_by"] = _place_of_country(row, installation.kafka.topic("exchanges"))
             of_both = records.setdefault(row["key"], [])
             if of_both and of_both[0] | {"in": side} == one | {"in": side}:
                 of_both[0]["in"] = "both"
@@ -161,21 +168,24 @@ def _side(view: Snapshot) -> dict[str, Any]:
     }
 
 
-def needs_top_up(settings: Settings) -> bool:
+def needs_top_up(tables: Tables) -> bool:
     """Tell whether records came that new tables, which are not in use, have not."""
-    newest, rebuild = snapshots.current(settings), store.require_current(settings)
+    newest, rebuild = snapshots.current(tables), store.require_current(tables)
     if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
         return False
     return rebuild.candidate.number != newest.number
 
 
-def compared(settings: Settings, number: int | None = None) -> Difference:
+def compared(installation: Installation, number: int | None = None) -> Difference:
     """Compare the tables that an open rebuild, that of a number, has with those before it.
 
     At the newest snapshot that both have: of tables that are in use, the last one before they were.
     ShardpostError while they are being built.
     """
-    newest, rebuild = snapshots.current(settings), store.require_current(settings, number)
+    newest, rebuild = (
+        snapshots.current(installation.tables),
+        store.require_current(installation.tables, number),
+    )
     standing = rebuild.standing(newest)
     if standing is Standing.BUILDING:
         raise ShardpostError(
@@ -189,9 +199,11 @@ def compared(settings: Settings, number: int | None = None) -> Difference:
         is_same = candidate.number == former.number
         # Its tables with contacts are not read as they were before a client was erased.
         as_swapped = replace(candidate, erased_in=newest.erased_in)
-        new = as_swapped if is_same else _in_use_at(settings, newest, former.number)
-        return compare(settings, former, new)
-    return compare(settings, _in_use_at(settings, newest, candidate.number), candidate)
+        new = as_swapped if is_same else _in_use_at(installation.tables, newest, former.number)
+        return compare(installation, former, new)
+    return compare(
+        installation, _in_use_at(installation.tables, newest, candidate.number), candidate
+    )
 
 
 def unknown_former(rebuild: Rebuild) -> ShardpostError:
@@ -205,7 +217,7 @@ def unknown_former(rebuild: Rebuild) -> ShardpostError:
     )
 
 
-def _in_use_at(settings: Settings, newest: Snapshot, number: int) -> Snapshot:
+def _in_use_at(tables: Tables, newest: Snapshot, number: int) -> Snapshot:
     if number == newest.number:
         return newest
-    return snapshots.get(settings, number, now=datetime.now(UTC))
+    return snapshots.get(tables, number, now=datetime.now(UTC))

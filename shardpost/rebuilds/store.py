@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from shardpost.delta.arrow_schema import arrow_rows
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import countries
-from shardpost.locks import exclusive
+from shardpost.installation import Installation
+from shardpost.locks.locks import exclusive
+from shardpost.locks.shared_files import Files
 from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
-from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
@@ -26,34 +28,34 @@ LOCK = "rebuild"
 
 
 @contextmanager
-def rebuilding(settings: Settings, *, wait: float = 0) -> Iterator[None]:
+def rebuilding(files: Files, *, wait: float = 0) -> Iterator[None]:
     """Hold the lock of rebuilds; LockedError beside another run that writes their tables.
 
     A compaction holds it for the seconds of a top-up: `wait` for that.
     """
-    with exclusive(settings, LOCK, "a run of the rebuild", wait=wait):
+    with exclusive(files, LOCK, "a run of the rebuild", wait=wait):
         yield
 
 
 NUMBER = "rebuild"
 
 
-def list_rebuilds(settings: Settings) -> list[Rebuild]:
+def list_rebuilds(tables: Tables) -> list[Rebuild]:
     """Return all rebuilds, the oldest first."""
-    return select(settings, REBUILDS, Rebuild, "ORDER BY rebuild")
+    return select(tables, REBUILDS, Rebuild, "ORDER BY rebuild")
 
 
-def current(settings: Settings) -> Rebuild | None:
+def current(tables: Tables) -> Rebuild | None:
     """Return the rebuild whose tables are there, in use or beside; None if there is none."""
-    return next((rebuild for rebuild in reversed(list_rebuilds(settings)) if rebuild.is_open), None)
+    return next((rebuild for rebuild in reversed(list_rebuilds(tables)) if rebuild.is_open), None)
 
 
-def require_current(settings: Settings, number: int | None = None) -> Rebuild:
+def require_current(tables: Tables, number: int | None = None) -> Rebuild:
     """Return the rebuild whose tables are there; ShardpostError if there is none.
 
     Also if it is not that of a number.
     """
-    rebuild = current(settings)
+    rebuild = current(tables)
     if rebuild is None:
         raise ShardpostError("there is no rebuild: start one with `shardpost rebuild start`")
     if number not in (None, rebuild.number):
@@ -63,26 +65,26 @@ def require_current(settings: Settings, number: int | None = None) -> Rebuild:
     return rebuild
 
 
-def get(settings: Settings, number: int) -> Rebuild:
+def get(tables: Tables, number: int) -> Rebuild:
     """Return the rebuild of a number; ShardpostError if there is none."""
-    found = next((rebuild for rebuild in list_rebuilds(settings) if rebuild.number == number), None)
+    found = next((rebuild for rebuild in list_rebuilds(tables) if rebuild.number == number), None)
     if found is None:
         raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` lists them")
     return found
 
 
-def require_country(settings: Settings, last: Snapshot) -> None:
+def require_country(installation: Installation, last: Snapshot) -> None:
     """Refuse a SHARDPOST_COUNTRY that is not in force at the last snapshot; UsageError.
 
     While tables are beside those in use, another one comes with their swap.
     """
-    if last.country_now(settings.country) != last.country:
-        rebuild = current(settings)
+    if last.country_now(installation.settings.country) != last.country:
+        rebuild = current(installation.tables)
         if rebuild is None or rebuild.standing(last) is Standing.IN_USE:
-            countries.require_country(settings, last, settings.country)
+            countries.require_country(installation.tables, last, installation.settings.country)
 
 
-def insert(settings: Settings, rebuild: Rebuild) -> None:
+def insert(tables: Tables, rebuild: Rebuild) -> None:
     """Add a rebuild with a number above all others; ShardpostError if another run was first."""
     from shardpost.delta import row_files
 
@@ -91,10 +93,10 @@ def insert(settings: Settings, rebuild: Rebuild) -> None:
             raise ShardpostError(f"rebuild {rebuild.number} was started by another run: run again")
         table.insert(arrow_rows(REBUILDS, [rebuild]))
 
-    row_files.change(settings, REBUILDS, NUMBER, make)
+    row_files.change(tables, REBUILDS, NUMBER, make)
 
 
-def update(settings: Settings, rebuild: Rebuild) -> Rebuild:
+def update(tables: Tables, rebuild: Rebuild) -> Rebuild:
     """Store, and return, what is known of a rebuild now."""
     from shardpost.delta import row_files
 
@@ -105,5 +107,5 @@ def update(settings: Settings, rebuild: Rebuild) -> Rebuild:
             _, others = table.split(stored, [rebuild.number])
             table.replace([file], [arrow_rows(REBUILDS, [rebuild]), others])
 
-    row_files.change(settings, REBUILDS, NUMBER, make)
+    row_files.change(tables, REBUILDS, NUMBER, make)
     return rebuild

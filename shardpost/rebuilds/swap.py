@@ -24,18 +24,19 @@ import pyarrow.compute as pc
 from shardpost import __version__
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, stream
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.table_commits import restored_tables
+from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.comparison import both
 from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.rebuilds.sides import holders_sql
-from shardpost.settings import Settings
 
 # As of a letter: the place alone may be that of another record, of a former topic of the name.
 _IDENTITY = ("topic", "partition", "offset", "timestamp")
@@ -50,7 +51,7 @@ WHERE n.snapshot > {since} AND NOT EXISTS (
 
 
 def with_number_of_swap(
-    settings: Settings, rebuild: Rebuild, last: Snapshot, beside: Snapshot, run: str
+    tables: Tables, rebuild: Rebuild, last: Snapshot, beside: Snapshot, run: str
 ) -> tuple[int, int]:
     """Write rows of newly rejected records anew, as of the snapshot after `last`.
 
@@ -58,20 +59,20 @@ def with_number_of_swap(
     is an id.
     """
     sql = _NEW.format(since=_last_in_use(rebuild, last))
-    ids = _ids(query(settings, sql, both(last, beside, REJECTED_RECORDS)))
+    ids = _ids(query(tables, sql, both(last, beside, REJECTED_RECORDS)))
     table, version = beside.located(REJECTED_RECORDS), beside.tables[REJECTED_RECORDS.name]
     if not len(ids):
         return version, 0
     change = partial(_numbered, ids, last.number + 1)
     files = {
         path: change
-        for path in table_log.sizes(settings, table, version)
+        for path in table_log.sizes(tables, table, version)
         if any(
             pc.any(_is_one_of(ids, part)).as_py()
-            for part in parquet_files.parts(settings, table, path, _IDENTITY)
+            for part in parquet_files.parts(tables, table, path, _IDENTITY)
         )
     }
-    return commit_files(settings, table, version, files, run), len(ids)
+    return commit_files(tables, table, version, files, run), len(ids)
 
 
 def _last_in_use(rebuild: Rebuild, last: Snapshot) -> int:
@@ -109,7 +110,7 @@ _COLUMNS = (
 
 
 def swap_tables(
-    settings: Settings, rebuild: Rebuild, last: Snapshot, beside: Snapshot
+    installation: Installation, rebuild: Rebuild, last: Snapshot, beside: Snapshot
 ) -> tuple[Snapshot, Rebuild, int]:
     """Commit the snapshot after `last` with the tables `beside`, which are at its offsets.
 
@@ -121,23 +122,23 @@ def swap_tables(
             f"tables not in use are of snapshot {beside.number}, expected {last.number}: run again"
         )
     run = str(uuid.uuid4())
-    beside = replace(beside, tables=restored_tables(settings, beside))
+    beside = replace(beside, tables=restored_tables(installation.tables, beside))
     step("holders that differ")
     tables, count = dict(beside.tables), 0
     folded = dict(beside.folded)
     if beside.located(SHARE_HOLDERS) != last.located(SHARE_HOLDERS):
-        version, count = _write_changed(settings, last, beside, run)
+        version, count = _write_changed(installation.tables, last, beside, run)
         tables[SHARE_HOLDERS.name] = version
         if count:
             folded[SHARE_HOLDERS.name] = beside.folded_up_to(SHARE_HOLDERS.name)
     if beside.located(REJECTED_RECORDS) != last.located(REJECTED_RECORDS):
         step("newly rejected")
-        found = with_number_of_swap(settings, rebuild, last, beside, run)
+        found = with_number_of_swap(installation.tables, rebuild, last, beside, run)
         tables[REJECTED_RECORDS.name], rejected = found
         if rejected:
             log.info("%d newly rejected records become dead letters", rejected)
     step("leave tables")
-    rebuild = store.update(settings, _left(rebuild, last, beside))
+    rebuild = store.update(installation.tables, _left(rebuild, last, beside))
     made = replace(
         last,
         number=last.number + 1,
@@ -149,22 +150,24 @@ def swap_tables(
         code_version=__version__,
         run=run,
         country=beside.country,
-        set_country=_set_country(settings, beside, is_rollback=rebuild.is_in_use(last)),
+        set_country=_set_country(installation, beside, is_rollback=rebuild.is_in_use(last)),
         history_from=beside.history_from,
         rebuilt_in=last.number + 1,
         decoder=beside.decoder,
     )
     step("commit snapshot")
-    snapshots.commit(settings, made)
+    snapshots.commit(installation.tables, made)
     step("swapped")
     return made, rebuild, count
 
 
-def _set_country(settings: Settings, beside: Snapshot, *, is_rollback: bool) -> str | None:
+def _set_country(installation: Installation, beside: Snapshot, *, is_rollback: bool) -> str | None:
     """Return `Snapshot.set_country`: a rollback brings back what it was, and confirms nothing."""
     if is_rollback:
         return beside.set_country
-    return settings.country if settings.country != beside.country else None
+    return (
+        installation.settings.country if installation.settings.country != beside.country else None
+    )
 
 
 def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:
@@ -175,9 +178,7 @@ def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:
     return replace(rebuild, candidate=beside, former=last, swaps=swaps)
 
 
-def _write_changed(
-    settings: Settings, last: Snapshot, beside: Snapshot, run: str
-) -> tuple[int, int]:
+def _write_changed(tables: Tables, last: Snapshot, beside: Snapshot, run: str) -> tuple[int, int]:
     """Write each client whose list changed as of the next snapshot, one without any as empty.
 
     Return the version of the holders of `beside` then, and how many clients these are.
@@ -187,13 +188,13 @@ def _write_changed(
     added, count = [], 0
     for shard in range(last.shards):
         sql = f"{holders_sql(_COLUMNS, f'shard = {shard}')} {_CHANGED}"
-        batches = stream(settings, sql, both(last, beside, SHARE_HOLDERS))
+        batches = stream(tables, sql, both(last, beside, SHARE_HOLDERS))
         parts = (_rows(batch, last.number + 1, schema) for batch in batches if batch.num_rows)
         path = f"{folder}/group={shard}/changed.parquet"
-        made, rows = parquet_files.write_parts(settings, table, parts, path)
+        made, rows = parquet_files.write_parts(tables, table, parts, path)
         added += [made] if made else []
         count += rows
-    return table_log.commit(settings, table, version, added), count
+    return table_log.commit(tables, table, version, added), count
 
 
 def _rows(batch: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.Table:

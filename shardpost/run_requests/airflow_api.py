@@ -11,9 +11,9 @@ from urllib.parse import quote
 import httpx
 
 from shardpost.errors import ShardpostError, UsageError, single_line
+from shardpost.installation import Installation
 from shardpost.instants import parse_instant
 from shardpost.run_requests.model.commands import AirflowRun, Command
-from shardpost.settings import Settings
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.5
@@ -277,12 +277,16 @@ class AirflowRuns:
 
 
 @contextmanager
-def connected(settings: Settings) -> Iterator[AirflowRuns]:
+def connected(installation: Installation) -> Iterator[AirflowRuns]:
     """Log in to Airflow and yield its runs; where it does not answer, they hold the reason.
 
     UsageError if user or password is not set.
     """
-    url, user, password = settings.airflow_url, settings.airflow_user, settings.airflow_password
+    url, user, password = (
+        installation.settings.airflow_url,
+        installation.settings.airflow_user,
+        installation.settings.airflow_password,
+    )
     if url is None or user is None or password is None:
         raise UsageError(
             "no Airflow to start runs in: expected SHARDPOST_AIRFLOW_URL, SHARDPOST_AIRFLOW_USER"

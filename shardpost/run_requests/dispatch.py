@@ -8,16 +8,17 @@ from datetime import datetime, timedelta
 from shardpost import ownership, refused_runs
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import LostAnswerError
-from shardpost.locks import exclusive
+from shardpost.locks.locks import exclusive
+from shardpost.locks.shared_files import Files
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowRuns, connected
 from shardpost.run_requests.model.commands import Command, DispatchCounts, fold
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.run_requests.request_topics import CommandWriter
-from shardpost.settings import Settings
 from shardpost.topics.stores import require_stores
 from shardpost.wording import counted
 
@@ -28,30 +29,36 @@ LOCK = "dispatch_run_requests"
 MAX_ERRORS = 3  # that an error message quotes
 
 
-def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
+def dispatch(installation: Installation, now: datetime) -> DispatchCounts:
     """Decide on all requests, start the runs of issued commands, free the keys of ended runs.
 
     Waits for a dispatch that is running already, then does the same itself. Raises ShardpostError,
     with all else done, where a partition cannot be dispatched or Airflow does not answer.
     """
-    with refused_runs.noting(settings, LOCK):
-        counts = _dispatch(settings, now)
-    refused_runs.note(settings, LOCK, None)
+    with refused_runs.noting(installation.files, LOCK):
+        counts = _dispatch(installation, now)
+    refused_runs.note(installation.files, LOCK, None)
     return counts
 
 
-def _dispatch(settings: Settings, now: datetime) -> DispatchCounts:
-    with dispatch_lock(settings):
-        partitions, max_age = request_topics.partitions(settings), timedelta(settings.request_days)
-        dags, max_bytes = settings.requestable_dags, settings.request_bytes
+def _dispatch(installation: Installation, now: datetime) -> DispatchCounts:
+    with dispatch_lock(installation.files):
+        partitions, max_age = (
+            request_topics.partitions(installation.kafka),
+            timedelta(installation.settings.request_days),
+        )
+        dags, max_bytes = (
+            installation.settings.requestable_dags,
+            installation.settings.request_bytes,
+        )
         rules = RequestRules(dags, max_bytes, max_age, partitions, now)
-        ownership.require(settings)
-        require_stores(settings, "run-commands")
-        with connected(settings) as runs:
-            counts = _dispatch_partitions(settings, runs, rules)
+        ownership.require(installation)
+        require_stores(installation, "run-commands")
+        with connected(installation) as runs:
+            counts = _dispatch_partitions(installation, runs, rules)
             if counts.forwarded:
                 counts.waiting = counts.unseen = 0  # the second time counts them again
-                counts.add(_dispatch_partitions(settings, runs, rules))
+                counts.add(_dispatch_partitions(installation, runs, rules))
     if counts.waiting or counts.unseen:
         reason = runs.unreachable or "; ".join(runs.errors[:MAX_ERRORS])
         waiting = counted(counts.waiting, "command is", "commands are")
@@ -63,19 +70,19 @@ def _dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     return counts
 
 
-def dispatch_lock(settings: Settings) -> AbstractContextManager[None]:
+def dispatch_lock(files: Files) -> AbstractContextManager[None]:
     """Return the lock under which run commands are written on this machine."""
-    return exclusive(settings, LOCK, "the dispatch of run requests", wait=settings.lock_wait)
+    return exclusive(files, LOCK, "the dispatch of run requests", wait=files.lock_wait)
 
 
 def _dispatch_partitions(
-    settings: Settings, runs: AirflowRuns, rules: RequestRules
+    installation: Installation, runs: AirflowRuns, rules: RequestRules
 ) -> DispatchCounts:
     """Dispatch every partition; what fails in one is raised when the others are done."""
     counts, errors = DispatchCounts(), []
     with ThreadPoolExecutor(PARALLEL_PARTITIONS) as pool:
         for done in [
-            pool.submit(_dispatch_partition, settings, partition, runs, rules)
+            pool.submit(_dispatch_partition, installation, partition, runs, rules)
             for partition in range(rules.partitions)
         ]:
             try:
@@ -88,29 +95,35 @@ def _dispatch_partitions(
 
 
 def _dispatch_partition(
-    settings: Settings, partition: int, runs: AirflowRuns, rules: RequestRules
+    installation: Installation, partition: int, runs: AirflowRuns, rules: RequestRules
 ) -> DispatchCounts:
     """Dispatch one partition; where Kafka's client is lost, once more from its beginning."""
     try:
-        return PartitionDispatch(settings, partition, runs, rules).run()
+        return PartitionDispatch(installation, partition, runs, rules).run()
     except LostAnswerError as error:
         log.warning("%s; dispatching the partition again", error)
-    return PartitionDispatch(settings, partition, runs, rules).run()
+    return PartitionDispatch(installation, partition, runs, rules).run()
 
 
 def release(
-    settings: Settings, key: str, who: str, why: str, now: datetime, *, run_id: str | None = None
+    installation: Installation,
+    key: str,
+    who: str,
+    why: str,
+    now: datetime,
+    *,
+    run_id: str | None = None,
 ) -> Command:
     """Free a key and return the command that held it; ShardpostError if none does.
 
     `run_id`: or if its run is not the one that was shown to who decides.
     """
-    partition = partition_of(key, request_topics.partitions(settings))
-    with dispatch_lock(settings):
-        require_stores(settings, "run-commands")
-        with closing(CommandWriter(settings, partition)) as writer:
+    partition = partition_of(key, request_topics.partitions(installation.kafka))
+    with dispatch_lock(installation.files):
+        require_stores(installation, "run-commands")
+        with closing(CommandWriter(installation, partition)) as writer:
             writer.open()
-            entry = fold(request_topics.command_entries(settings, partition)).get(key)
+            entry = fold(request_topics.command_entries(installation.kafka, partition)).get(key)
             if entry is None or entry.command is None:
                 raise ShardpostError(
                     f"no requested run is active under key {key}: see `shardpost runs list`"
@@ -119,6 +132,8 @@ def release(
                 found = f"expected run {run_id}, found {entry.command.run_id}, which came since"
                 raise ShardpostError(f"key {key}: {found}: nothing was released")
             decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
-            tombstone = request_topics.release_record(settings, partition, key, f"by {who}: {why}")
-            writer.commit([tombstone, decisions_topic.written(settings, decision, {})])
+            tombstone = request_topics.release_record(
+                installation.kafka, partition, key, f"by {who}: {why}"
+            )
+            writer.commit([tombstone, decisions_topic.written(installation.kafka, decision, {})])
     return entry.command

@@ -12,10 +12,10 @@ from itertools import islice
 from shardpost.alerts.model.alert import EVENT, REQUESTS_LOST, Condition
 from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.locks import require_held
 from shardpost.logs import step
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowRuns, NoAnswerError
@@ -35,7 +35,6 @@ from shardpost.run_requests.model.deduplication import (
 )
 from shardpost.run_requests.model.requests import Refused, RequestRules
 from shardpost.run_requests.request_topics import GROUP, CommandWriter
-from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 
 log = logging.getLogger(__name__)
@@ -51,22 +50,24 @@ class PartitionDispatch:
     """The dispatch of one partition: its commands in force, and what was done so far."""
 
     def __init__(
-        self, settings: Settings, partition: int, runs: AirflowRuns, rules: RequestRules
+        self, installation: Installation, partition: int, runs: AirflowRuns, rules: RequestRules
     ) -> None:
-        self._settings, self._runs, self._rules = settings, runs, rules
-        self._requests = TopicPartition(settings.topic("run-requests"), partition)
+        self._installation, self._runs, self._rules = installation, runs, rules
+        self._requests = TopicPartition(installation.kafka.topic("run-requests"), partition)
         self._commands = ActiveCommands(())
         self._counts = DispatchCounts()
 
     def run(self) -> DispatchCounts:
         """Decide on all requests, start what is issued; FencedError if another took over."""
-        settings, partition = self._settings, self._requests.partition
-        with closing(CommandWriter(settings, partition)) as writer:
+        installation, partition = self._installation, self._requests.partition
+        with closing(CommandWriter(installation, partition)) as writer:
             _step("fence")
-            require_held()  # who lost its lock would fence who has it
+            installation.tables.require_held()  # who lost its lock would fence who has it
             writer.open()
             _step("read commands")
-            self._commands = ActiveCommands(request_topics.command_entries(settings, partition))
+            self._commands = ActiveCommands(
+                request_topics.command_entries(installation.kafka, partition)
+            )
             self._check_runs()
             offset = self._process_requests(writer)
             records = list(self._start_runs(writer, offset))
@@ -91,7 +92,9 @@ class PartitionDispatch:
         """Decide on all requests, free the keys of ended runs; return the offset committed."""
         offset = self._first_offset(writer)
         _step("read requests")
-        requests = request_topics.requests(self._settings, self._requests.partition, offset)
+        requests = request_topics.requests(
+            self._installation.kafka, self._requests.partition, offset
+        )
         while batch := list(islice(requests, BATCH_REQUESTS)):
             offset = batch[-1].offset + 1
             records = [out for record in batch for out in self._decide(record)]
@@ -105,7 +108,9 @@ class PartitionDispatch:
         return offset
 
     def _first_offset(self, writer: CommandWriter) -> int:
-        low, high = request_topics.request_bounds(self._settings, self._requests.partition)
+        low, high = request_topics.request_bounds(
+            self._installation.kafka, self._requests.partition
+        )
         committed = writer.committed_offset()
         if committed is None:
             return low
@@ -127,7 +132,7 @@ class PartitionDispatch:
         text = f"Kafka deleted run requests before they were read: {lost}"
         meaning = "what these asked for did not run, and who asked was told nothing"
         loss = Condition(REQUESTS_LOST, lost, Severity.LOSS, text, meaning, EVENT)
-        telling.report(self._settings, loss, self._rules.now)
+        telling.report(self._installation, loss, self._rules.now)
 
     def _decide(self, record: Record) -> Iterator[Outgoing]:
         """Decide on one request; yield the records to be written for it."""
@@ -223,18 +228,20 @@ class PartitionDispatch:
         return self._command_record(self._commands.mark_started(command))
 
     def _command_record(self, command: Command) -> Outgoing:
-        topic, partition = self._settings.topic("run-commands"), self._requests.partition
+        topic, partition = self._installation.kafka.topic("run-commands"), self._requests.partition
         return Outgoing(topic, command.key.encode(), command.value(), [], partition)
 
     def _release_record(self, key: str, reason: str) -> Outgoing:
         self._commands.remove(key)
-        return request_topics.release_record(self._settings, self._requests.partition, key, reason)
+        return request_topics.release_record(
+            self._installation.kafka, self._requests.partition, key, reason
+        )
 
     def _decision(
         self, about: bytes, kind: Kind, why: str, headers: dict[str, bytes] | None = None
     ) -> Outgoing:
         decision = Decision(about, kind, SHARDPOST, self._rules.now, why)
-        return decisions_topic.written(self._settings, decision, headers or {})
+        return decisions_topic.written(self._installation.kafka, decision, headers or {})
 
 
 def _step(name: str) -> None:

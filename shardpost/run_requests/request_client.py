@@ -10,8 +10,9 @@ from typing import Any, TypedDict
 
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import UsageError
-from shardpost.kafka.clients import consumer
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import committed_offset, watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
@@ -21,7 +22,6 @@ from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import Command, CommandEntry, fold, parse_json
 from shardpost.run_requests.model.requests import RequestStatus, status_of
 from shardpost.run_requests.request_topics import GROUP
-from shardpost.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -45,34 +45,34 @@ def conf_of(name: str, text: str) -> dict[str, Any]:
     return found
 
 
-def send_request(settings: Settings, key: str, value: dict[str, Any]) -> SentRequest:
+def send_request(installation: Installation, key: str, value: dict[str, Any]) -> SentRequest:
     """Write a request {"Dag", "Conf", "RequestedBy"} to `run-requests`.
 
     UsageError for one that would be refused undecoded; ShardpostError if Kafka does not accept it.
     """
-    raw = _encoded(settings, key, value)
-    decisions_from = _end_of_decisions(settings, key)
-    partition = partition_of(key, request_topics.partitions(settings))
-    record = Outgoing(settings.topic("run-requests"), key.encode(), raw, [], partition)
-    return SentRequest(key, produce(settings, record), decisions_from)
+    raw = _encoded(installation, key, value)
+    decisions_from = _end_of_decisions(installation.kafka, key)
+    partition = partition_of(key, request_topics.partitions(installation.kafka))
+    record = Outgoing(installation.kafka.topic("run-requests"), key.encode(), raw, [], partition)
+    return SentRequest(key, produce(installation.kafka, record), decisions_from)
 
 
-def request_status(settings: Settings, sent: SentRequest) -> RequestStatus | None:
+def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
     """Return the status of a request; None if it is not processed yet."""
     # In this order: what was committed before the group's offset moved on is read after it.
-    with closing(consumer(settings, GROUP)) as reader:
-        committed = committed_offset(settings, reader, sent.coordinates.topic_partition) or 0
+    with closing(kafka.consumer(GROUP)) as reader:
+        committed = committed_offset(kafka, reader, sent.coordinates.topic_partition) or 0
     entries = [
         entry
-        for entry in request_topics.command_entries(settings, sent.coordinates.partition)
+        for entry in request_topics.command_entries(kafka, sent.coordinates.partition)
         if entry.key == sent.key
     ]
-    decisions = list(_decisions_on(settings, sent))
+    decisions = list(_decisions_on(kafka, sent))
     offset = sent.coordinates.offset
     return status_of(offset, entries, decisions, is_processed=committed > offset)
 
 
-def _encoded(settings: Settings, key: str, value: dict[str, Any]) -> bytes:
+def _encoded(installation: Installation, key: str, value: dict[str, Any]) -> bytes:
     """Return the value in JSON; UsageError if it or the key cannot be sent."""
     try:
         raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -82,27 +82,27 @@ def _encoded(settings: Settings, key: str, value: dict[str, Any]) -> bytes:
     if not key:
         raise UsageError("run key: expected at least one character")
     for name, size in (("key", len(key.encode())), ("value", len(raw))):
-        if size > settings.request_bytes:
+        if size > installation.settings.request_bytes:
             raise UsageError(
-                f"request: expected a {name} of at most {settings.request_bytes} bytes"
+                f"request: expected a {name} of at most {installation.settings.request_bytes} bytes"
                 f" (SHARDPOST_REQUEST_BYTES), found {size}"
             )
     return raw
 
 
-def _end_of_decisions(settings: Settings, key: str) -> Coordinates:
+def _end_of_decisions(kafka: Kafka, key: str) -> Coordinates:
     """Return the end of the partition of `decisions` that has the decisions on a key."""
-    topic = settings.topic("decisions")
-    count = partition_counts(settings, [topic])[topic]
+    topic = kafka.topic("decisions")
+    count = partition_counts(kafka, [topic])[topic]
     partition = TopicPartition(topic, partition_of(key, count))
-    _, end = watermark_of(settings, partition, committed=True)
+    _, end = watermark_of(kafka, partition, committed=True)
     return partition.at(end)
 
 
-def _decisions_on(settings: Settings, sent: SentRequest) -> Iterator[Decision]:
+def _decisions_on(kafka: Kafka, sent: SentRequest) -> Iterator[Decision]:
     """Yield the decisions on that very request."""
     start = sent.decisions_from
-    for decision, headers in decisions_topic.of_partition(settings, start.partition, start.offset):
+    for decision, headers in decisions_topic.of_partition(kafka, start.partition, start.offset):
         is_of_it = headers.get("request-offset") == str(sent.coordinates.offset).encode()
         if decision.about == sent.key.encode() and is_of_it:
             yield decision
@@ -138,46 +138,48 @@ class Decided:
         return conflict_row(self.decision, self.request or b"")
 
 
-def list_decided(settings: Settings, now: datetime, *, most: int | None = None) -> list[Decided]:
+def list_decided(
+    installation: Installation, now: datetime, *, most: int | None = None
+) -> list[Decided]:
     """Return the conflicts, refusals and releases of SHARDPOST_REQUEST_DAYS, oldest first.
 
     `most`: only among so many records at the end of each partition.
     """
-    oldest = now - timedelta(days=settings.request_days)
+    oldest = now - timedelta(days=installation.settings.request_days)
     chosen = decisions_topic.Chosen(_OF_RUNS, most)
     found = [
         Decided(decision, headers.get("request"))
-        for decision, headers in decisions_topic.list_since(settings, oldest, chosen)
+        for decision, headers in decisions_topic.list_since(installation.kafka, oldest, chosen)
     ]
     return sorted(found, key=lambda one: one.decision.when)
 
 
 def list_runs(
-    settings: Settings, now: datetime, decided: list[Decided] | None = None
+    installation: Installation, now: datetime, decided: list[Decided] | None = None
 ) -> list[RunRow]:
     """Return what `runs list` prints: the active commands, by key, then conflicts, oldest first.
 
     Conflicts are listed for SHARDPOST_REQUEST_DAYS, as long as a request is valid; of `decided`, if
     that is known.
     """
-    known = list_decided(settings, now) if decided is None else decided
+    known = list_decided(installation, now) if decided is None else decided
     conflicts = [
         one.row() for one in known if one.decision.kind is Kind.CONFLICT and one.request is not None
     ]
     commands = [
         _command_row(entry, entry.command)
-        for entry in commands_in_force(settings)
+        for entry in commands_in_force(installation.kafka)
         if entry.command is not None
     ]
     return [*commands, *conflicts]
 
 
-def commands_in_force(settings: Settings) -> list[CommandEntry]:
+def commands_in_force(kafka: Kafka) -> list[CommandEntry]:
     """Return the last record of each key that is not free, by key."""
     in_force = [
         entry
-        for partition in range(request_topics.partitions(settings))
-        for entry in fold(request_topics.command_entries(settings, partition)).values()
+        for partition in range(request_topics.partitions(kafka))
+        for entry in fold(request_topics.command_entries(kafka, partition)).values()
     ]
     return sorted(in_force, key=attrgetter("key"))
 

@@ -6,26 +6,28 @@ commands of a partition, under the transactional id `…/dispatch/p`, alone deci
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from shardpost import ownership
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.instants import instant_of
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import endings, watermark_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.run_requests.model.commands import CommandEntry, decode
-from shardpost.settings import Settings
 from shardpost.wording import counted
 
 
-def partitions(settings: Settings) -> int:
+def partitions(kafka: Kafka) -> int:
     """Return how many partitions both topics have; ShardpostError if they differ."""
-    requests, commands = settings.topic("run-requests"), settings.topic("run-commands")
-    counts = partition_counts(settings, [requests, commands])
+    requests, commands = kafka.topic("run-requests"), kafka.topic("run-commands")
+    counts = partition_counts(kafka, [requests, commands])
     if counts[requests] != counts[commands]:
         raise ShardpostError(
             f"{requests} has {counted(counts[requests], 'partition')} and {commands}"
@@ -35,30 +37,30 @@ def partitions(settings: Settings) -> int:
     return counts[requests]
 
 
-def command_entries(settings: Settings, partition: int) -> Iterator[CommandEntry]:
+def command_entries(kafka: Kafka, partition: int) -> Iterator[CommandEntry]:
     """Yield the records of one partition of `run-commands`, oldest first, to its end as of now."""
-    for message in read_to_end(settings, TopicPartition(settings.topic("run-commands"), partition)):
+    for message in read_to_end(kafka, TopicPartition(kafka.topic("run-commands"), partition)):
         record = record_of(message)
         entry = decode(record.key, record.value, instant_of(record.timestamp))
         if entry is not None:
             yield entry
 
 
-def requests(settings: Settings, partition: int, start: int) -> Iterator[Record]:
+def requests(kafka: Kafka, partition: int, start: int) -> Iterator[Record]:
     """Yield the records of a partition of `run-requests` from an offset to its last stable one."""
-    source = TopicPartition(settings.topic("run-requests"), partition)
-    return map(record_of, read_to_end(settings, source, start=start, committed=True))
+    source = TopicPartition(kafka.topic("run-requests"), partition)
+    return map(record_of, read_to_end(kafka, source, start=start, committed=True))
 
 
-def request_bounds(settings: Settings, partition: int) -> tuple[int, int]:
+def request_bounds(kafka: Kafka, partition: int) -> tuple[int, int]:
     """Return low and high watermark of one partition of `run-requests`."""
-    source = TopicPartition(settings.topic("run-requests"), partition)
-    return watermark_of(settings, source, committed=False)
+    source = TopicPartition(kafka.topic("run-requests"), partition)
+    return watermark_of(kafka, source, committed=False)
 
 
-def release_record(settings: Settings, partition: int, key: str, reason: str) -> Outgoing:
+def release_record(kafka: Kafka, partition: int, key: str, reason: str) -> Outgoing:
     """Return the tombstone that frees a key."""
-    topic = settings.topic("run-commands")
+    topic = kafka.topic("run-commands")
     return Outgoing(topic, key.encode(), None, [("reason", reason.encode())], partition)
 
 
@@ -68,18 +70,18 @@ GROUP = "shardpost-dispatch"
 class CommandWriter:
     """The one writer of a partition of run commands, with its group's offset in `run-requests`."""
 
-    def __init__(self, settings: Settings, partition: int) -> None:
-        self._settings = settings
-        self._requests = TopicPartition(settings.topic("run-requests"), partition)
+    def __init__(self, installation: Installation, partition: int) -> None:
+        self._installation = installation
+        self._requests = TopicPartition(installation.kafka.topic("run-requests"), partition)
         transactional_id = f"{self._requests.topic}/dispatch/{partition}"
         self._transactions = Transactions(
-            settings,
+            installation.kafka,
             transactional_id,
-            may_write=ownership.require,
+            may_write=partial(ownership.require, installation),
             fenced=f"fenced: a newer dispatch has taken over {transactional_id}; this one stops",
             failed=f"{transactional_id}: the transaction failed ({{reason}}); run it again",
         )
-        self._reader = clients.consumer(settings, GROUP)
+        self._reader = installation.kafka.consumer(GROUP)
         self._committed_at = 0.0
 
     def open(self) -> None:
@@ -89,7 +91,7 @@ class CommandWriter:
 
     def committed_offset(self) -> int | None:
         """Return the offset from which requests are to be read; None if none was committed."""
-        return offsets.committed_offset(self._settings, self._reader, self._requests)
+        return offsets.committed_offset(self._installation.kafka, self._reader, self._requests)
 
     def commit(self, records: Sequence[Outgoing], offset: int | None = None) -> None:
         """Write records and offset in one transaction; FencedError if a newer writer is there.
@@ -114,11 +116,11 @@ class CommandWriter:
 class RequestWatch:
     """Whether requests wait to be dispatched, checked again and again over one connection."""
 
-    def __init__(self, settings: Settings) -> None:
-        topic = settings.topic("run-requests")
-        self._settings = settings
-        self._partitions = [TopicPartition(topic, n) for n in range(partitions(settings))]
-        self._group = clients.consumer(settings, GROUP)
+    def __init__(self, kafka: Kafka) -> None:
+        topic = kafka.topic("run-requests")
+        self._kafka = kafka
+        self._partitions = [TopicPartition(topic, n) for n in range(partitions(kafka))]
+        self._group = kafka.consumer(GROUP)
         self._reported: dict[int, int] = {}
 
     def pending_ends(self) -> dict[int, int] | None:
@@ -127,12 +129,12 @@ class RequestWatch:
         What is reported once and not dispatched is left to the schedule. KafkaUnreachableError if
         Kafka does not answer.
         """
-        listed = endings(self._settings, self._partitions, committed=True)
-        stable = listed.require_all(self._settings).offsets
+        listed = endings(self._kafka, self._partitions, committed=True)
+        stable = listed.require_all(self._kafka).offsets
         ends = {source.partition: offset for source, offset in stable.items()}
         if ends == self._reported:
             return None
-        known = offsets.committed_offsets(self._settings, self._group, self._partitions)
+        known = offsets.committed_offsets(self._kafka, self._group, self._partitions)
         committed = {source.partition: offset for source, (offset, _) in known.items()}
         self._reported = ends
         return ends if any(end > committed.get(n, 0) for n, end in ends.items()) else None

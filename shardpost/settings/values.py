@@ -4,9 +4,7 @@ Each is read from the environment variable `SHARDPOST_<NAME>`; no other module r
 the environment. What each means, and its unit, is in `.env.example`.
 """
 
-import os
 from pathlib import Path
-from stat import S_ISVTX
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -20,7 +18,7 @@ from pydantic import (
 )
 
 from shardpost import schedules
-from shardpost.checkout import HOME
+from shardpost.checkout import HOME, home_folder
 from shardpost.retry_settings import (
     RetryRules,
     RetrySettings,
@@ -49,8 +47,6 @@ from shardpost.settings.variables import PREFIX, client_variable
 from shardpost.shares import share
 from shardpost.topic_names import TopicName
 
-# What everybody may do who is neither the owner of a file nor of its group.
-OTHERS = 0o007
 # Whether a week that ended less than so many days ago was closed need not be looked for.
 LEAST_LEDGER_DAYS = 180
 
@@ -207,19 +203,8 @@ class Settings(BaseModel):
         return self.tables_root.startswith(forms.STORE)
 
     def folder(self, *names: str) -> Path:
-        """Make a folder of the home, if it is not there, and return its path.
-
-        Nobody else gets into the home: it is made with mode 0700, and an own one that all can read
-        is closed to them. A mode without access for others, such as 0750, stays what it is.
-        """
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = self.home.stat()
-        is_own = found.st_uid == os.geteuid() and not found.st_mode & S_ISVTX
-        if is_own and found.st_mode & OTHERS and self.home != self.home.parent:
-            self.home.chmod(0o700)
-        path = self.home.joinpath(*names)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        """Make a folder of the home, if it is not there, and return its path."""
+        return home_folder(self.home, *names)
 
     @property
     def mail_server(self) -> str:

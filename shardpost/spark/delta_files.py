@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.delta import file_statistics, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.storage import path_of
 from shardpost.delta.table import LayeredVersion, Table, Version, type_text
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
 from shardpost.spark.submit import is_local
 from shardpost.wording import counted
 
@@ -59,7 +59,7 @@ class Written:
 
 def read(
     spark: SparkSession,
-    settings: Settings,
+    tables: Tables,
     table: Table,
     version: Version,
     keys: DataFrame | None = None,
@@ -69,11 +69,11 @@ def read(
     With `keys`, each once in the one column, return only the rows of these; there is a layer then.
     """
     if not isinstance(version, LayeredVersion):
-        return _read_stored(spark, settings, table, version)
+        return _read_stored(spark, tables, table, version)
     assert table.layer is not None  # noqa: S101 - else no version is layered
     source = table.layer_source
     # Of the layer only those files are read that may have rows of it.
-    newer = table_log.files_after(settings, source, version.source, version.folded)
+    newer = table_log.files_after(tables, source, version.source, version.folded)
     is_small = keys is None and sum(newer.values()) <= MAX_BROADCAST_ROWS
     text = table.layer.view if keys is None else table.layer.of_keys
     sql = text.format(
@@ -81,8 +81,8 @@ def read(
         small="/*+ BROADCAST(k) */" if is_small else "",
         **{name: f"{{{name}}}" for name in ("stored", "layer", "keys")},
     )
-    stored = _read_stored(spark, settings, table, version.version)
-    layer = read_files(spark, source, paths(settings, source, newer))
+    stored = _read_stored(spark, tables, table, version.version)
+    layer = read_files(spark, source, paths(tables, source, newer))
     relations: dict[str, Any] = {"stored": stored, "layer": layer}
     if keys is not None:
         relations["keys"] = keys
@@ -90,10 +90,10 @@ def read(
 
 
 def _read_stored(
-    spark: SparkSession, settings: Settings, table: Table, version: int | None
+    spark: SparkSession, tables: Tables, table: Table, version: int | None
 ) -> DataFrame:
-    names = table_log.sizes(settings, table, version)
-    return read_files(spark, table, paths(settings, table, names))
+    names = table_log.sizes(tables, table, version)
+    return read_files(spark, table, paths(tables, table, names))
 
 
 def read_files(spark: SparkSession, table: Table, files: Collection[str]) -> DataFrame:
@@ -105,7 +105,7 @@ def read_files(spark: SparkSession, table: Table, files: Collection[str]) -> Dat
     return spark.range(0).where(F.lit(False)).select(*nulls)
 
 
-def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Written:
+def write(tables: Tables, table: Table, rows: DataFrame, folder: str) -> Written:
     """Write rows that have the table's columns, in any order, as files in a new folder of it.
 
     `rows` may lack columns of `Table.optional`, and so do the files then: they read as null. With
@@ -125,8 +125,8 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
     writer = writer.option("parquet.statistics.truncate.length", str(STATISTICS_BYTES))
     for column in table.not_in_dictionaries:
         writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
-    writer.parquet(f"{path_of(settings, table)}/{folder}")
-    written = Written(table, file_statistics.add_actions(settings, table, folder))
+    writer.parquet(f"{path_of(tables, table)}/{folder}")
+    written = Written(table, file_statistics.add_actions(tables, table, folder))
     if observed is not None:
         _require_all(written, observed)
     return written
@@ -150,9 +150,9 @@ def _require_all(written: Written, observed: Observation) -> None:
         )
 
 
-def paths(settings: Settings, table: Table, names: Iterable[str]) -> list[str]:
+def paths(tables: Tables, table: Table, names: Iterable[str]) -> list[str]:
     """Return the absolute paths of files of a table."""
-    root = path_of(settings, table)
+    root = path_of(tables, table)
     return [f"{root}/{name}" for name in names]
 
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from shardpost import logs, refused_runs
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError, harmless
-from shardpost.settings import Settings, load
+from shardpost.installation import Installation, opened
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobResult, request_of
 
@@ -136,7 +136,7 @@ T = TypeVar("T")
 
 def run_job(
     kind: type[T],
-    body: Callable[[T, Settings], JobResult],
+    body: Callable[[T, Installation], JobResult],
     *,
     noted_as: Callable[[T, str], str | None] = lambda _, job: job,
 ) -> NoReturn:
@@ -151,13 +151,13 @@ def run_job(
     parser.add_argument("--result", type=Path)
     given = parser.parse_args()
 
-    def noted(settings: Settings) -> JobResult:
+    def noted(installation: Installation) -> JobResult:
         asked = request_of(kind, given.request)
         if (job := noted_as(asked, Path(sys.argv[0]).stem)) is None:
-            return body(asked, settings)
-        with refused_runs.noting(settings, job), job_errors():
-            result = body(asked, settings)
-        refused_runs.note_result(settings, job, *result)
+            return body(asked, installation)
+        with refused_runs.noting(installation.files, job), job_errors():
+            result = body(asked, installation)
+        refused_runs.note_result(installation.files, job, *result)
         return result
 
     run_body(noted, result=given.result)
@@ -173,7 +173,7 @@ def job_errors() -> Iterator[None]:
         raise ShardpostError(why_spark_failed(error)) from error
 
 
-def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> NoReturn:
+def run_body(body: Callable[[Installation], JobResult], *, result: Path | None) -> NoReturn:
     """Run a job's body, write its JSON document to `result`, and exit with its code.
 
     A known error becomes one line on standard error, and its exit code.
@@ -183,7 +183,7 @@ def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> N
     logs.configure_logging()
     try:
         with job_errors():
-            code, document = body(load())
+            code, document = body(opened())
     except ShardpostError as error:
         _fail(str(error), error.exit_code)
     if result:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 
 # The outcome of a job: its exit code (shardpost.errors) and its JSON document.
 JobResult = tuple[int, dict[str, Any]]
@@ -67,28 +67,28 @@ class JobSpec:
 
     name: str
     # Not in the repr, whose address of a function would make each parsing a new version of a DAG.
-    unread_records: Callable[[Settings], int] = field(default=lambda _: 0, repr=False)
+    unread_records: Callable[[Installation], int] = field(default=lambda _: 0, repr=False)
     has_own_class_archive: bool = False
     more_jars: tuple[str, ...] = ()
-    without_spark: Callable[[Settings, str], JobResult | None] = field(
+    without_spark: Callable[[Installation, str], JobResult | None] = field(
         default=lambda *_: None, repr=False
     )
     stays: Callable[[str], bool] = field(default=lambda _: False, repr=False)
 
-    def is_long(self, settings: Settings) -> bool:
+    def is_long(self, installation: Installation) -> bool:
         """Tell whether it would read LONG_RUN_RECORDS or more; False where that cannot be known."""
         try:
-            return self.unread_records(settings) >= LONG_RUN_RECORDS
+            return self.unread_records(installation) >= LONG_RUN_RECORDS
         except ShardpostError:
             return False  # the job itself reports the error
 
-    def result_without_spark(self, settings: Settings, request: str) -> JobResult | None:
+    def result_without_spark(self, installation: Installation, request: str) -> JobResult | None:
         """Do it in this process if it needs no Spark; ShardpostError for errors of tables, too."""
         from shardpost import refused_runs  # heavy: DAGs import this module
         from shardpost.delta.query import table_errors
 
-        with refused_runs.noting(settings, self.name), table_errors():
-            result = self.without_spark(settings, request)
+        with refused_runs.noting(installation.files, self.name), table_errors():
+            result = self.without_spark(installation, request)
         if result:
-            refused_runs.note_result(settings, self.name, *result)
+            refused_runs.note_result(installation.files, self.name, *result)
         return result

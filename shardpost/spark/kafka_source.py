@@ -27,15 +27,15 @@ from shardpost.errors import ShardpostError
 from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.java_settings import java_settings
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, read_to_end, record_of
 from shardpost.kafka.records import HEADERS_LEFT_OUT, Record
-from shardpost.settings import Settings
 from shardpost.spark.driver import FEW_RECORDS, RECORDS_PER_TASK
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-ReadRanges = Callable[[SparkSession, Settings, Sequence[OffsetRange]], DataFrame]
+ReadRanges = Callable[[SparkSession, Kafka, Sequence[OffsetRange]], DataFrame]
 
 # Large polls about halve the time of a long read; records are small.
 FETCH = {
@@ -49,14 +49,14 @@ FETCH = {
 REQUEST_MS = 30_000  # as the Java client has it
 
 
-def _client(settings: Settings) -> dict[str, str]:
+def _client(kafka: Kafka) -> dict[str, str]:
     """Return what the Java client is configured with; what a user sets takes precedence over ours.
 
     A broker that is silent is given up by driver and tasks alike, in time to ask another one.
     """
-    milliseconds = int(1000 * settings.kafka_timeout)
+    milliseconds = int(1000 * kafka.timeout)
     own = {"request.timeout.ms": str(min(REQUEST_MS, milliseconds // 2))}
-    own |= {"bootstrap.servers": settings.bootstrap, **java_settings(settings.kafka)}
+    own |= {"bootstrap.servers": kafka.bootstrap, **java_settings(kafka.client_settings)}
     whole = str(max(milliseconds, int(own["request.timeout.ms"])))
     client = {f"kafka.{name}": value for name, value in own.items()}
     timeouts = ("kafka.default.api.timeout.ms", "kafkaConsumer.pollTimeoutMs")
@@ -64,7 +64,7 @@ def _client(settings: Settings) -> dict[str, str]:
 
 
 def read_ranges(
-    spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange], *more: str
+    spark: SparkSession, kafka: Kafka, ranges: Sequence[OffsetRange], *more: str
 ) -> DataFrame:
     """Return the committed records of ranges of one topic.
 
@@ -79,7 +79,7 @@ def read_ranges(
     """
     (topic,) = {range_.topic for range_ in ranges}
     reader = spark.read.format("kafka").options(
-        **_client(settings),
+        **_client(kafka),
         includeHeaders="true",
         maxRecordsPerPartition=str(RECORDS_PER_TASK),  # the history has files of moderate size then
         assign=json.dumps({topic: [range_.partition for range_ in ranges]}),
@@ -99,11 +99,11 @@ _CLIENT_COLUMNS = (
 
 
 def read_ranges_by_client(
-    spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange]
+    spark: SparkSession, kafka: Kafka, ranges: Sequence[OffsetRange]
 ) -> DataFrame:
     """Return what `read_ranges` returns, one task for each range."""
     tasks = spark.sparkContext.parallelize(ranges, len(ranges))
-    rows = spark.createDataFrame(tasks.flatMap(partial(_client_rows, settings)), _CLIENT_COLUMNS)
+    rows = spark.createDataFrame(tasks.flatMap(partial(_client_rows, kafka)), _CLIENT_COLUMNS)
     return rows.withColumn("timestamp", F.timestamp_millis("timestamp"))
 
 
@@ -121,8 +121,8 @@ def with_any_timestamps(work: Callable[[ReadRanges], T]) -> T:
     return work(read_ranges_by_client)
 
 
-def _client_rows(settings: Settings, range_: OffsetRange) -> Iterator[tuple[Any, ...]]:
-    found = read_to_end(settings, range_.topic_partition, start=range_.first, committed=True)
+def _client_rows(kafka: Kafka, range_: OffsetRange) -> Iterator[tuple[Any, ...]]:
+    found = read_to_end(kafka, range_.topic_partition, start=range_.first, committed=True)
     records = map(record_of, found)
     return map(_row, takewhile(lambda record: record.offset < range_.until, records))
 
@@ -160,12 +160,12 @@ class FewRecords:
     rows: dict[str, pa.Table]
 
     @classmethod
-    def read(cls, settings: Settings, ranges: Collection[OffsetRange]) -> "FewRecords | None":
+    def read(cls, kafka: Kafka, ranges: Collection[OffsetRange]) -> "FewRecords | None":
         """Read them; None where that is for Spark's source, which also says what is wrong."""
         if not ranges or total_size(ranges) > FEW_RECORDS:
             return None
         wanted = {range_.topic_partition: range_ for range_ in ranges}
-        reading = BulkReading(settings, wanted, committed=True, most=sys.maxsize, whole=True)
+        reading = BulkReading(kafka, wanted, committed=True, most=sys.maxsize, whole=True)
         found: dict[str, list[tuple[Any, ...]]] = {range_.topic: [] for range_ in ranges}
         size = 0
         try:
@@ -187,10 +187,10 @@ class FewRecords:
         """Return what gives these records, and reads others by that function."""
 
         def read_ranges(
-            spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange]
+            spark: SparkSession, kafka: Kafka, ranges: Sequence[OffsetRange]
         ) -> DataFrame:
             if not {*ranges} <= {*self.ranges}:
-                return read(spark, settings, ranges)
+                return read(spark, kafka, ranges)
             (topic,) = {range_.topic for range_ in ranges}
             partitions = pa.array((range_.partition for range_ in ranges), pa.int32())
             rows = self.rows[topic]

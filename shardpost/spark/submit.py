@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from shardpost import object_store
 from shardpost.checkout import SPARK_JOBS
+from shardpost.delta import object_store
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip
 from shardpost.spark.job_process import job_folder, run_job
@@ -78,7 +78,7 @@ LOCAL_CONF = {
 }
 
 
-def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[int, Any]:
+def submit(installation: Installation, job: JobSpec, request: object = None) -> tuple[int, Any]:
     """Run the job to its end; return its exit code and its JSON document, None if it left none.
 
     `request` is the dataclass that the job takes, None for its defaults. In this process, without
@@ -87,24 +87,22 @@ def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[in
     ShardpostError if it was interrupted, and, with nothing started, if nobody listens where Kafka
     or Spark's master should be.
     """
-    from shardpost.kafka.clients import require_listening  # not for `--help` and completion
-
-    require_listening(settings)
-    object_store.require_answering(settings)
+    installation.kafka.require_listening()
+    object_store.require_answering(installation.tables)
     document = BY_DEFAULT if request is None else document_of(request)
-    if done := job.result_without_spark(settings, document):
+    if done := job.result_without_spark(installation, document):
         return done
-    require_master(settings.spark_master)
+    require_master(installation.settings.spark_master)
     log.info("%s: starting Spark, which takes a few seconds", job.name)
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / RESULT
-        conf = job_conf(settings, job, *archive.jvm_options, document=document)
+        conf = job_conf(installation, job, *archive.jvm_options, document=document)
         code = run_job(
             [
-                *submit_command(settings, conf, folder),
+                *submit_command(installation, conf, folder),
                 *(str(job_file(job)), document, "--result", str(result)),
             ],
-            env=job_environment(settings) | temporary_files_in(folder),
+            env=job_environment(installation) | temporary_files_in(folder),
             cwd=folder,  # Spark leaves empty folders in its working directory
             stays=job.stays(document),
         )
@@ -144,16 +142,16 @@ def job_file(job: JobSpec) -> Path:
 
 
 def job_conf(
-    settings: Settings, job: JobSpec, *jvm_options: str, document: str = BY_DEFAULT
+    installation: Installation, job: JobSpec, *jvm_options: str, document: str = BY_DEFAULT
 ) -> dict[str, str]:
     """Return `submit_conf` with the compiler options for as much as the job has to read now."""
     from shardpost.delta import storage  # not for `--help` and completion
 
     stays = job.stays(document)
-    jit = LONG_RUN_JIT if stays or job.is_long(settings) else SHORT_RUN_JIT
-    of_store = ("s3",) if settings.is_on_store else ()
+    jit = LONG_RUN_JIT if stays or job.is_long(installation) else SHORT_RUN_JIT
+    of_store = ("s3",) if installation.tables.is_on_store else ()
     more = [jar for purpose in (*job.more_jars, *of_store) for jar in jars_of(purpose)]
-    conf = submit_conf(*jvm_options, *jit, more_jars=more) | storage.spark_conf(settings)
+    conf = submit_conf(*jvm_options, *jit, more_jars=more) | storage.spark_conf(installation.tables)
     return conf | (STAYING_CONF if stays else {})
 
 
@@ -176,35 +174,46 @@ def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, 
     }
 
 
-def submit_command(settings: Settings, conf: dict[str, str], folder: Path) -> list[str]:
+def submit_command(installation: Installation, conf: dict[str, str], folder: Path) -> list[str]:
     """Return spark-submit with all its options, up to where the job's file goes.
 
     `folder` is where the job's temporary files go.
     """
     more: list[str] = []
-    if settings.spark_conf is not None:
-        more += ["--properties-file", str(settings.spark_conf)]
-    if not is_local(settings.spark_master):
+    if installation.settings.spark_conf is not None:
+        more += ["--properties-file", str(installation.settings.spark_conf)]
+    if not is_local(installation.settings.spark_master):
         more += ["--py-files", str(packages_zip(folder))]
-    conf = conf_on(settings, settings.spark_master, conf)
+    conf = conf_on(installation, installation.settings.spark_master, conf)
     return [
         str(BIN / "spark-submit"),
-        *("--master", settings.spark_master, "--driver-memory", settings.driver_memory),
+        *(
+            "--master",
+            installation.settings.spark_master,
+            "--driver-memory",
+            installation.settings.driver_memory,
+        ),
         *more,
         *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
     ]
 
 
-def conf_on(settings: Settings, master: str, conf: dict[str, str]) -> dict[str, str]:
+def conf_on(installation: Installation, master: str, conf: dict[str, str]) -> dict[str, str]:
     """Return a configuration for a master, without what the file of SHARDPOST_SPARK_CONF sets.
 
     UsageError for what that may not set. Only with a local master is the driver on loopback: remote
     workers could not reach it there.
     """
-    given = {*_names_in(settings.spark_conf)} if settings.spark_conf is not None else set()
+    given = (
+        {*_names_in(installation.settings.spark_conf)}
+        if installation.settings.spark_conf is not None
+        else set()
+    )
     if wrong := sorted(name for name in given if name in _OWN or name.startswith(_OWN_PREFIX)):
         reasons = (f"{name}: expected none: {_OWN.get(name, _OURS)}" for name in wrong)
-        raise UsageError(f"{settings.spark_conf} (SHARDPOST_SPARK_CONF): {'; '.join(reasons)}")
+        raise UsageError(
+            f"{installation.settings.spark_conf} (SHARDPOST_SPARK_CONF): {'; '.join(reasons)}"
+        )
     left = {name: value for name, value in conf.items() if name not in given}
     return left | (LOCAL_CONF if is_local(master) else {})
 
@@ -239,16 +248,16 @@ def _names_in(file: Path) -> Iterable[str]:
         raise UsageError(f"{file} (SHARDPOST_SPARK_CONF): cannot be read: {error}") from None
 
 
-def job_environment(settings: Settings, master: str | None = None) -> dict[str, str]:
+def job_environment(installation: Installation, master: str | None = None) -> dict[str, str]:
     """Return the environment of a job on that master; by default that of the settings.
 
     This process's own, with the Spark of this Python. Settings, secrets among them, are in it and
     not in the arguments, which all can read.
     """
-    local = is_local(master or settings.spark_master)
+    local = is_local(master or installation.settings.spark_master)
     return {
         **os.environ,
-        **settings.environ(),
+        **installation.settings.environ(),
         "SPARK_HOME": str(_spark_home()),
         **({"SPARK_LOCAL_IP": LOOPBACK_IP} if local else {}),
         "PATH": f"{BIN}:{os.environ.get('PATH', '')}",

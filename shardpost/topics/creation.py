@@ -10,14 +10,15 @@ from typing import Any
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError, combined
+from shardpost.installation import Installation
 from shardpost.kafka import topic_changes
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.kafka.transactions import Transactions, anyone
-from shardpost.settings import Settings
 from shardpost.topics.declared import DECLARED, TopicSpec
 from shardpost.topics.model.plan import TopicPlan, plan_changes
 from shardpost.topics.observation import observe_topics, require_cluster
@@ -27,18 +28,18 @@ from shardpost.wording import counted
 RETRY_SECONDS = 1.0
 
 
-def write_starter_records(settings: Settings, spec: TopicSpec, partitions: int) -> int:
+def write_starter_records(kafka: Kafka, spec: TopicSpec, partitions: int) -> int:
     """Write its starter records to a topic without any record, in one transaction.
 
     Returns how many were written. A process that is killed leaves no committed record, so the next
     call writes all of them. Of two at the same time the later fences the earlier, which then finds
     the records of the other.
     """
-    topic = settings.topic(spec.name)
-    deadline = time.monotonic() + settings.kafka_timeout
-    while not _has_records(settings, topic, partitions):
+    topic = kafka.topic(spec.name)
+    deadline = time.monotonic() + kafka.timeout
+    while not _has_records(kafka, topic, partitions):
         try:
-            return _write(settings, spec, partitions)
+            return _write(kafka, spec, partitions)
         except ShardpostError:
             if time.monotonic() > deadline:
                 raise
@@ -46,10 +47,10 @@ def write_starter_records(settings: Settings, spec: TopicSpec, partitions: int) 
     return 0
 
 
-def _write(settings: Settings, spec: TopicSpec, partitions: int) -> int:
-    topic = settings.topic(spec.name)
+def _write(kafka: Kafka, spec: TopicSpec, partitions: int) -> int:
+    topic = kafka.topic(spec.name)
     transactions = Transactions(
-        settings,
+        kafka,
         f"starter/{topic}",
         may_write=anyone,  # before there is an owner
         fenced=f"fenced: another process writes the initial records of {topic}",
@@ -61,17 +62,17 @@ def _write(settings: Settings, spec: TopicSpec, partitions: int) -> int:
     ]
     with closing(transactions):
         transactions.open()
-        if _has_records(settings, topic, partitions):
+        if _has_records(kafka, topic, partitions):
             return 0
         transactions.write(records)
     return len(records)
 
 
-def _has_records(settings: Settings, topic: str, partitions: int) -> bool:
+def _has_records(kafka: Kafka, topic: str, partitions: int) -> bool:
     """Tell whether the topic has a committed record."""
-    ends = watermarks(settings, {topic: partitions}, committed=True)[topic]
+    ends = watermarks(kafka, {topic: partitions}, committed=True)[topic]
     return any(
-        next(read_to_end(settings, TopicPartition(topic, partition)), None) is not None
+        next(read_to_end(kafka, TopicPartition(topic, partition)), None) is not None
         for partition, (low, end) in ends.items()
         if end > low
     )
@@ -116,48 +117,53 @@ class AppliedTopic:
         return "\n".join([f"topic {self.plan.topic}: {done}{starter}", *changes, *refusals])
 
 
-def apply_topics(settings: Settings, *, dry_run: bool = False) -> list[AppliedTopic]:
+def apply_topics(installation: Installation, *, dry_run: bool = False) -> list[AppliedTopic]:
     """Create what is missing, repair what is safe, and give starter records to a topic without any.
 
     May run twice at the same time. ShardpostError says all that could not be done.
     """
-    plans = plan_topics(settings)
+    plans = plan_topics(installation)
     if dry_run:
         return [AppliedTopic(one, one.create, 0, is_dry_run=True) for one in plans]
-    return _carried_out(settings, plans)
+    return _carried_out(installation, plans)
 
 
-def create_topics(settings: Settings) -> list[AppliedTopic]:
+def create_topics(installation: Installation) -> list[AppliedTopic]:
     """Do as `apply_topics`, and leave those that exist as they are."""
-    plans = [replace(one, changes=(), refusals=()) for one in plan_topics(settings)]
-    return _carried_out(settings, plans)
+    plans = [replace(one, changes=(), refusals=()) for one in plan_topics(installation)]
+    return _carried_out(installation, plans)
 
 
-def _carried_out(settings: Settings, plans: Sequence[TopicPlan]) -> list[AppliedTopic]:
+def _carried_out(installation: Installation, plans: Sequence[TopicPlan]) -> list[AppliedTopic]:
     created, failed = topic_changes.create_topics(
-        settings, [_new(one) for one in plans if one.create]
+        installation.kafka, [_new(one) for one in plans if one.create]
     )
-    failed += topic_changes.alter_configs(settings, {one.topic: one.configs for one in plans})
+    failed += topic_changes.alter_configs(
+        installation.kafka, {one.topic: one.configs for one in plans}
+    )
     growing = {one.topic: one.partitions for one in plans if one.adds_partitions}
-    failed += topic_changes.add_partitions(settings, growing)
+    failed += topic_changes.add_partitions(installation.kafka, growing)
     if failed:
         raise combined(failed)
-    counts = _await_leaders(settings, [one.topic for one in plans])
-    _await_changes(settings, plans)
-    return [_applied(settings, one, counts[one.topic], created) for one in plans]
+    counts = _await_leaders(installation.kafka, [one.topic for one in plans])
+    _await_changes(installation, plans)
+    return [_applied(installation.kafka, one, counts[one.topic], created) for one in plans]
 
 
-def plan_topics(settings: Settings) -> list[TopicPlan]:
+def plan_topics(installation: Installation) -> list[TopicPlan]:
     """Return what there is to do for each declared topic; ShardpostError for another cluster."""
-    file = read_topics_file(settings)
-    expected = expected_topics(settings, file)
+    file = read_topics_file(installation)
+    expected = expected_topics(installation, file)
     names = {one.name for one in expected} | {
         name for one in expected for name in one.partitions_as
     }
-    cluster = observe_topics(settings, names)
-    require_cluster(settings, file, cluster)
+    cluster = observe_topics(installation.kafka, names)
+    require_cluster(installation, file, cluster)
     return plan_changes(
-        expected, cluster, bootstrap=settings.bootstrap, partitions=settings.partitions
+        expected,
+        cluster,
+        bootstrap=installation.kafka.bootstrap,
+        partitions=installation.settings.partitions,
     )
 
 
@@ -170,35 +176,35 @@ def _new(one: TopicPlan) -> NewTopic:
     )
 
 
-def _applied(settings: Settings, one: TopicPlan, count: int, created: set[str]) -> AppliedTopic:
+def _applied(kafka: Kafka, one: TopicPlan, count: int, created: set[str]) -> AppliedTopic:
     spec = next((spec for spec in DECLARED if spec.name == one.expected.product), None)
-    starter = write_starter_records(settings, spec, count) if spec and spec.starter else 0
+    starter = write_starter_records(kafka, spec, count) if spec and spec.starter else 0
     return AppliedTopic(replace(one, partitions=count), one.topic in created, starter)
 
 
-def _await_changes(settings: Settings, plans: Sequence[TopicPlan]) -> None:
+def _await_changes(installation: Installation, plans: Sequence[TopicPlan]) -> None:
     """Return once Kafka says that what was changed is as it should be."""
     if not any(one.changes for one in plans):
         return
-    deadline = time.monotonic() + settings.kafka_timeout
-    while left := [one for one in plan_topics(settings) if one.changes]:
+    deadline = time.monotonic() + installation.kafka.timeout
+    while left := [one for one in plan_topics(installation) if one.changes]:
         if time.monotonic() > deadline:
             said = "; ".join(f"{one.topic}: {', '.join(map(str, one.changes))}" for one in left)
             raise ShardpostError(
-                f"Kafka at {settings.bootstrap} took the changes and does not show them after"
-                f" {settings.kafka_timeout:g} s: {said}"
+                f"Kafka at {installation.kafka.bootstrap} took the changes and does not show them"
+                f" after {installation.kafka.timeout:g} s: {said}"
             )
         time.sleep(POLL_SECONDS)
 
 
-def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, int]:
+def _await_leaders(kafka: Kafka, names: Sequence[str]) -> dict[str, int]:
     """Return {topic: its partitions} once the leader of every partition answers.
 
     A new partition's leader is in the metadata a moment before it answers requests.
     """
-    deadline = time.monotonic() + settings.kafka_timeout
+    deadline = time.monotonic() + kafka.timeout
     while True:
-        known = cluster_metadata(settings).topics
+        known = cluster_metadata(kafka).topics
         late = [
             name
             for name in names
@@ -208,12 +214,12 @@ def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, int]:
         ]
         if not late:
             counts = {name: len(known[name].partitions) for name in names}
-            watermarks(settings, counts, committed=True)
+            watermarks(kafka, counts, committed=True)
             return counts
         if time.monotonic() > deadline:
             raise ShardpostError(
-                f"no leader for every partition of {', '.join(late)} at {settings.bootstrap}"
-                f" after {settings.kafka_timeout:g} s: see the broker's log; a topic that Kafka"
+                f"no leader for every partition of {', '.join(late)} at {kafka.bootstrap}"
+                f" after {kafka.timeout:g} s: see the broker's log; a topic that Kafka"
                 " does not show to this user requires the ACL operation Describe"
             )
         time.sleep(POLL_SECONDS)

@@ -7,14 +7,14 @@ from datetime import datetime
 from confluent_kafka.admin import BrokerMetadata, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.broker_version import version_at
-from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import open_transaction_at
 from shardpost.kafka.topic_configs import Described, brokers_described, topics_described
 from shardpost.kafka.topic_metadata import cluster_metadata
-from shardpost.settings import Settings
 from shardpost.topics.model.cluster import (
     INTERNAL,
     Behind,
@@ -34,19 +34,19 @@ ENDING_SECONDS = 5.0
 POLL_SECONDS = 0.2
 
 
-def observe_topics(settings: Settings, names: Collection[str]) -> Cluster:
+def observe_topics(kafka: Kafka, names: Collection[str]) -> Cluster:
     """Return the cluster with those of the topics that exist, and their settings."""
-    return _with_topics(settings, cluster_metadata(settings), names)
+    return _with_topics(kafka, cluster_metadata(kafka), names)
 
 
-def observe(settings: Settings, expected: Iterable[Expected]) -> Cluster:
+def observe(kafka: Kafka, expected: Iterable[Expected]) -> Cluster:
     """Return all that the audit looks at, Kafka's own topics too."""
-    shown = cluster_metadata(settings)
+    shown = cluster_metadata(kafka)
     names = [one.name for one in (*expected, *INTERNAL)]
-    cluster = _with_topics(settings, shown, names)
-    described = brokers_described(settings, cluster.brokers)
-    releases, silent = _releases(settings, shown.brokers.values())
-    behind, unread = _behind(settings, cluster)
+    cluster = _with_topics(kafka, shown, names)
+    described = brokers_described(kafka, cluster.brokers)
+    releases, silent = _releases(kafka, shown.brokers.values())
+    behind, unread = _behind(kafka, cluster)
     return Cluster(
         cluster.id,
         cluster.brokers,
@@ -58,19 +58,19 @@ def observe(settings: Settings, expected: Iterable[Expected]) -> Cluster:
     )
 
 
-def require_cluster(settings: Settings, file: TopicsFile, cluster: Cluster) -> None:
+def require_cluster(installation: Installation, file: TopicsFile, cluster: Cluster) -> None:
     """Refuse a cluster that the file of topics is not meant for."""
     if file.cluster_id is not None and file.cluster_id != cluster.id:
         raise ShardpostError(
-            f"Kafka at {settings.bootstrap}: expected the cluster {file.cluster_id}, which"
-            f" {settings.topics_file} is for, found {cluster.id}: correct"
+            f"Kafka at {installation.kafka.bootstrap}: expected the cluster {file.cluster_id},"
+            f" which {installation.settings.topics_file} is for, found {cluster.id}: correct"
             " SHARDPOST_BOOTSTRAP_SERVERS or SHARDPOST_TOPICS_FILE"
         )
 
 
-def _with_topics(settings: Settings, shown: ClusterMetadata, names: Collection[str]) -> Cluster:
+def _with_topics(kafka: Kafka, shown: ClusterMetadata, names: Collection[str]) -> Cluster:
     there = [name for name in dict.fromkeys(names) if name in shown.topics]
-    described = topics_described(settings, there)
+    described = topics_described(kafka, there)
     return Cluster(
         shown.cluster_id,
         frozenset(shown.brokers),
@@ -108,13 +108,13 @@ def _not_described(described: Described, what: str) -> str:
 
 
 def _releases(
-    settings: Settings, brokers: Iterable[BrokerMetadata]
+    kafka: Kafka, brokers: Iterable[BrokerMetadata]
 ) -> tuple[dict[int, str | None], list[Unknown]]:
     known: dict[int, str | None] = {}
     silent = []
     for broker in brokers:
         try:
-            version = version_at(settings, str(broker.host), broker.port, VERSION_SECONDS)
+            version = version_at(kafka.config(), str(broker.host), broker.port, VERSION_SECONDS)
             known[broker.id] = version
         except (OSError, ValueError) as problem:
             why = f"{broker.host}:{broker.port}: {problem}"
@@ -122,7 +122,7 @@ def _releases(
     return known, silent
 
 
-def _behind(settings: Settings, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Unknown]]:
+def _behind(kafka: Kafka, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Unknown]]:
     """Return the open transactions, and what could not be asked, one for each topic."""
     asked = [
         TopicPartition(name, number)
@@ -130,16 +130,16 @@ def _behind(settings: Settings, cluster: Cluster) -> tuple[tuple[Behind, ...], l
         for number, partition in enumerate(topic.partitions)
         if partition.leader >= 0
     ]
-    high = endings(settings, asked, committed=False)
-    stable = endings(settings, high.found, committed=True)
+    high = endings(kafka, asked, committed=False)
+    stable = endings(kafka, high.found, committed=True)
     ends = {one: end.offset for one, end in high.found.items()}
     readable = {one: end.offset for one, end in stable.found.items()}
     suspects = [one for one, at in readable.items() if at < ends[one]]
-    suspects = _still_open(settings, suspects, readable)
-    since = {one: _since(settings, one, readable[one]) for one in suspects}
+    suspects = _still_open(kafka, suspects, readable)
+    since = {one: _since(kafka, one, readable[one]) for one in suspects}
     # Whose age cannot be read may have ended meanwhile.
     ageless = [one for one, at in since.items() if at is None]
-    still = {*_still_open(settings, ageless, readable)} if ageless else set()
+    still = {*_still_open(kafka, ageless, readable)} if ageless else set()
     behind = tuple(
         Behind(*one, readable[one], ends[one], at)
         for one, at in since.items()
@@ -150,19 +150,19 @@ def _behind(settings: Settings, cluster: Cluster) -> tuple[tuple[Behind, ...], l
 
 
 def _still_open(
-    settings: Settings, suspects: list[TopicPartition], stable: dict[TopicPartition, int]
+    kafka: Kafka, suspects: list[TopicPartition], stable: dict[TopicPartition, int]
 ) -> list[TopicPartition]:
     """Return those at which the same transaction is open some seconds later."""
     deadline = time.monotonic() + ENDING_SECONDS
     while suspects and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        now = endings(settings, suspects, committed=True).found
+        now = endings(kafka, suspects, committed=True).found
         suspects = [one for one in suspects if one not in now or now[one].offset == stable[one]]
     return suspects
 
 
-def _since(settings: Settings, partition: TopicPartition, offset: int) -> datetime | None:
+def _since(kafka: Kafka, partition: TopicPartition, offset: int) -> datetime | None:
     try:
-        return open_transaction_at(settings, partition.at(offset)).since
+        return open_transaction_at(kafka, partition.at(offset)).since
     except KafkaUnreachableError:
         return None

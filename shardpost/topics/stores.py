@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
-from shardpost.settings import Settings
-from shardpost.shared_files import SharedFile
+from shardpost.locks.shared_files import Files, SharedFile
 from shardpost.topic_names import TopicName
 from shardpost.wording import counted
 
@@ -90,23 +91,25 @@ class KnownStore:
         return KnownStore(self.topic_id, low, tuple(map(max, self.high, other.high)))
 
 
-def require_stores(settings: Settings, *names: TopicName) -> None:
+def require_stores(installation: Installation, *names: TopicName) -> None:
     """Refuse, by name, a store that is not compacted only, or has lost records since its first use.
 
     ShardpostError says what was found, and the way out. What is there now is written down.
     """
-    for store, before in inspect_stores(settings, *names):
-        _remember(store, before, _file(settings, store.name))
+    for store, before in inspect_stores(installation, *names):
+        _remember(store, before, _file(installation.files, store.name))
 
 
 def inspect_stores(
-    settings: Settings, *names: TopicName
+    installation: Installation, *names: TopicName
 ) -> list[tuple[StoreTopic, KnownStore | None]]:
     """Return each store and what was known of it; refuse as `require_stores`, and write nothing."""
-    files = {topic: _file(settings, topic) for topic in map(settings.topic, names)}
+    files = {
+        topic: _file(installation.files, topic) for topic in map(installation.kafka.topic, names)
+    }
     # First: another process may write down a later end.
     known = {topic: _read(file) for topic, file in files.items()}
-    found = describe_stores(settings, list(files))
+    found = describe_stores(installation.kafka, list(files))
     for store in found:
         store.require_compacted()
         before = known[store.name]
@@ -118,11 +121,11 @@ def inspect_stores(
     return [(store, known[store.name]) for store in found]
 
 
-def describe_stores(settings: Settings, topics: Sequence[str]) -> list[StoreTopic]:
+def describe_stores(kafka: Kafka, topics: Sequence[str]) -> list[StoreTopic]:
     """Return each topic as it is now; ShardpostError for one that does not exist."""
-    counts = partition_counts(settings, list(topics))
-    ids, configs = topic_ids(settings, topics), topic_configs(settings, topics)
-    found = watermarks(settings, counts, committed=False)
+    counts = partition_counts(kafka, list(topics))
+    ids, configs = topic_ids(kafka, topics), topic_configs(kafka, topics)
+    found = watermarks(kafka, counts, committed=False)
     return [
         StoreTopic(
             topic,
@@ -134,8 +137,8 @@ def describe_stores(settings: Settings, topics: Sequence[str]) -> list[StoreTopi
     ]
 
 
-def _file(settings: Settings, topic: str) -> SharedFile:
-    return SharedFile(settings, f"stores/{topic}.json")
+def _file(files: Files, topic: str) -> SharedFile:
+    return SharedFile(files, f"stores/{topic}.json")
 
 
 def _remember(store: StoreTopic, before: KnownStore | None, file: SharedFile) -> None:

@@ -22,7 +22,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from shardpost.errors import UsageError
-from shardpost.settings import Settings, forms
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
+from shardpost.settings import forms
 from shardpost.text_files import read_text
 from shardpost.topic_names import TopicName
 from shardpost.topics.declared import (
@@ -193,9 +195,9 @@ class TopicsFile(BaseModel):
 NOTHING_DECLARED = TopicsFile()
 
 
-def read_topics_file(settings: Settings) -> TopicsFile:
+def read_topics_file(installation: Installation) -> TopicsFile:
     """Return what the file declares; UsageError says all that is wrong with it, and where."""
-    path = settings.topics_file
+    path = installation.settings.topics_file
     if path is None:
         return NOTHING_DECLARED
     found = read_yaml(path, "correct SHARDPOST_TOPICS_FILE")
@@ -204,7 +206,7 @@ def read_topics_file(settings: Settings) -> TopicsFile:
         file = TopicsFile.model_validate(found.values)
     except ValidationError as error:
         problems += [_problem(one, found.lines) for one in error.errors()]
-    problems += _contradictions(settings, found)
+    problems += _contradictions(installation.kafka, found)
     if problems:
         ordered = sorted(dict.fromkeys(problems), key=lambda one: one.line)
         raise UsageError("; ".join(f"{path}, line {line}: {text}" for line, text in ordered))
@@ -234,13 +236,13 @@ def _expected(error: ErrorDetails, place: Place) -> str:
             return error["msg"].removeprefix("Value error, ") + found
 
 
-def _contradictions(settings: Settings, found: Yaml) -> Iterator[Problem]:
+def _contradictions(kafka: Kafka, found: Yaml) -> Iterator[Problem]:
     """Yield where the file contradicts what Shardpost needs of its own topics.
 
     Another cleanup.policy than the one that a topic is used by; a topic of the user's own that is
     one of Shardpost's.
     """
-    ours = {settings.topic(spec.name): spec.name for spec in DECLARED}
+    ours = {kafka.topic(spec.name): spec.name for spec in DECLARED}
     for name in sorted(_map(found.values, "own_topics").keys() & ours.keys()):
         place = ("own_topics", name)
         yield Problem(
@@ -266,41 +268,45 @@ def _map(values: Any, *place: str) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def expected_topics(settings: Settings, file: TopicsFile) -> list[Expected]:
+def expected_topics(installation: Installation, file: TopicsFile) -> list[Expected]:
     """Return the product's topics and those of the user's own."""
-    ours = [_of_product(settings, file, spec) for spec in DECLARED]
-    return [*ours, *(_own(settings, file, name) for name in file.own_topics)]
+    ours = [_of_product(installation, file, spec) for spec in DECLARED]
+    return [*ours, *(_own(installation, file, name) for name in file.own_topics)]
 
 
-def _of_product(settings: Settings, file: TopicsFile, spec: TopicSpec) -> Expected:
+def _of_product(installation: Installation, file: TopicsFile, spec: TopicSpec) -> Expected:
     given = file.topics.get(spec.name, Overrides())
-    replicas = _replicas(settings, file, given)
+    replicas = _replicas(installation, file, given)
     return Expected(
-        settings.topic(spec.name),
+        installation.kafka.topic(spec.name),
         with_in_sync(spec.config | given.config, replicas),
         replicas,
         given.partitions,
-        _partitions_as(settings, spec),
+        _partitions_as(installation, spec),
         product=spec.name,
         is_own_store=spec.name in OWN_STORES,
     )
 
 
-def _own(settings: Settings, file: TopicsFile, name: str) -> Expected:
+def _own(installation: Installation, file: TopicsFile, name: str) -> Expected:
     given = file.own_topics[name]
-    replicas = _replicas(settings, file, given)
+    replicas = _replicas(installation, file, given)
     config = with_in_sync(given.config, replicas)
     return Expected(name, config, replicas, given.partitions, keyed=given.keyed)
 
 
-def _replicas(settings: Settings, file: TopicsFile, given: Overrides) -> int:
-    return given.replication_factor or file.replication_factor or settings.replication_factor
+def _replicas(installation: Installation, file: TopicsFile, given: Overrides) -> int:
+    return (
+        given.replication_factor
+        or file.replication_factor
+        or installation.settings.replication_factor
+    )
 
 
-def _partitions_as(settings: Settings, spec: TopicSpec) -> frozenset[str]:
+def _partitions_as(installation: Installation, spec: TopicSpec) -> frozenset[str]:
     """Return the topics of which the largest decides how many partitions a new topic has."""
     if spec.name in PARTITIONS_AS_LARGEST_ORIGIN:
-        inputs = {settings.topic(one.name) for one in INPUTS}
-        return frozenset(inputs | settings.retry_rules.of_origin.keys())
+        inputs = {installation.kafka.topic(one.name) for one in INPUTS}
+        return frozenset(inputs | installation.settings.retry_rules.of_origin.keys())
     other = PARTITIONS_AS.get(spec.name)
-    return frozenset({settings.topic(other)} if other else ())
+    return frozenset({installation.kafka.topic(other)} if other else ())

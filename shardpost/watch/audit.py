@@ -9,7 +9,8 @@ from datetime import datetime
 
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
 from shardpost.topics.declared import SHARE_HOLDERS
 from shardpost.topics.model.audit import TOPIC_RULES, findings
 from shardpost.topics.model.cluster import Built, Cluster, Expected, Unknown, View
@@ -19,46 +20,48 @@ from shardpost.topics.topics_file import expected_topics, read_topics_file
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 
 
-def audit(settings: Settings, now: datetime) -> list[Finding]:
+def audit(installation: Installation, now: datetime) -> list[Finding]:
     """Return every departure, the worst first.
 
     ShardpostError if Kafka does not answer at all, or is another cluster than declared; what only
     a part of it does not answer is a finding.
     """
-    view = _view(settings, now, observe)
-    built, problem = _built_with(settings, now)
+    view = _view(installation, now, observe)
+    built, problem = _built_with(installation, now)
     unknown = (*view.cluster.unknown, *([] if problem is None else [problem]))
     return findings(replace(view, cluster=replace(view.cluster, unknown=unknown), built=built))
 
 
 def _view(
-    settings: Settings, now: datetime, look: Callable[[Settings, Sequence[Expected]], Cluster]
+    installation: Installation,
+    now: datetime,
+    look: Callable[[Kafka, Sequence[Expected]], Cluster],
 ) -> View:
     """Return the cluster as `look` sees it, beside what is declared."""
-    file = read_topics_file(settings)
-    expected = expected_topics(settings, file)
-    cluster = look(settings, expected)
-    require_cluster(settings, file, cluster)
+    file = read_topics_file(installation)
+    expected = expected_topics(installation, file)
+    cluster = look(installation.kafka, expected)
+    require_cluster(installation, file, cluster)
     return View(
         cluster,
         tuple(expected),
-        settings.bootstrap,
+        installation.kafka.bootstrap,
         now,
-        client=settings.kafka,
-        request_days=settings.request_days,
+        client=installation.kafka.client_settings,
+        request_days=installation.settings.request_days,
     )
 
 
-def _built_with(settings: Settings, now: datetime) -> tuple[Built | None, Unknown | None]:
+def _built_with(installation: Installation, now: datetime) -> tuple[Built | None, Unknown | None]:
     """Return what the newest snapshot was built with, or why that is not known."""
     try:
-        newest = snapshots.newest(settings)
+        newest = snapshots.newest(installation.tables)
     except ShardpostError as error:
         return None, Unknown(None, "tables", str(error))
     if newest is None:
         return None, None
     read = {topic: len(ends) for topic, ends in newest.end_offsets.items()}
-    holders = settings.topic(SHARE_HOLDERS.name)
+    holders = installation.kafka.topic(SHARE_HOLDERS.name)
     scattered = {topic: str(found) for topic, found in newest.scattered_now(now).items()}
     return Built(newest.number, read, holders, newest.shards, scattered), None
 
@@ -66,11 +69,13 @@ def _built_with(settings: Settings, now: datetime) -> tuple[Built | None, Unknow
 MISSING_TOPIC = "missing-topic"  # said of all together
 
 
-def check_topics(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check all declared topics, as they are at this moment."""
     try:
         view = _view(
-            settings, now, lambda _, wanted: observe_topics(settings, [one.name for one in wanted])
+            installation,
+            now,
+            lambda _, wanted: observe_topics(installation.kafka, [one.name for one in wanted]),
         )
     except ShardpostError as problem:
         yield refused("topics", problem)
@@ -83,7 +88,7 @@ def check_topics(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     yield from (_doctor_finding(one) for one in wrong if one.rule != MISSING_TOPIC)
     yield from (unknown(f"topic {one.topic}", one.why) for one in cluster.unknown)
     if not wrong and not cluster.unknown:
-        other = _other_counts(settings, expected, cluster)
+        other = _other_counts(installation, expected, cluster)
         yield ok("topics", f"all {len(expected)} are there, as declared{other}")
 
 
@@ -94,14 +99,17 @@ def _doctor_finding(one: Finding) -> DoctorFinding:
     return make(check, f"{one.setting}={one.found}", f"{one.expected} ({one.why})", one.fix)
 
 
-def _other_counts(settings: Settings, expected: Sequence[Expected], cluster: Cluster) -> str:
+def _other_counts(
+    installation: Installation, expected: Sequence[Expected], cluster: Cluster
+) -> str:
     """Return what to add where topics were created with another number of partitions."""
     counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
-    other = [name for name, count in counts.items() if count != settings.partitions]
+    other = [name for name, count in counts.items() if count != installation.settings.partitions]
     if not other:
         return ""
     return (
         f"; {len(other)} of them were created with another number of partitions than"
-        f" SHARDPOST_PARTITIONS={settings.partitions}, which is for new topics: {other[0]} has"
-        f" {counts[other[0]]}"
+        f" SHARDPOST_PARTITIONS={installation.settings.partitions}, which is for new topics:"
+        f" {other[0]}"
+        f" has {counts[other[0]]}"
     )

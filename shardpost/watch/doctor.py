@@ -7,7 +7,7 @@ from functools import partial
 from threading import Thread
 
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.watch import kafka_checks, machine_checks, stack_checks, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 
@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 2.0
 CHECK_SECONDS = 10.0
 MEND_SETTINGS = "correct them in the environment or in .env; .env.example has all of them"
 
-Check = Callable[[Settings, datetime], Iterable[DoctorFinding]]
+Check = Callable[[Installation, datetime], Iterable[DoctorFinding]]
 
 # In the order of the report.
 CHECKS: dict[str, Check] = {
@@ -38,28 +38,30 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def examine(load: Callable[[], Settings], now: datetime) -> list[DoctorFinding]:
+def examine(load: Callable[[], Installation], now: datetime) -> list[DoctorFinding]:
     """Return what all checks find; starts and changes nothing.
 
     `load` reads the settings. Where they are wrong, only the machine is checked.
     """
     found = bounded({"machine": machine_checks.check_machine})
     try:
-        settings = load()
+        installation = load()
     except ShardpostError as problem:
         first = "not checked: the settings are wrong"
         wrong = refused("settings", problem, MEND_SETTINGS)
         return [*found, wrong, *(unknown(name, first) for name in CHECKS)]
-    found.append(ok("settings", f"all are known and valid; SHARDPOST_HOME is {settings.home}"))
-    hasty = impatient(settings)
+    found.append(
+        ok("settings", f"all are known and valid; SHARDPOST_HOME is {installation.files.home}")
+    )
+    hasty = impatient(installation)
     checks = {name: partial(check, hasty, now) for name, check in CHECKS.items()}
     return [*found, *bounded(checks)]
 
 
-def impatient(settings: Settings) -> Settings:
+def impatient(installation: Installation) -> Installation:
     """Return settings with which nothing waits long for an answer."""
     limits = ("kafka_timeout", "smtp_connect_timeout", "smtp_timeout")
-    return settings.model_copy(update=dict.fromkeys(limits, PATIENCE_SECONDS))
+    return installation.having(**dict.fromkeys(limits, PATIENCE_SECONDS))
 
 
 def bounded(

@@ -13,13 +13,13 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
+from shardpost.installation import Installation
 from shardpost.kafka.broker_version import broker_version
-from shardpost.kafka.clients import LISTEN_SECONDS, why_nobody_listens, why_not_admitted
 from shardpost.kafka.coordinates import total_size
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
 from shardpost.ownership import NotOwnerError
-from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import inspect_stores
 from shardpost.watch import audit
@@ -29,10 +29,10 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
 
-def check_inputs(settings: Settings, now: datetime) -> DoctorFinding:
+def check_inputs(installation: Installation, now: datetime) -> DoctorFinding:
     """Count new records as a compaction does, without reading them."""
     try:
-        _, unread = inputs.Inputs(settings).look(now=now)
+        _, unread = inputs.Inputs(installation).look(now=now)
     except ShardpostError as problem:
         return refused("inputs", problem)
     found = f"{counted(total_size(unread.ranges), 'offset')} not yet in a snapshot"
@@ -51,34 +51,34 @@ STORES: tuple[TopicName, ...] = ("dead-letters", "parking-lot", "run-commands", 
 
 
 def check_stores(
-    settings: Settings, existing: Collection[str], now: datetime
+    installation: Installation, existing: Collection[str], now: datetime
 ) -> Iterator[DoctorFinding]:
     """Check each store as the job that uses it does; the ledger for the last week that ended."""
     week = IsoWeek.last_ended(now)
     for name in STORES:
-        topic = settings.topic(name)
+        topic = installation.kafka.topic(name)
         if topic not in existing:
             yield unknown(f"store {topic}", "not checked: the topic is missing")
         else:
-            yield _check_store(settings, name, week)
+            yield _check_store(installation, name, week)
 
 
-def _check_store(settings: Settings, name: TopicName, week: IsoWeek) -> DoctorFinding:
-    check_name = f"store {settings.topic(name)}"
+def _check_store(installation: Installation, name: TopicName, week: IsoWeek) -> DoctorFinding:
+    check_name = f"store {installation.kafka.topic(name)}"
     try:
         if name == LEDGER:
-            LedgerGuard(settings, week).require_ledger()
+            LedgerGuard(installation, week).require_ledger()
         else:
-            inspect_stores(settings, name)
+            inspect_stores(installation, name)
     except ShardpostError as problem:
         return refused(check_name, problem, DECIDE_LEDGER if name == LEDGER else None)
     return ok(check_name, "compacted, no known losses")
 
 
-def check_letters(settings: Settings, now: datetime) -> DoctorFinding:
+def check_letters(installation: Installation, now: datetime) -> DoctorFinding:
     """Count the dead letters that are waiting for a retry, and those parked for a person."""
     try:
-        letters = tables.letters(settings, closed_since=now)
+        letters = tables.letters(installation.settings, closed_since=now)
         states = Counter(step.state for step in letters if step.is_in_topic)
     except ShardpostError as problem:
         return unknown("letters", f"not counted: {problem}")
@@ -92,47 +92,47 @@ def check_letters(settings: Settings, now: datetime) -> DoctorFinding:
 DEPENDENT = ("kafka version", "topics", "stores", "letters", "inputs")
 
 
-def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+def check_kafka(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check the broker; if it answers, all that is in it."""
-    if not is_reachable(settings, settings.kafka_timeout):
-        yield _kafka_unreachable(settings)
+    if not is_reachable(installation.kafka, installation.kafka.timeout):
+        yield _kafka_unreachable(installation)
         yield from (unknown(name, "not checked: Kafka does not answer") for name in DEPENDENT)
         return
-    yield ok("kafka", f"{settings.bootstrap} answers")
-    yield check_version(settings)
-    yield from check_owner(settings)
-    yield from audit.check_topics(settings, now)
-    yield from check_stores(settings, cluster_metadata(settings).topics, now)
-    yield check_letters(settings, now)
-    yield check_inputs(settings, now)
+    yield ok("kafka", f"{installation.kafka.bootstrap} answers")
+    yield check_version(installation.kafka)
+    yield from check_owner(installation)
+    yield from audit.check_topics(installation, now)
+    yield from check_stores(installation, cluster_metadata(installation.kafka).topics, now)
+    yield check_letters(installation, now)
+    yield check_inputs(installation, now)
 
 
-def check_owner(settings: Settings) -> Iterator[DoctorFinding]:
+def check_owner(installation: Installation) -> Iterator[DoctorFinding]:
     """Say that this installation does not own the topics; nothing if it does, or nobody."""
     try:
-        ownership.require_to_begin(settings)
+        ownership.require_to_begin(installation)
     except NotOwnerError as problem:
         yield refused("owner", problem, "work in the owner's home: set SHARDPOST_HOME")
     except ShardpostError:
         return  # what is missing is a finding of the topics
 
 
-def _kafka_unreachable(settings: Settings) -> DoctorFinding:
-    is_free = port_is_free(settings.kafka_port)
+def _kafka_unreachable(installation: Installation) -> DoctorFinding:
+    is_free = port_is_free(installation.settings.kafka_port)
     cure = "shardpost up" if is_free else "that of `port of kafka`"
-    found = f"no answer from {settings.bootstrap} within {settings.kafka_timeout:g} s"
-    if settings.bootstrap_servers:
+    found = f"no answer from {installation.kafka.bootstrap} within {installation.kafka.timeout:g} s"
+    if installation.kafka.bootstrap_servers:
         cure = "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
-        if not why_nobody_listens(settings.bootstrap, LISTEN_SECONDS):
-            found = why_not_admitted(settings) or found
+        if not installation.kafka.why_nobody_listens():
+            found = installation.kafka.why_not_admitted() or found
     return error("kafka", found, "an answer", cure)
 
 
-def check_version(settings: Settings) -> DoctorFinding:
+def check_version(kafka: Kafka) -> DoctorFinding:
     """Check that this release is not known to lose the ends of transactions."""
     name = "kafka version"
     try:
-        found = broker_version(settings, settings.kafka_timeout)
+        found = broker_version(kafka.config(), kafka.timeout)
     except (OSError, ValueError) as problem:
         return unknown(name, f"cannot be asked: {problem}")
     return judge_version(found)

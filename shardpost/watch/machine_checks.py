@@ -15,17 +15,17 @@ from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 
-from shardpost.checkout import CHECKOUT, DOT_ENV, IS_CHECKOUT
+from shardpost.checkout import CHECKOUT, DOT_ENV, IS_CHECKOUT, OTHERS
+from shardpost.delta.object_store import require_conditional_put
 from shardpost.embedded.broker import find_java
 from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import newest_time
 from shardpost.kafka.topic_metadata import is_reachable
-from shardpost.locks import Held, holders
-from shardpost.object_store import require_conditional_put
-from shardpost.process_identity import stat_of
-from shardpost.settings import Settings
-from shardpost.settings.values import OTHERS
+from shardpost.locks.locks import Held, holders
+from shardpost.locks.process_identity import stat_of
 from shardpost.spark.jars import jars_of
 from shardpost.watch.model.conditions import GIB, LEAST_FREE
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
@@ -103,49 +103,51 @@ def check_jars() -> DoctorFinding:
         return ok("jars", f"{spark}; none of a broker, so none can be started here")
 
 
-def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+def check_disks(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check both folders, and the one of the tables only where it is another disk.
 
     `shardpost up` refuses less than FREE_BYTES, and the watch alerts at less than LEAST_FREE.
     """
-    home = _existing_folder(settings.home)
-    yield check_folder("home", settings.home, shutil.disk_usage(home).free)
-    tables = Path(settings.tables_root)
-    if settings.tables is not None and not settings.is_on_store:
+    home = _existing_folder(installation.files.home)
+    yield check_folder("home", installation.files.home, shutil.disk_usage(home).free)
+    tables = Path(installation.tables.root)
+    if not installation.tables.is_on_store and tables != installation.files.home / "tables":
         yield check_folder("tables", tables, shutil.disk_usage(_existing_folder(tables)).free)
 
 
-def check_store(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+def check_store(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check that the object store of the tables answers, and that of several writers one succeeds.
 
     That puts some small objects beside the tables, and deletes them.
     """
-    if settings.is_on_store:
+    if installation.tables.is_on_store:
         try:
-            require_conditional_put(settings)
+            require_conditional_put(installation.tables)
         except ShardpostError as problem:
             yield refused("object store", problem, "docs/tables.md: On an object store")
         else:
             conditional = "if several writers create an object, exactly one succeeds"
-            yield ok("object store", f"{settings.tables_root} answers; {conditional}")
+            yield ok("object store", f"{installation.tables.root} answers; {conditional}")
 
 
-def check_access(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+def check_access(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check that other users of this machine get at nothing that has names, addresses or secrets.
 
     A group may: whoever lets one in does so on purpose.
     """
-    places = [settings.home, DOT_ENV]
-    tables_are_here = not settings.is_on_store
-    if tables_are_here and not Path(settings.tables_root).is_relative_to(settings.home):
-        places.append(Path(settings.tables_root))
+    places = [installation.files.home, DOT_ENV]
+    tables_are_here = not installation.tables.is_on_store
+    if tables_are_here and not Path(installation.tables.root).is_relative_to(
+        installation.files.home
+    ):
+        places.append(Path(installation.tables.root))
     modes = {place: place.stat().st_mode for place in places if place.exists()}
     if opened := [place for place, mode in modes.items() if mode & OTHERS]:
         found = ", ".join(f"{stat.filemode(modes[place])} {place}" for place in opened)
         cure = f"chmod o-rwx {' '.join(map(str, opened))}"
         yield warning("access", found, "nothing for other users of this machine", cure)
     else:
-        yield ok("access", f"other users of this machine cannot read {settings.home}")
+        yield ok("access", f"other users of this machine cannot read {installation.files.home}")
 
 
 def check_folder(name: str, folder: Path, free: int) -> DoctorFinding:
@@ -174,11 +176,11 @@ SYNC_CLOCKS = "sync this machine's clock, and those of the brokers (timedatectl 
 WRITTEN_FOLDERS = ("locks", "logs", "run", "stores")
 
 
-def check_clock(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+def check_clock(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Compare with the newest file of the home, and with the newest letter that a broker took."""
-    newest = _newest_file(settings.home)
-    yield check_newest("clock of the disk", f"files in {settings.home}", newest, now)
-    yield _check_broker_clock(settings)
+    newest = _newest_file(installation.files.home)
+    yield check_newest("clock of the disk", f"files in {installation.files.home}", newest, now)
+    yield _check_broker_clock(installation.kafka)
 
 
 def check_newest(
@@ -193,12 +195,12 @@ def check_newest(
     return ok(check_name, f"{what}: no timestamps ahead of this clock")
 
 
-def _check_broker_clock(settings: Settings) -> DoctorFinding:
-    name, topic = "clock of kafka", settings.topic("dead-letters")
-    if not is_reachable(settings, settings.kafka_timeout):
+def _check_broker_clock(kafka: Kafka) -> DoctorFinding:
+    name, topic = "clock of kafka", kafka.topic("dead-letters")
+    if not is_reachable(kafka, kafka.timeout):
         return unknown(name, "not checked: Kafka does not answer")
     try:
-        newest = newest_time(settings, topic)
+        newest = newest_time(kafka, topic)
     except ShardpostError as problem:
         return unknown(name, str(problem))
     return check_newest(name, f"letters in {topic}", newest, datetime.now(UTC))
@@ -217,9 +219,9 @@ RENEWED_WITHIN = 8.0
 STOPPED = "Tt"  # states of proc(5)
 
 
-def check_locks(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+def check_locks(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Report each lock that is held now."""
-    held = holders(settings, seconds=RENEWED_WITHIN)
+    held = holders(installation.files, seconds=RENEWED_WITHIN)
     if not held:
         yield ok("locks", "none held")
     for lock in held:

@@ -9,22 +9,22 @@ from shardpost.alerts import telling
 from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import one_line
+from shardpost.installation import Installation
 from shardpost.kafka.transactions import anyone
-from shardpost.settings import Settings
 
 
-def silence(settings: Settings, name: str, wanted: Silence, now: datetime) -> Firing:
+def silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> Firing:
     """Silence what fires under a name, and record that; return it.
 
     A silence until now ends the one before. UsageError if nothing of that name fires;
     ShardpostError, with the silence in force, where it cannot be recorded.
     """
-    found = telling.silence(settings, name, wanted, now)
+    found = telling.silence(installation, name, wanted, now)
     kind = Kind.SILENCED if wanted.until > now else Kind.UNSILENCED
     about = f"alert/{name}"
     decisions_topic.record(
-        settings,
-        f"{settings.topic('decisions')}/{about}",
+        installation.kafka,
+        f"{installation.kafka.topic('decisions')}/{about}",
         Decision(about.encode(), kind, wanted.by, now, wanted.why),
         {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
         may_write=anyone,  # the alerts are this installation's own

@@ -23,6 +23,7 @@ from shardpost.errors import shown
 from shardpost.holders import countries
 from shardpost.holders.following import Following, following
 from shardpost.holders.share_holders_topic import too_large_lists
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.lag.measure import measure
@@ -31,7 +32,6 @@ from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.run_requests.model.commands import CommandEntry, CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided
 from shardpost.schedules import WeeklyTime
-from shardpost.settings import Settings
 from shardpost.topics.model.finding import Finding, Severity
 from shardpost.watch.audit import audit
 from shardpost.watch.model import conditions
@@ -46,10 +46,10 @@ from shardpost.weekly_email.model.week_report import status_document
 from shardpost.wording import counted, duration_text
 
 
-def look_at_kafka(settings: Settings, now: datetime) -> Found:
+def look_at_kafka(installation: Installation, now: datetime) -> Found:
     """Measure the findings of the audit; those with nothing at stake are counted alone."""
     found = Found()
-    findings = audit(settings, now)
+    findings = audit(installation, now)
     counts = Counter(one.severity for one in findings)
     for severity in Severity:
         found.measure("audit_findings", counts[severity], severity=severity)
@@ -72,14 +72,14 @@ LAG = "lag"
 READ_UNTIL = "read_until_offset"
 
 
-def look_at_lag(settings: Settings, now: datetime) -> Found:
+def look_at_lag(installation: Installation, now: datetime) -> Found:
     """Measure all readers; what the last look found to be read counts as read."""
-    last = history.last_looks(settings, now).get(LAG)
+    last = history.last_looks(installation.tables, now).get(LAG)
     clear = {
         (labels["group"], TopicPartition(labels["topic"], int(labels["partition"]))): int(value)
         for labels, value in (last.of(READ_UNTIL) if last else ())
     }
-    lag = measure(settings, now, clear=clear)
+    lag = measure(installation, now, clear=clear)
     found = Found()
     for row in lag.rows:
         _measure_partition(found, row)
@@ -88,7 +88,7 @@ def look_at_lag(settings: Settings, now: datetime) -> Found:
         by_topic[row.group, row.topic].append(row)
     for (group, topic), rows in by_topic.items():
         _measure_topic(found, group, topic, rows)
-        losing = [row for row in rows if row.loses_within(settings.loss_warning)]
+        losing = [row for row in rows if row.loses_within(installation.settings.loss_warning)]
         _loss_condition(found, f"{group} {topic}", losing, now)
     if lag.problems:
         found.unmeasured.add(LAG)
@@ -131,28 +131,28 @@ def _loss_condition(found: Found, subject: str, losing: list[LagRow], now: datet
     found.conditions.append(replace(rule.broken(subject, text), loses_at=at))
 
 
-def look_at_snapshot(settings: Settings, now: datetime) -> Found:
+def look_at_snapshot(installation: Installation, now: datetime) -> Found:
     """Measure the newest snapshot, nothing before the first; say which runs were refused."""
     found = Found()
-    for job, one in refused_runs.refusals(settings, now).items():
+    for job, one in refused_runs.refusals(installation.files, now).items():
         found.conditions.append(conditions.refused(job, one.why))
-    newest = snapshots.newest(settings)
+    newest = snapshots.newest(installation.tables)
     if newest is None:
         return found
-    if follower := following(settings, now):
+    if follower := following(installation.files, now):
         _measure_following(found, follower, now)
     counts = newest.counts
     found.measure("snapshot_number", newest.number)
     found.measure("positions", counts.positions)
     found.measure("holders", counts.holders)
     found.measure("rejected_records", counts.rejected)
-    for exchange, text in countries.unknown_of(settings, newest).items():
+    for exchange, text in countries.unknown_of(installation.tables, newest).items():
         found.conditions.append(conditions.UNKNOWN_EXCHANGE.broken(exchange, text))
     known = newest.as_known(now)
     looked_at = newest.committed_at if known.looked_at == NEVER else known.looked_at
     age = found.age("snapshot_age_seconds", looked_at, now)
-    if age > settings.watch_snapshot_age:
-        limit = f"{settings.watch_snapshot_age:g} s (SHARDPOST_WATCH_SNAPSHOT_AGE)"
+    if age > installation.settings.watch_snapshot_age:
+        limit = f"{installation.settings.watch_snapshot_age:g} s (SHARDPOST_WATCH_SNAPSHOT_AGE)"
         text = (
             f"snapshot {newest.number} is of {looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago:"
             f" expected at most {limit}"
@@ -169,10 +169,12 @@ def _measure_following(found: Found, one: Following, now: datetime) -> None:
         found.measure("last_turn_seconds", one.seconds)
 
 
-def look_at_letters(settings: Settings, now: datetime) -> Found:
+def look_at_letters(installation: Installation, now: datetime) -> Found:
     """Measure the letters that are waiting or parked."""
     found = Found()
-    letters = [step for step in tables.letters(settings, closed_since=now) if step.is_in_topic]
+    letters = [
+        step for step in tables.letters(installation.settings, closed_since=now) if step.is_in_topic
+    ]
     for state in OPEN:
         steps = [step for step in letters if step.state is state]
         found.measure("letters", len(steps), state=str(state))
@@ -180,14 +182,16 @@ def look_at_letters(settings: Settings, now: datetime) -> Found:
             oldest = min(step.at for step in steps)
             found.age("letter_age_seconds", oldest, now, state=str(state))
     due = [step for step in letters if step.due is not None and step.due <= now]
-    held = _held_errors(due, settings.retry_flood)
+    held = _held_errors(due, installation.settings.retry_flood)
     found.measure("letters_held", sum(held.values()))
     for error, number in held.items():
         which, limit = counted(number, "due dead letter"), "(SHARDPOST_RETRY_FLOOD)"
         texts = (f"{which} with {named} {limit}" for named in (f"the error {error}", "one error"))
         # Whoever wrote the letter has written the class that a fingerprint begins with.
         found.conditions.append(conditions.LETTERS_HELD.broken(error.rpartition("-")[2], *texts))
-    _overdue_letters(found, settings, [step for step in due if step.fingerprint not in held], now)
+    _overdue_letters(
+        found, installation, [step for step in due if step.fingerprint not in held], now
+    )
     _parked_letters(found, [step for step in letters if step.state is LetterState.PARKED])
     return found
 
@@ -200,11 +204,13 @@ def _held_errors(due: list[Step], flood: int | None) -> dict[str, int]:
     return {error: number for error, number in sorted(counts.items()) if number > flood}
 
 
-def _overdue_letters(found: Found, settings: Settings, due: list[Step], now: datetime) -> None:
+def _overdue_letters(
+    found: Found, installation: Installation, due: list[Step], now: datetime
+) -> None:
     times = [step.due for step in due if step.due is not None]
     seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
-    if seconds > settings.watch_letter_age:
-        most = f"{settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
+    if seconds > installation.settings.watch_letter_age:
+        most = f"{installation.settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
         which = counted(len(due), "dead letter is", "dead letters are")
         text = f"{which} due, one for {seconds:.0f} s: expected at most {most}"
         found.conditions.append(conditions.LETTERS_OVERDUE.broken("", text))
@@ -220,17 +226,17 @@ def _parked_letters(found: Found, parked: list[Step]) -> None:
 MOST_NAMED = 5
 
 
-def look_at_share_holders(settings: Settings, _now: datetime) -> Found:
+def look_at_share_holders(installation: Installation, _now: datetime) -> Found:
     """Look for lists that are too large to be published."""
     found = Found()
-    newest = snapshots.newest(settings)
-    lists = [] if newest is None else too_large_lists(settings, newest)
+    newest = snapshots.newest(installation.tables)
+    lists = [] if newest is None else too_large_lists(installation, newest)
     if lists:
         sizes = [f"{shown(one.client)} ({counted(one.positions, 'position')})" for one in lists]
         named = _named(sizes)
         which = counted(len(lists), "client has a list", "clients have lists")
         text = f"{which} too large for a record of {lists[0].largest} bytes (max.message.bytes)"
-        topic = settings.topic("share-holders")
+        topic = installation.kafka.topic("share-holders")
         found.conditions.append(conditions.LISTS_TOO_LARGE.broken(topic, f"{text}: {named}", text))
     return found
 
@@ -244,25 +250,25 @@ WEEKS_LOOKED_AT = 2
 MISSING_FOR = 4
 
 
-def look_at_emails(settings: Settings, now: datetime) -> Found:
+def look_at_emails(installation: Installation, now: datetime) -> Found:
     """Measure the weeks that were frozen last and have their audience.
 
     And look at older ones that were in need of a person at the last look, and at weeks that ended
     and were not frozen, once any was.
     """
     found = Found()
-    frozen = FrozenWeeks(settings).list_all()
+    frozen = FrozenWeeks(installation).list_all()
     if not frozen:
         return found
-    _missing_weeks(found, settings, frozen, now)
+    _missing_weeks(found, installation, frozen, now)
     with_audience = [week for week in frozen if week.audience_erased_at is None]
-    topic = settings.topic("weekly-emails")
-    partitions = partition_counts(settings, [topic])[topic]
-    firing = {one.condition.subject for one in history.list_firing(settings)}
+    topic = installation.kafka.topic("weekly-emails")
+    partitions = partition_counts(installation.kafka, [topic])[topic]
+    firing = {one.condition.subject for one in history.list_firing(installation.tables)}
     for number, week in enumerate(with_audience):
         if number < WEEKS_LOOKED_AT or week.week in firing:
-            status = WeekStatus(settings, IsoWeek.parse(week.week), week, partitions)
-            of_week = _look_at_week(settings, week, status, now)
+            status = WeekStatus(installation, IsoWeek.parse(week.week), week, partitions)
+            of_week = _look_at_week(installation, week, status, now)
             if number >= WEEKS_LOOKED_AT:
                 of_week.measures = []
             found.add(of_week)
@@ -270,11 +276,11 @@ def look_at_emails(settings: Settings, now: datetime) -> Found:
 
 
 def _missing_weeks(
-    found: Found, settings: Settings, frozen: list[FrozenWeek], now: datetime
+    found: Found, installation: Installation, frozen: list[FrozenWeek], now: datetime
 ) -> None:
     known = {IsoWeek.parse(one.week) for one in frozen}
-    hours = settings.watch_email_hours
-    later = WeeklyTime.parse(settings.weekly_send).later(IsoWeek.last_ended(now).end)
+    hours = installation.settings.watch_email_hours
+    later = WeeklyTime.parse(installation.settings.weekly_send).later(IsoWeek.last_ended(now).end)
     week = IsoWeek.last_ended(now - timedelta(hours=hours) - later)
     and_later = f", and {duration_text(later)} more (SHARDPOST_WEEKLY_SEND)" if later else ""
     for _ in range(MISSING_FOR):
@@ -289,11 +295,11 @@ def _missing_weeks(
 
 
 def _look_at_week(
-    settings: Settings, frozen: FrozenWeek, status: WeekStatus, now: datetime
+    installation: Installation, frozen: FrozenWeek, status: WeekStatus, now: datetime
 ) -> Found:
     found, week = Found(), status.week
     # Asked first: who is `sending` then is not unknown.
-    is_sent = LedgerGuard(settings, week).is_being_sent()
+    is_sent = LedgerGuard(installation, week).is_being_sent()
     document = status_document(week, status.by_shard())
     counts = totals(document["shards"])
     for state, clients in counts.items():
@@ -306,10 +312,10 @@ def _look_at_week(
         text = f"it is not known whether {which} got the e-mail"
         named = f"{text}: {_named(unknown)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), named, text))
-    _look_at_late(found, settings, frozen)
-    for texts in too_many(settings, week, [document]):
+    _look_at_late(found, installation, frozen)
+    for texts in too_many(installation, week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), *texts))
-    hours = settings.watch_email_hours
+    hours = installation.settings.watch_email_hours
     if counts["open"] and now - frozen.frozen_at > timedelta(hours=hours):
         since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"
         text = (
@@ -321,52 +327,55 @@ def _look_at_week(
     return found
 
 
-def _look_at_late(found: Found, settings: Settings, frozen: FrozenWeek) -> None:
+def _look_at_late(found: Found, installation: Installation, frozen: FrozenWeek) -> None:
     """Measure whom records concern that came after the freeze, where that is known."""
-    late = find_late(settings, frozen)
+    late = find_late(installation, frozen)
     if late is None:
         return
     found.measure("emails_late", late.count, week=frozen.week)
-    if reason := why_too_late(settings, frozen, late.as_json()):
-        text = why_too_late(settings, frozen, late.as_json() | {"clients": ()}) or ""
+    if reason := why_too_late(installation, frozen, late.as_json()):
+        text = why_too_late(installation, frozen, late.as_json() | {"clients": ()}) or ""
         found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason, text))
 
 
-def look_at_runs(settings: Settings, now: datetime) -> Found:
+def look_at_runs(installation: Installation, now: datetime) -> Found:
     """Measure the commands that are in force."""
     found = Found()
-    entries = [entry for entry in commands_in_force(settings) if entry.command is not None]
+    entries = [
+        entry for entry in commands_in_force(installation.kafka) if entry.command is not None
+    ]
     counts = Counter(entry.command.state for entry in entries if entry.command)
     for state in CommandState:
         found.measure("runs", counts[state], state=str(state))
     if entries:
         found.age("run_age_seconds", min(entry.at for entry in entries), now)
-    decided = list_decided(settings, now, most=RECENT_DECISIONS)
+    decided = list_decided(installation, now, most=RECENT_DECISIONS)
     conflicts = [one for one in decided if one.decision.kind is Kind.CONFLICT]
     found.measure("run_conflicts", len(conflicts))
     for entry in entries:
-        if now - entry.at > timedelta(seconds=settings.watch_run_age):
-            text = _run_text(entry, settings)
+        if now - entry.at > timedelta(seconds=installation.settings.watch_run_age):
+            text = _run_text(entry, installation)
             found.conditions.append(conditions.RUN_AGE.broken(entry.key, text))
     return found
 
 
-def _run_text(entry: CommandEntry, settings: Settings) -> str:
+def _run_text(entry: CommandEntry, installation: Installation) -> str:
     command = entry.command
     run = command.run_id or "a run that is not known yet" if command else ""
     return (
-        f"{run}, accepted {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected within"
-        f" {settings.watch_run_age:g} s (SHARDPOST_WATCH_RUN_AGE); `shardpost runs list` has all"
+        f"{run}, accepted {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected"
+        f" within {installation.settings.watch_run_age:g} s (SHARDPOST_WATCH_RUN_AGE);"
+        " `shardpost runs list` has all"
     )
 
 
-def look_at_sizes(settings: Settings, _now: datetime) -> Found:
+def look_at_sizes(installation: Installation, _now: datetime) -> Found:
     """Measure the tables, and their disk where they are on one."""
     found = Found()
-    for size in table_sizes(settings):
+    for size in table_sizes(installation):
         found.measure("table_rows", size.rows, table=size.table)
         found.measure("table_files", size.files, table=size.table)
         found.measure("table_bytes", size.bytes + size.log_bytes, table=size.table)
-    if not settings.is_on_store and Path(settings.tables_root).exists():
-        found.measure("disk_free_bytes", shutil.disk_usage(settings.tables_root).free)
+    if not installation.tables.is_on_store and Path(installation.tables.root).exists():
+        found.measure("disk_free_bytes", shutil.disk_usage(installation.tables.root).free)
     return found

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 
 from shardpost.embedded import airflow, daemons, stack
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.run_requests.airflow_api import AirflowApi, log_in
 from shardpost.schedules import longest_pause
-from shardpost.settings import Settings
 from shardpost.spark.submit import conf_on, require_master
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.own_templates import templates_of
@@ -26,17 +26,17 @@ from shardpost.wording import duration_text
 RESTART = "shardpost down && shardpost up"
 
 
-def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+def check_ports(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check the port of each part that Shardpost runs itself.
 
     Whether Airflow is healthy is said by `check_airflow`, once and with one cure.
     """
-    for part in stack.parts(settings):
+    for part in stack.parts(installation.settings):
         name = f"port of {part.name}"
         if daemons.port_is_free(part.port):
             yield ok(name, f"{part.port} is free")
             continue
-        state = part.service.state(settings)
+        state = part.service.state(installation.settings)
         if state["state"] == stack.DOWN:
             found = f"{part.port} is in use by {daemons.port_owner(part.port)}"
             cure = f"stop that process, or set {part.setting} to a free port"
@@ -48,20 +48,20 @@ def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
             yield error(name, f"{part.title}: {found}", "an answer", RESTART)
 
 
-def check_mail_server(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+def check_mail_server(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check the mail settings; connect, with TLS where it is set, and without the login."""
     try:
-        yield ok("mail settings", f"from {sender_of(settings).address}")
+        yield ok("mail settings", f"from {sender_of(installation).address}")
     except ShardpostError as problem:
         yield refused("mail settings", problem)
-    yield _templates(settings)
-    yield from check_unsubscribe_link(settings)
-    yield _greeting(settings)
+    yield _templates(installation)
+    yield from check_unsubscribe_link(installation)
+    yield _greeting(installation)
 
 
-def _templates(settings: Settings) -> DoctorFinding:
+def _templates(installation: Installation) -> DoctorFinding:
     try:
-        templates = templates_of(settings)
+        templates = templates_of(installation)
     except ShardpostError as problem:
         return refused("mail templates", problem)
     languages = ", ".join(sorted(templates.languages))
@@ -69,9 +69,9 @@ def _templates(settings: Settings) -> DoctorFinding:
     return ok("mail templates", f"{templates.folder or 'the shipped ones'}{others}")
 
 
-def check_unsubscribe_link(settings: Settings) -> Iterator[DoctorFinding]:
+def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding]:
     """Warn of a link to unsubscribe that anybody can make."""
-    if can_be_forged(settings):
+    if can_be_forged(installation):
         yield warning(
             "unsubscribe link",
             "SHARDPOST_UNSUBSCRIBE_URL names the client, and has no {token}: whoever knows or"
@@ -81,22 +81,24 @@ def check_unsubscribe_link(settings: Settings) -> Iterator[DoctorFinding]:
         )
 
 
-def _greeting(settings: Settings) -> DoctorFinding:
-    address = f"{settings.mail_server}:{settings.smtp_port}"
+def _greeting(installation: Installation) -> DoctorFinding:
+    address = f"{installation.settings.mail_server}:{installation.settings.smtp_port}"
     try:
         # Without the login: passwords that are tried again and again lock accounts.
-        smtp = connect(settings.model_copy(update={"smtp_user": None}))
+        smtp = connect(installation.having(smtp_user=None))
     except (OSError, smtplib.SMTPException) as problem:
         cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS"
-        if settings.smtp_host is None:
-            is_free = daemons.port_is_free(settings.smtp_port)
+        if installation.settings.smtp_host is None:
+            is_free = daemons.port_is_free(installation.settings.smtp_port)
             cure = "shardpost up" if is_free else "that of `port of smtp`"
         found = f"no greeting from {address}: {error_text(problem)}"
-        return error("mail server", found, f"a greeting (TLS: {settings.smtp_tls})", cure)
+        return error(
+            "mail server", found, f"a greeting (TLS: {installation.settings.smtp_tls})", cure
+        )
     with suppress(OSError, smtplib.SMTPException):
         smtp.quit()
-    login = "" if settings.smtp_user is None else "; the login was not tried"
-    return ok("mail server", f"{address} greets (TLS: {settings.smtp_tls}){login}")
+    login = "" if installation.settings.smtp_user is None else "; the login was not tried"
+    return ok("mail server", f"{address} greets (TLS: {installation.settings.smtp_tls}){login}")
 
 
 # {schedule of a DAG: what expects it within so many seconds, and what happens else}
@@ -109,28 +111,30 @@ _EXPECTED_WITHIN = {
 }
 
 
-def check_schedules(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+def check_schedules(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check that the DAGs run as often as other settings expect."""
     found = [
-        _too_seldom(settings, schedule, limit, else_)
+        _too_seldom(installation, schedule, limit, else_)
         for schedule, limits in _EXPECTED_WITHIN.items()
         for limit, else_ in limits.items()
     ]
     late = [one for one in found if one is not None]
     yield from late
     if not late:
-        yield ok("schedules", f"the weekly e-mail starts {settings.weekly_send}")
+        yield ok("schedules", f"the weekly e-mail starts {installation.settings.weekly_send}")
 
 
-def _too_seldom(settings: Settings, schedule: str, limit: str, else_: str) -> DoctorFinding | None:
-    pause = longest_pause(getattr(settings, schedule))
-    most = timedelta(seconds=getattr(settings, limit))
+def _too_seldom(
+    installation: Installation, schedule: str, limit: str, else_: str
+) -> DoctorFinding | None:
+    pause = longest_pause(getattr(installation.settings, schedule))
+    most = timedelta(seconds=getattr(installation.settings, limit))
     if pause <= most:
         return None
     name = f"SHARDPOST_{limit.upper()}"
     return warning(
         "schedules",
-        f"SHARDPOST_{schedule.upper()}={getattr(settings, schedule)} pauses for"
+        f"SHARDPOST_{schedule.upper()}={getattr(installation.settings, schedule)} pauses for"
         f" {duration_text(pause)}: {else_}",
         f"at most {duration_text(most)} ({name})",
         f"raise {name}, or have the DAG run more often",
@@ -143,12 +147,12 @@ _SERVER = {"_AIRFLOW_PROCESS_CONTEXT": "server"}
 _DESCRIBE_SECONDS = 9.0
 
 
-def check_connections(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+def check_connections(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Say which count for DAGs, settings or connections, and where those lead elsewhere.
 
     Of another Airflow than the embedded one, where this environment has its configuration.
     """
-    if settings.airflow_url is None:
+    if installation.settings.airflow_url is None:
         said = "DAGs of the embedded Airflow go by the settings, and for Spark by spark_default"
         yield ok("connections", said)
         return
@@ -158,8 +162,11 @@ def check_connections(settings: Settings, _now: datetime) -> Iterator[DoctorFind
         yield unknown("connections", f"not known here ({counting}): {logs}")
         return
     ours = {
-        "kafka_default": ("SHARDPOST_BOOTSTRAP_SERVERS", settings.bootstrap),
-        "smtp_default": ("SHARDPOST_SMTP_HOST", f"{settings.mail_server}:{settings.smtp_port}"),
+        "kafka_default": ("SHARDPOST_BOOTSTRAP_SERVERS", installation.kafka.bootstrap),
+        "smtp_default": (
+            "SHARDPOST_SMTP_HOST",
+            f"{installation.settings.mail_server}:{installation.settings.smtp_port}",
+        ),
     }
     for connection, (by, address) in counting.items():
         variable, own = ours.get(connection, ("", address))
@@ -190,12 +197,15 @@ def _counting() -> dict[str, list[str]] | str:
     return counting
 
 
-def check_spark(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+def check_spark(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check the master of commands, and the file of Spark's properties; ShardpostError if wrong."""
-    conf_on(settings, settings.spark_master, {})
-    require_master(settings.spark_master)
-    more = f", with {settings.spark_conf}" if settings.spark_conf else ""
-    yield ok("spark", f"{settings.spark_master}{more}; DAGs use the connection spark_default")
+    conf_on(installation, installation.settings.spark_master, {})
+    require_master(installation.settings.spark_master)
+    more = f", with {installation.settings.spark_conf}" if installation.settings.spark_conf else ""
+    yield ok(
+        "spark",
+        f"{installation.settings.spark_master}{more}; DAGs use the connection spark_default",
+    )
 
 
 API_SECONDS = 5.0
@@ -203,12 +213,14 @@ LATE_SECONDS = 30.0
 MOST_LISTED = 100
 
 
-def check_airflow(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+def check_airflow(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check the embedded Airflow; another one is left alone."""
-    if settings.airflow_url is not None:
-        yield unknown("airflow", f"not checked: {settings.airflow_url} is not the embedded one")
+    if installation.settings.airflow_url is not None:
+        yield unknown(
+            "airflow", f"not checked: {installation.settings.airflow_url} is not the embedded one"
+        )
         return
-    state = airflow.state(settings)
+    state = airflow.state(installation.settings)
     if state["state"] == stack.DOWN:
         yield warning("airflow", "down: no scheduled runs", "up", "shardpost up")
         return

@@ -10,21 +10,22 @@ from datetime import datetime, timedelta
 
 from deltalake.exceptions import DeltaError
 
-from shardpost import object_store, refused_runs
+from shardpost import refused_runs
 from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, REFUSED_URL, channels
 from shardpost.alerts.model.alert import EVENT
 from shardpost.alerts.model.firing import Firing
-from shardpost.delta import snapshots, storage, stored_files, table_log
+from shardpost.delta import object_store, snapshots, storage, stored_files, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders import countries
+from shardpost.installation import Installation
 from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
-from shardpost.settings import Settings
 from shardpost.watch.model import conditions
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
 from shardpost.wording import duration_text
@@ -37,9 +38,9 @@ LIST_ALERTS = "shardpost alerts list"
 KAFKA = "kafka"
 
 
-def check_alerts(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+def check_alerts(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check the URLs of the alert channels, and count what is firing."""
-    known = channels(settings)
+    known = channels(installation)
     refused_urls = [channel.name for channel in known if channel.service is None]
     if refused_urls:
         found = f"SHARDPOST_ALERTS: {', '.join(refused_urls)}: {REFUSED_URL}"
@@ -48,7 +49,7 @@ def check_alerts(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
         names = ", ".join(channel.name for channel in known)
         yield ok("alerts", names or f"no channel (SHARDPOST_ALERTS): {LOG} alone has them")
     with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
-        yield _count_firing(history.list_firing(settings), now)
+        yield _count_firing(history.list_firing(installation.tables), now)
 
 
 def _count_firing(known: Iterable[Firing], now: datetime) -> DoctorFinding:
@@ -63,42 +64,43 @@ def _count_firing(known: Iterable[Firing], now: datetime) -> DoctorFinding:
     return ok("firing", found)
 
 
-def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+def check_snapshot(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check the newest snapshot, and whether the last run of a job was refused."""
-    for job, one in refused_runs.refusals(settings, now).items():
+    for job, one in refused_runs.refusals(installation.files, now).items():
         broken = conditions.refused(job, one.why)
         expected = f"a run that is not refused, as that of {one.at:%Y-%m-%d %H:%M} UTC was"
         name = broken.subject or "compaction"
         yield error(name, one.why, expected, f"docs/runbook.md, {broken.rule}")
     try:
-        newest = snapshots.newest(settings)
+        newest = snapshots.newest(installation.tables)
     except TableFormError as problem:
         yield refused("tables", problem, "docs/what-next.md: Tables of another release")
         return
     except (ShardpostError, DeltaError, OSError) as problem:
         said = object_store.told(problem) or first_line(problem)
-        yield _unreadable(settings, [f"snapshots: {said}"])
+        yield _unreadable(installation.tables, [f"snapshots: {said}"])
         return
     if newest is None:
-        found = f"none in {settings.tables_root}"
+        found = f"none in {installation.tables.root}"
         yield warning("snapshot", found, "at least one", COMPACT)
         return
-    yield check_freshness(newest, now, timedelta(seconds=settings.mail_snapshot_age))
+    yield check_freshness(newest, now, timedelta(seconds=installation.settings.mail_snapshot_age))
     yield from check_scattered(newest, now)
-    yield (readable := _check_tables(settings, newest))
+    yield (readable := _check_tables(installation.tables, newest))
     if readable.state == "ok":
-        yield from _check_countries(settings, newest)
+        yield from _check_countries(installation, newest)
 
 
-def _check_countries(settings: Settings, snapshot: Snapshot) -> Iterator[DoctorFinding]:
+def _check_countries(installation: Installation, snapshot: Snapshot) -> Iterator[DoctorFinding]:
     """Say that the country that is set is not the one in force, and which exchanges have none."""
     try:
-        store.require_country(settings, snapshot)
+        store.require_country(installation, snapshot)
     except UsageError as problem:
         yield refused("country", problem)
-    if found := countries.unknown_of(settings, snapshot):
+    if found := countries.unknown_of(installation.tables, snapshot):
         expected = "a Country in the record of each: no position on them counts"
-        cure = f"send records of them to {settings.topic('exchanges')}, or correct the positions"
+        topic = installation.kafka.topic("exchanges")
+        cure = f"send records of them to {topic}, or correct the positions"
         yield warning("exchanges", "; ".join(found.values()), expected, cure)
 
 
@@ -134,33 +136,33 @@ def check_scattered(snapshot: Snapshot, now: datetime) -> Iterator[DoctorFinding
         yield warning(f"keys of {topic}", said, "one partition for each key", ONE_PARTITIONER)
 
 
-def _check_tables(settings: Settings, snapshot: Snapshot) -> DoctorFinding:
+def _check_tables(tables: Tables, snapshot: Snapshot) -> DoctorFinding:
     """Check that each table has the snapshot's version, and all its files."""
     problems = [
         f"{folder}@{version}: {problem}"
         for name, version in snapshot.tables.items()
         for folder in (snapshot.folders.get(name, name),)
-        if (problem := table_problem(settings, Table(name, (), folder=folder), version))
+        if (problem := table_problem(tables, Table(name, (), folder=folder), version))
     ]
     if problems:
-        return _unreadable(settings, problems)
+        return _unreadable(tables, problems)
     return ok("tables", f"all {len(snapshot.tables)} of snapshot {snapshot.number} can be read")
 
 
-def table_problem(settings: Settings, table: Table, version: int) -> str | None:
+def table_problem(tables: Tables, table: Table, version: int) -> str | None:
     """Return why a version of a table cannot be read, or None."""
     try:
-        named = table_log.sizes(settings, table, version)
-        there = {file.path for file in stored_files.stored_files(settings, table)}
+        named = table_log.sizes(tables, table, version)
+        there = {file.path for file in stored_files.stored_files(tables, table)}
     except (ShardpostError, DeltaError, OSError) as problem:
         return object_store.told(problem) or first_line(problem)
     missing = next((path for path in named if path not in there), None)
-    return f"{storage.path_of(settings, table)}/{missing} is missing" if missing else None
+    return f"{storage.path_of(tables, table)}/{missing} is missing" if missing else None
 
 
-def _unreadable(settings: Settings, problems: list[str]) -> DoctorFinding:
+def _unreadable(tables: Tables, problems: list[str]) -> DoctorFinding:
     more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-    cure = f"restore {settings.tables_root} from a backup: docs/what-next.md"
+    cure = f"restore {tables.root} from a backup: docs/what-next.md"
     return error("tables", f"{problems[0]}{more}", "tables that can be read", cure)
 
 
@@ -170,10 +172,10 @@ OPEN_FOR = timedelta(days=7)
 WITHOUT_PROGRESS = timedelta(hours=6)
 
 
-def check_rebuild(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+def check_rebuild(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Say which rebuild is open; nothing if none is."""
     with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
-        newest, found = snapshots.newest(settings), store.current(settings)
+        newest, found = snapshots.newest(installation.tables), store.current(installation.tables)
         if found is not None and newest is not None:
             line = f"{found.number} is {found.standing(newest)}, begun {found.started_at:%Y-%m-%d}"
             yield ok("rebuild", "".join([line, *_hints_of_rebuild(found, now)]))

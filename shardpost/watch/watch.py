@@ -18,16 +18,17 @@ from shardpost.alerts import history
 from shardpost.alerts.model.firing import Firing, advance
 from shardpost.alerts.model.metrics import METRICS, PREFIX, Measure
 from shardpost.alerts.telling import Telling, tell
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
-from shardpost.locks import exclusive
+from shardpost.installation import Installation
+from shardpost.locks.locks import exclusive
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.watch import sources
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Found, disk_full
 
-Look = Callable[[Settings, datetime], Found]
+Look = Callable[[Installation, datetime], Found]
 Sources = Mapping[str, Look]  # by name
 SOURCES: Sources = {
     "kafka": sources.look_at_kafka,
@@ -43,18 +44,18 @@ SOURCES: Sources = {
 log = logging.getLogger(__name__)
 
 
-def look(settings: Settings, now: datetime, sources: Sources = SOURCES) -> Found:
+def look(installation: Installation, now: datetime, sources: Sources = SOURCES) -> Found:
     """Return all that is found; a source that fails is a condition of its own."""
     found = Found()
     with ThreadPoolExecutor(len(sources)) as pool:
-        for one in pool.map(lambda name: _look_at(name, sources[name], settings, now), sources):
+        for one in pool.map(lambda name: _look_at(name, sources[name], installation, now), sources):
             found.add(one)
     return found
 
 
-def _look_at(name: str, look_at: Look, settings: Settings, now: datetime) -> Found:
+def _look_at(name: str, look_at: Look, installation: Installation, now: datetime) -> Found:
     try:
-        found = look_at(settings, now)
+        found = look_at(installation, now)
     except (ShardpostError, OSError) as error:
         text = str(error)
     except Exception as error:
@@ -70,9 +71,9 @@ def _look_at(name: str, look_at: Look, settings: Settings, now: datetime) -> Fou
     return failed
 
 
-def metrics_text(settings: Settings, now: datetime) -> str:
+def metrics_text(installation: Installation, now: datetime) -> str:
     """Measure everything once and return it as OpenMetrics; what cannot be measured is left out."""
-    return open_metrics(look(settings, now).measures)
+    return open_metrics(look(installation, now).measures)
 
 
 def open_metrics(measures: Iterable[Measure]) -> str:
@@ -106,18 +107,18 @@ class Watched:
     telling: Telling
 
 
-def watch_once(settings: Settings, now: datetime, sources: Sources = SOURCES) -> Watched:
+def watch_once(installation: Installation, now: datetime, sources: Sources = SOURCES) -> Watched:
     """Look once, add to the history, and tell people what changed.
 
     LockedError beside another watch; ShardpostError if the tables of the watch cannot be written.
     """
-    with exclusive(settings, LOCK, "the watch"), table_errors():
-        found = look(settings, now, sources)
-        _add_growth(found, settings, now)
+    with exclusive(installation.files, LOCK, "the watch"), table_errors():
+        found = look(installation, now, sources)
+        _add_growth(found, installation.tables, now)
         step("look")
-        history.add_measures(settings, found.measures, now)
+        history.add_measures(installation, found.measures, now)
         step("history")
-        told = tell(settings, now, lambda known: _after(known, found, now))
+        told = tell(installation, now, lambda known: _after(known, found, now))
     return Watched(found, told)
 
 
@@ -125,10 +126,10 @@ def _after(known: list[Firing], found: Found, now: datetime) -> list[Firing]:
     return advance(known, found.conditions, now, found.unmeasured)
 
 
-def _add_growth(found: Found, settings: Settings, now: datetime) -> None:
+def _add_growth(found: Found, tables: Tables, now: datetime) -> None:
     free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
     if not free:
         return
-    before = history.past_values(settings, "disk_free_bytes", now - RATE_OVER, now)
+    before = history.past_values(tables, "disk_free_bytes", now - RATE_OVER, now)
     if condition := disk_full(before, now, free[0]):
         found.conditions.append(replace(condition, source="sizes"))

@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from shardpost.delta import storage, table_log
-from shardpost.settings import Settings
+from shardpost.delta.object_store import Tables
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 # Versions are kept for good, one a week, since the row of each week names its own. The files of old
@@ -46,30 +46,30 @@ class AudienceFolder:
 class AudienceFiles:
     """The table `audiences` as files: those that its versions name, and those on the disk."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._system, self._root = storage.folder(settings, AUDIENCES)
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._system, self._root = storage.folder(tables, AUDIENCES)
 
     def create(self) -> None:
         """Create the table unless it is there; add columns that an earlier release did not have."""
-        table_log.opened(self._settings, AUDIENCES, FOR_GOOD_DAYS)
+        table_log.opened(self._tables, AUDIENCES, FOR_GOOD_DAYS)
 
     def version(self) -> int:
         """Return the newest version."""
-        return storage.opened(self._settings, AUDIENCES).version()
+        return storage.opened(self._tables, AUDIENCES).version()
 
     def names(self, version: int | None = None) -> list[str]:
         """Return the files that a version names, by their paths within the table; None: newest."""
-        return list(table_log.sizes(self._settings, AUDIENCES, version))
+        return list(table_log.sizes(self._tables, AUDIENCES, version))
 
     def replace(self, is_removed: Callable[[str], bool], added: Sequence[AddAction] = ()) -> int:
         """Write a version with these files in place of those, if any; return the newest version."""
         version = self.version()
-        names = table_log.sizes(self._settings, AUDIENCES, version)
+        names = table_log.sizes(self._tables, AUDIENCES, version)
         removed = [name for name in names if is_removed(name)]
         if not added and not removed:
             return version
-        return table_log.commit(self._settings, AUDIENCES, version, added, removed)
+        return table_log.commit(self._tables, AUDIENCES, version, added, removed)
 
     def remove_weeks(self, weeks: Collection[str]) -> None:
         """Write a version without the files of these weeks."""
@@ -93,11 +93,11 @@ class AudienceFiles:
 
     def delete(self, name: str) -> None:
         """Delete a file from the disk."""
-        storage.delete(self._settings, AUDIENCES, [name])
+        storage.delete(self._tables, AUDIENCES, [name])
 
     def delete_folder(self, folder: AudienceFolder) -> None:
         """Delete a folder from the disk."""
-        storage.delete_folder(self._settings, AUDIENCES, folder.name)
+        storage.delete_folder(self._tables, AUDIENCES, folder.name)
 
     def _files(self, folder: str) -> dict[str, int]:
         infos = self._system.get_file_info(fs.FileSelector(folder, recursive=True))

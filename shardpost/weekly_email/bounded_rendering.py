@@ -13,7 +13,7 @@ from dataclasses import asdict
 from threading import BoundedSemaphore
 
 from shardpost.errors import ShardpostError, one_line
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.mail_rendering import Rendered, TemplateError
@@ -37,9 +37,9 @@ def rendered(
     return Rendered(**_asked(templates, language, values, is_tried=is_tried))
 
 
-def templates_of(settings: Settings) -> MailTemplates:
+def templates_of(installation: Installation) -> MailTemplates:
     """Return the templates that the settings name, tried as `own_templates.templates_of` does."""
-    templates = own_templates.read(settings)
+    templates = own_templates.read(installation)
     _asked(templates, None, None, is_tried=True)
     return templates
 

@@ -10,8 +10,8 @@ from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.rebuilds import store
-from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic
 from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -26,8 +26,8 @@ from shardpost.weekly_email.smtp_server import sender_of
 
 def check(
     request: EmailRequest,
-    settings: Settings,
-    templates_of: Callable[[Settings], MailTemplates] = templates_of,
+    installation: Installation,
+    templates_of: Callable[[Installation], MailTemplates] = templates_of,
 ) -> tuple[PreparedWeek, StoreTopic]:
     """Return the week that a request is about, with its audience if that is frozen; its ledger.
 
@@ -39,18 +39,18 @@ def check(
     unless the run only looks.
     """
     email_request.require_shard_form(request.shards)
-    sender, templates = sender_of(settings), templates_of(settings)
+    sender, templates = sender_of(installation), templates_of(installation)
     latest = request.week.as_of(request.now, early=request.early)
-    closed_weeks.require_open(settings, request.week, request.now)
+    closed_weeks.require_open(installation, request.week, request.now)
     if request.is_real:
-        paused_weeks.require_not_paused(settings, request.week)
-    ledger = LedgerGuard(settings, request.week).require_ledger()
+        paused_weeks.require_not_paused(installation.tables, request.week)
+    ledger = LedgerGuard(installation, request.week).require_ledger()
     chosen = email_request.parse_shards(request.shards, ledger.partitions)
-    snapshot = snapshots.current(settings)
+    snapshot = snapshots.current(installation.tables)
     if not request.country_changed:
-        store.require_country(settings, snapshot)
+        store.require_country(installation, snapshot)
     at_most = request.as_of if request.early and request.as_of else latest
-    frozen = FrozenWeeks(settings).find(request.week)
+    frozen = FrozenWeeks(installation).find(request.week)
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
     _require_not_ahead(snapshot, request.now)
     if frozen is None:
@@ -60,8 +60,8 @@ def check(
     audience = (snapshot, partitions, chosen, frozen)
     week = PreparedWeek(request.week, as_of, sender, *audience, templates)
     if request.is_real:
-        ownership.require(settings)
-        _require_recent(snapshot, request.now, settings.mail_snapshot_age)
+        ownership.require(installation)
+        _require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
     return week, ledger
 
 

@@ -12,9 +12,10 @@ from datetime import datetime
 from types import MappingProxyType
 
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
+from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
-from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import (
@@ -61,20 +62,20 @@ class EarlyAudience:
         return self.source.number
 
     def members(
-        self, settings: Settings, client: str | None = None
+        self, tables: Tables, client: str | None = None
     ) -> Iterator[tuple[str, str | None]]:
         """Yield the clients, or the one, and why no mail can be written to it yet."""
         from shardpost.holders.spark.held_positions import holding_clients  # imports PySpark
 
-        for batch in holding_clients(settings, self.source, self.as_of, client):
+        for batch in holding_clients(tables, self.source, self.as_of, client):
             for row in batch.to_pylist():
                 why = why_no_mail_can_be_written(row["email"], has_contact=row["has_contact"])
                 yield row["client"], why
 
-    def by_shard(self, settings: Settings, partitions: int) -> dict[int, ShardAudience]:
+    def by_shard(self, tables: Tables, partitions: int) -> dict[int, ShardAudience]:
         """Return the audience of each shard."""
         shards = {shard: ShardAudience() for shard in range(partitions)}
-        for client, why in self.members(settings):
+        for client, why in self.members(tables):
             shard = shards[partition_of(client, partitions)]
             shard.clients.append(client)
             if why:
@@ -85,16 +86,16 @@ class EarlyAudience:
 WeekAudience = FrozenWeek | EarlyAudience | None
 
 
-def audience_of(settings: Settings, week: IsoWeek, now: datetime) -> WeekAudience:
+def audience_of(installation: Installation, week: IsoWeek, now: datetime) -> WeekAudience:
     """Return the audience of a week; None if no run has begun it.
 
     Of an early week it is the one that a run of now would have, of the newest snapshot.
     """
-    if frozen := FrozenWeeks(settings).find(week):
+    if frozen := FrozenWeeks(installation).find(week):
         return frozen
-    if not any(mark.week == str(week) for mark in ledger_guard.list_marks(settings)):
+    if not any(mark.week == str(week) for mark in ledger_guard.list_marks(installation.tables)):
         return None
-    snapshot = snapshots.current(settings)
+    snapshot = snapshots.current(installation.tables)
     return EarlyAudience(snapshot, week.held_at(now, snapshot.looked_at))
 
 
@@ -111,7 +112,7 @@ class ListedClient:
 class WeekStatus:
     """A week, its audience (None if no run has begun it), and the partitions of its ledger."""
 
-    settings: Settings
+    installation: Installation
     week: IsoWeek
     audience: WeekAudience
     partitions: int
@@ -160,9 +161,9 @@ class WeekStatus:
         """Return why a member of the audience is open yet; None if it is no known member."""
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
-                return NOT_MAILED if FrozenWeeks(self.settings).member(frozen, client) else None
+                return NOT_MAILED if FrozenWeeks(self.installation).member(frozen, client) else None
             case EarlyAudience() as early:
-                for _, why in early.members(self.settings, client):
+                for _, why in early.members(self.installation.tables, client):
                     return why or NOT_MAILED
         return None
 
@@ -171,14 +172,14 @@ class WeekStatus:
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
                 frozen.require_shards(self.partitions)
-                weeks = FrozenWeeks(self.settings)
+                weeks = FrozenWeeks(self.installation)
                 return lambda shard: ShardAudience(weeks.clients(frozen, shard))
             case EarlyAudience() as early:
-                return early.by_shard(self.settings, self.partitions).__getitem__
+                return early.by_shard(self.installation.tables, self.partitions).__getitem__
         return lambda _shard: ShardAudience()
 
     def _ledger(self, shard: int) -> ShardLedger:
-        return ShardLedger(self.settings, self.week, shard)
+        return ShardLedger(self.installation.kafka, self.week, shard)
 
 
 def shard_status(

@@ -20,15 +20,17 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from shardpost.delta import file_statistics, parquet_files
+from shardpost.delta.object_store import Tables
 from shardpost.delta.storage import exists
 from shardpost.errors import UsageError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
@@ -68,47 +70,49 @@ class AudienceOfClient:
         return not (self.files or self.is_behind or self.left)
 
 
-def find_in_audiences(settings: Settings, client: str) -> list[AudienceOfClient]:
+def find_in_audiences(installation: Installation, client: str) -> list[AudienceOfClient]:
     """Return the weeks in which something of the client is left, as it is now."""
-    if not exists(settings, AUDIENCES):
+    if not exists(installation.tables, AUDIENCES):
         return []
-    files = AudienceFiles(settings)
+    files = AudienceFiles(installation.tables)
     newest, on_disk = files.names(), _on_disk(files)
-    weeks = FrozenWeeks(settings).with_audience()
+    weeks = FrozenWeeks(installation).with_audience()
     audiences = (_find(files, client, frozen, newest, on_disk) for frozen in weeks)
     return [audience for audience in audiences if not audience.is_done]
 
 
-def erase_from_audiences(settings: Settings, client: str, audience: AudienceOfClient) -> None:
+def erase_from_audiences(
+    installation: Installation, client: str, audience: AudienceOfClient
+) -> None:
     """Rewrite a week's audience without the client; no run may freeze or mail it meanwhile."""
-    week, files = audience.week, AudienceFiles(settings)
+    week, files = audience.week, AudienceFiles(installation.tables)
     step(f"write audience {week}")
-    added = list(_write(settings, client, audience))
+    added = list(_write(installation.tables, client, audience))
     step(f"commit audience {week}")
     version = files.replace(audience.files.__contains__, added)
     step(f"repoint {week}")
     if audience.files or audience.is_behind:
-        FrozenWeeks(settings).repoint(week, version)
+        FrozenWeeks(installation).repoint(week, version)
     step(f"remove files {week}")
     for name in sorted({*_on_disk(files)} - {*files.names(version)}):
         if is_of_week(name, week):
             files.delete(name)
 
 
-def erase_unfrozen(settings: Settings, client: str, *, dry_run: bool) -> set[str]:
+def erase_unfrozen(installation: Installation, client: str, *, dry_run: bool) -> set[str]:
     """Remove the audiences that no week has, from the table and the disk, unless `dry_run`.
 
     Return the weeks whose had the client.
     """
-    files = AudienceFiles(settings)
-    frozen = {week.week for week in FrozenWeeks(settings).with_audience()}
+    files = AudienceFiles(installation.tables)
+    frozen = {week.week for week in FrozenWeeks(installation).with_audience()}
     left = [folder for folder in files.folders() if folder.week not in frozen]
     weeks = {
         folder.week
         for folder in left
         if any(files.has_client(name, client) for name in folder.parquet)
     }
-    if left and not dry_run and exists(settings, AUDIENCES):
+    if left and not dry_run and exists(installation.tables, AUDIENCES):
         step("commit without audiences that were never frozen")
         files.remove_weeks({folder.week for folder in left})
         step("remove audiences that were never frozen")
@@ -135,15 +139,15 @@ def _find(
     return AudienceOfClient(frozen, having, is_behind, tuple(sorted(left - own)))
 
 
-def _write(settings: Settings, client: str, audience: AudienceOfClient) -> Iterator[AddAction]:
+def _write(tables: Tables, client: str, audience: AudienceOfClient) -> Iterator[AddAction]:
     """Write the files of a week anew without the client; yield what adds them to the table."""
     folder = f"{audience.week}-{uuid.uuid4()}"
     for number, name in enumerate(audience.files):
-        rows = parquet_files.read(settings, AUDIENCES, name)
+        rows = parquet_files.read(tables, AUDIENCES, name)
         kept = rows.filter(pc.not_equal(rows.column("client"), client))
         if kept.num_rows:
             path = f"{folder}/{name.split('/')[1]}/part-{number}.parquet"
-            action = parquet_files.write(settings, AUDIENCES, kept, path)
+            action = parquet_files.write(tables, AUDIENCES, kept, path)
             yield file_statistics.reduced(action, AUDIENCE_STATISTICS)
 
 
@@ -168,30 +172,30 @@ class ClientLedger:
     erased: frozenset[IsoWeek]
 
 
-def find_in_ledger(settings: Settings, client: str) -> ClientLedger:
+def find_in_ledger(kafka: Kafka, client: str) -> ClientLedger:
     """Return what the ledger says of a client under its own id."""
-    topic = settings.topic("weekly-emails")
-    shard = partition_of(client, partition_counts(settings, [topic])[topic])
-    _, end = watermark_of(settings, TopicPartition(topic, shard), committed=False)
+    topic = kafka.topic("weekly-emails")
+    shard = partition_of(client, partition_counts(kafka, [topic])[topic])
+    _, end = watermark_of(kafka, TopicPartition(topic, shard), committed=False)
     entries: dict[bool, dict[IsoWeek, LedgerEntry]] = {False: {}, True: {}}
-    for week, entry in _entries(settings, client, shard, None):
+    for week, entry in _entries(kafka, client, shard, None):
         entries[entry.is_erased][week] = entry
     erased = frozenset(week for week, entry in entries[True].items() if entry.state)
     return ClientLedger(client, shard, end, entries[False], erased)
 
 
 def erase_from_ledger(
-    settings: Settings, known: ClientLedger, week: IsoWeek, *, is_member: bool
+    installation: Installation, known: ClientLedger, week: IsoWeek, *, is_member: bool
 ) -> bool:
     """Put what the ledger says of a client in a week under its hash; False if it says nothing.
 
     A member of the audience that was not mailed yet becomes `suppressed`: it is not mailed. Behind
     the fence of a sender: a run that has begun can commit nothing more.
     """
-    with closing(Ledger(settings, week, known.shard)) as ledger:
+    with closing(Ledger(installation, week, known.shard)) as ledger:
         ledger.fence()
         last = known.entries.get(week)
-        for of_week, entry in _entries(settings, known.client, known.shard, known.end):
+        for of_week, entry in _entries(installation.kafka, known.client, known.shard, known.end):
             last = entry if of_week == week and not entry.is_erased else last
         entries = list(_under_hash(known, week, last, is_member=is_member))
         ledger.write(entries)
@@ -216,12 +220,12 @@ def _under_hash(
 
 
 def _entries(
-    settings: Settings, client: str, shard: int, start: int | None
+    kafka: Kafka, client: str, shard: int, start: int | None
 ) -> Iterator[tuple[IsoWeek, LedgerEntry]]:
     """Yield the client's entries from an offset on, its own and those under its hash, by week."""
     own = {id_.key("") for id_ in (LedgerId(client), LedgerId.erased(client))}
-    partition = TopicPartition(settings.topic("weekly-emails"), shard)
-    for message in read_to_end(settings, partition, start=start):
+    partition = TopicPartition(kafka.topic("weekly-emails"), shard)
+    for message in read_to_end(kafka, partition, start=start):
         key = message.key() or b""
         if key[WEEK_BYTES:] not in own:
             continue

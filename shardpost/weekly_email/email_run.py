@@ -14,9 +14,9 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.holders.spark.held_positions import holding_clients
+from shardpost.installation import Installation
 from shardpost.plausibility import CollapseError
 from shardpost.schedules import WeeklyTime
-from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.weekly_email import closed_weeks, mail_looks, paused_weeks
 from shardpost.weekly_email.checks import check
@@ -35,20 +35,20 @@ from shardpost.weekly_email.unsubscribed import Unsubscribed
 log = logging.getLogger(__name__)
 
 
-def run(request: EmailRequest, settings: Settings) -> JobResult:
+def run(request: EmailRequest, installation: Installation) -> JobResult:
     """Do what the request's mode says; return the exit code and the JSON result."""
-    if reason := why_skip(request, settings):
+    if reason := why_skip(request, installation):
         log.info("skipped: %s", reason)
         return DONE, request.skipped(reason)
     with spark_errors_of(request.week):
-        week = prepare(request, settings)
+        week = prepare(request, installation)
         looks_only = not (request.is_real or request.is_part)
-        why = why_refused(request, settings, week) if looks_only else None
+        why = why_refused(request, installation, week) if looks_only else None
         refused = {"would_be_refused": why} if why else {}
         if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
-            return DONE, week.as_frozen(settings.shards_per_task) | refused
-        resend = request.resend_policy(settings.on_unknown)
-        options = SendOptions(settings, week.context, resend, request.now, time.time())
+            return DONE, week.as_frozen(installation.settings.shards_per_task) | refused
+        resend = request.resend_policy(installation.settings.on_unknown)
+        options = SendOptions(installation, week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
             log.info("%s: listing what a run would do to each client", request.week)
             listed = dry_run(week, options, request.recipients, request.kept_as)
@@ -58,7 +58,7 @@ def run(request: EmailRequest, settings: Settings) -> JobResult:
         return send(week, options, request)
 
 
-def why_skip(request: EmailRequest, settings: Settings) -> str | None:
+def why_skip(request: EmailRequest, installation: Installation) -> str | None:
     """Return why a run skips its week, or None if it mails it.
 
     A scheduled run skips what is too late. One whose audience is frozen was begun, and is not too
@@ -68,25 +68,29 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
     """
     is_first = request.mode in (Mode.FREEZE, Mode.LIST_GROUPS)
     skips_gone = is_first or request.is_scheduled
-    if skips_gone and (closed := closed_weeks.find(settings, request.week, request.now)):
+    if skips_gone and (closed := closed_weeks.find(installation, request.week, request.now)):
         return closed.explanation
-    if frozen := FrozenWeeks(settings).find(request.week):
+    if frozen := FrozenWeeks(installation).find(request.week):
         return frozen.why_no_audience if skips_gone else None
     if not request.is_scheduled:
         return None
-    commits = snapshots.committed_times(settings).values()
+    commits = snapshots.committed_times(installation.tables).values()
     first = min(commits, default=None)
-    later = WeeklyTime.parse(settings.weekly_send).later(request.week.end)
-    return request.week.why_skip(request.now, first, settings.weekly_lateness_days, later)
+    later = WeeklyTime.parse(installation.settings.weekly_send).later(request.week.end)
+    return request.week.why_skip(
+        request.now, first, installation.settings.weekly_lateness_days, later
+    )
 
 
-def why_refused(request: EmailRequest, settings: Settings, week: PreparedWeek) -> str | None:
+def why_refused(
+    request: EmailRequest, installation: Installation, week: PreparedWeek
+) -> str | None:
     """Return why the freeze of this week's audience would be refused as of now, or None."""
     if week.frozen or request.early or request.accept_drop:
         return None
-    weeks, counts = FrozenWeeks(settings), dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0)
+    weeks, counts = FrozenWeeks(installation), dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0)
     has_earlier = any(known.week < str(week.iso_week) for known in weeks.list_all())
-    held = holding_clients(settings, week.snapshot, week.as_of) if has_earlier else ()
+    held = holding_clients(installation.tables, week.snapshot, week.as_of) if has_earlier else ()
     for batch in held:
         counts[RECIPIENTS] += len(batch)
         counts[WITH_ADDRESS] += len(batch) - batch.column("email").null_count
@@ -97,16 +101,16 @@ def why_refused(request: EmailRequest, settings: Settings, week: PreparedWeek) -
     return None
 
 
-def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
+def prepare(request: EmailRequest, installation: Installation) -> PreparedWeek:
     """Return the week with its audience, frozen by this run if the request says so."""
-    week, ledger = check(request, settings)
+    week, ledger = check(request, installation)
     if not request.is_real:
         return week
-    LedgerGuard(settings, request.week).mark_start(ledger, request.now)
+    LedgerGuard(installation, request.week).mark_start(ledger, request.now)
     if request.early or week.frozen:
         return week
     log.info("%s: freezing the audience, as of %s", week.iso_week, week.as_of.isoformat())
-    return freeze(settings, request, week)
+    return freeze(installation, request, week)
 
 
 def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> JobResult:
@@ -114,40 +118,40 @@ def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> Job
 
     A part of a run returns the answers that its shards had as well, for `settle_parts`.
     """
-    settings, groups = options.settings, request.groups
-    unsubscribed = Unsubscribed(settings, week.snapshot.number)
+    installation, groups = options.installation, request.groups
+    unsubscribed = Unsubscribed(installation, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
-    rate = settings.mail_rate / groups if settings.mail_rate else None
-    guard = LedgerGuard(settings, week.iso_week)
+    rate = installation.settings.mail_rate / groups if installation.settings.mail_rate else None
+    guard = LedgerGuard(installation, week.iso_week)
     with guard.locked(week.shards):
-        FrozenWeeks(settings).require_audience(week.iso_week, week.frozen)
+        FrozenWeeks(installation).require_audience(week.iso_week, week.frozen)
         if week.frozen is None:  # its audience and contacts are the snapshot's
-            snapshots.require_in_force(settings, week.snapshot)
-        mail_looks.keep(settings, week.context, week.shards, options.clock())
+            snapshots.require_in_force(installation.tables, week.snapshot)
+        mail_looks.keep(installation.tables, week.context, week.shards, options.clock())
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
         reports = send_shards(week, options, rate)
         if not request.is_part:
-            reports = settle_refusals(settings, week.iso_week, reports)
+            reports = settle_refusals(installation, week.iso_week, reports)
         guard.mark_end(options.clock())
-        shards = _counted(settings, week, reports)
+        shards = _counted(installation, week, reports)
     errors = {report.shard: report.error for report in reports if report.error}
     document = status_document(week.iso_week, shards) | {"snapshot": week.snapshot_number}
     if request.is_part:
         document["answers"] = [report.answers for report in reports]
-    if paused := paused_weeks.find(settings, week.iso_week):
+    if paused := paused_weeks.find(installation.tables, week.iso_week):
         document["paused"] = paused.as_json()
         if set(errors.values()) == {paused.explanation}:
             sys.stderr.write(f"shardpost: {paused.explanation}\n")
             return NEEDS_ATTENTION, document
-    return exit_code_of(settings, document, errors), document
+    return exit_code_of(installation, document, errors), document
 
 
 def _counted(
-    settings: Settings, week: PreparedWeek, reports: Sequence[ShardReport]
+    installation: Installation, week: PreparedWeek, reports: Sequence[ShardReport]
 ) -> list[ShardStatus]:
     """Count as `emails` does; what the shards counted themselves where that cannot be done."""
     audience = week.frozen or EarlyAudience(week.snapshot, week.as_of)
-    status = WeekStatus(settings, week.iso_week, audience, week.partitions)
+    status = WeekStatus(installation, week.iso_week, audience, week.partitions)
     try:
         return status.by_shard(week.shards, wait=True)
     except ShardpostError as error:
@@ -155,7 +159,9 @@ def _counted(
         return [ShardStatus(report) for report in reports]
 
 
-def exit_code_of(settings: Settings, document: Mapping[str, Any], errors: Mapping[int, str]) -> int:
+def exit_code_of(
+    installation: Installation, document: Mapping[str, Any], errors: Mapping[int, str]
+) -> int:
     """Return the exit code; `errors` says of each shard that stopped why.
 
     What stopped shards, or that too many clients of a whole run got no mail, goes to standard
@@ -166,7 +172,7 @@ def exit_code_of(settings: Settings, document: Mapping[str, Any], errors: Mappin
         sys.stderr.write(f"shardpost: {one_line(stopped)}\n")
         return COULD_NOT
     is_part = "answers" in document
-    reasons = [] if is_part else too_many(settings, document["week"], [document])
+    reasons = [] if is_part else too_many(installation, document["week"], [document])
     for reason, _ in reasons:
         sys.stderr.write(f"shardpost: {one_line(reason)}\n")
     return NEEDS_ATTENTION if document["unknown"] or reasons else DONE

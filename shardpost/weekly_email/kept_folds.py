@@ -96,7 +96,11 @@ WAIT_SECONDS = 0.25
 
 def is_read(status: WeekStatus) -> bool:
     """Tell whether `by_shard` is quick now; if not, its folds are being read meanwhile."""
-    key = (status.settings.bootstrap, status.settings.topic("weekly-emails"), str(status.week))
+    key = (
+        status.installation.kafka.bootstrap,
+        status.installation.kafka.topic("weekly-emails"),
+        str(status.week),
+    )
     thread = _READING.get(key)
     if thread is None or not thread.is_alive():
         thread = threading.Thread(target=_read, args=(status,), daemon=True)
@@ -114,7 +118,7 @@ def _read(status: WeekStatus) -> None:
 def in_state(status: WeekStatus, state: str, shards: Sequence[int]) -> Iterator[ListedClient]:
     """Yield what `status.in_state` does of those shards."""
     if state == DeliveryState.SENT:
-        starts = first_offsets(status.settings, status.week, status.partitions)
+        starts = first_offsets(status.installation, status.week, status.partitions)
         yield from status.in_state(state, shards, starts)
         return
     folds = folds_of(status)
@@ -144,7 +148,11 @@ def by_shard(status: WeekStatus) -> list[ShardStatus]:
     folds = folds_of(status)
     has_erased = any(fold.index.has_erased for fold in folds.values())
     members = _members_of(status, with_erased=has_erased)
-    key = (status.settings.bootstrap, status.settings.topic("weekly-emails"), str(status.week))
+    key = (
+        status.installation.kafka.bootstrap,
+        status.installation.kafka.topic("weekly-emails"),
+        str(status.week),
+    )
     kept = _STATUSES.get(key) or {}
     found = {}
     for shard, fold in sorted(folds.items()):
@@ -165,14 +173,14 @@ def _status(shard: int, fold: ShardFold, members: ShardMembers | None) -> ShardS
 
 def folds_of(status: WeekStatus) -> dict[int, ShardFold]:
     """Return the fold of each shard, up to the last stable offset as it is now."""
-    settings, topic = status.settings, status.settings.topic("weekly-emails")
-    topic_id = topic_ids(settings, [topic]).get(topic)
-    key = (settings.bootstrap, topic, topic_id, str(status.week), status.partitions)
+    installation, topic = status.installation, status.installation.kafka.topic("weekly-emails")
+    topic_id = topic_ids(installation.kafka, [topic]).get(topic)
+    key = (installation.kafka.bootstrap, topic, topic_id, str(status.week), status.partitions)
     known = _FOLDS.get(key) or {}
-    ends = watermarks(settings, {topic: status.partitions}, committed=True)[topic]
+    ends = watermarks(installation.kafka, {topic: status.partitions}, committed=True)[topic]
     if any(fold.up_to > ends[shard][1] for shard, fold in known.items()):
         known = {}  # Kafka has lost records
-    starts = {} if known else first_offsets(settings, status.week, status.partitions)
+    starts = {} if known else first_offsets(installation, status.week, status.partitions)
 
     def fold(shard: int) -> ShardFold:
         end, before = ends[shard][1], known.get(shard)
@@ -191,7 +199,7 @@ def _fold(
     reasons = LedgerReasons(frozenset({None, *EXPLAINED}))
     if before is not None:
         start, reasons.last = before.up_to, {**before.reasons.last}
-    entries = ShardLedger(status.settings, status.week, shard).entries(start=start)
+    entries = ShardLedger(status.installation.kafka, status.week, shard).entries(start=start)
     index = LedgerIndex.fold(reasons.watch(entries), before.index if before else None)
     return ShardFold(index, reasons, end)
 
@@ -205,20 +213,20 @@ def _members_of(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMemb
             of = (str(status.week), early.snapshot, early.as_of)
         case _:
             return {}
-    key = (status.settings.tables_root, *of, status.partitions, with_erased)
+    key = (status.installation.tables.root, *of, status.partitions, with_erased)
     if found := _MEMBERS.get(key):
         return found
     return _MEMBERS.put(key, _read_members(status, with_erased=with_erased))
 
 
 def _read_members(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMembers]:
-    settings = status.settings
+    installation = status.installation
     if isinstance(status.audience, EarlyAudience):
-        shards = status.audience.by_shard(settings, status.partitions)
+        shards = status.audience.by_shard(installation.tables, status.partitions)
         pairs = {n: (one.clients, [*one.without_contact]) for n, one in shards.items()}
     else:
         assert status.audience is not None  # noqa: S101 - its caller has looked
-        of_all = FrozenWeeks(settings).clients_by_shard(status.audience)
+        of_all = FrozenWeeks(installation).clients_by_shard(status.audience)
         pairs = {shard: (clients, []) for shard, clients in of_all.items()}
     return {
         shard: ShardMembers(*(Members.of(part, with_erased=with_erased) for part in parts))
@@ -245,16 +253,18 @@ class Pace:
 
 def pace_of(status: WeekStatus, now: datetime) -> Pace:
     """Return how quickly a week is being mailed, by the timestamps of the ledger's records."""
-    settings, topic = status.settings, status.settings.topic("weekly-emails")
+    installation, topic = status.installation, status.installation.kafka.topic("weekly-emails")
     since = now - timedelta(seconds=PACE_SECONDS)
     partitions = [TopicPartition(topic, shard) for shard in range(status.partitions)]
-    starts = first_offsets_since(settings, partitions, int(since.timestamp() * 1000)).offsets
+    starts = first_offsets_since(
+        installation.kafka, partitions, int(since.timestamp() * 1000)
+    ).offsets
     counts: dict[int, int] = defaultdict(int)
     newest = oldest = NO_TIMESTAMP
     for partition, start in starts.items():
         if start < 0:
             continue
-        for message in read_to_end(settings, partition, start=start, committed=True):
+        for message in read_to_end(installation.kafka, partition, start=start, committed=True):
             entry = decode(message.key(), message.value(), status.week)
             if entry is None:
                 continue

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import by_partition
-from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import LedgerId
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 POSITION_FIELDS = tuple(name for name, _ in POSITION)
 
 
-def find_late(settings: Settings, frozen: FrozenWeek) -> LateClients | None:
+def find_late(installation: Installation, frozen: FrozenWeek) -> LateClients | None:
     """Return whom late records concern, by the newest snapshot; None if that is not known.
 
     That is so once the audience was erased, or the history of the week's end was pruned.
     """
-    newest = snapshots.newest(settings)
+    newest = snapshots.newest(installation.tables)
     if newest is None or frozen.audience_erased_at is not None:
         return None
     if newest.number <= frozen.snapshot:
@@ -45,21 +46,23 @@ def find_late(settings: Settings, frozen: FrozenWeek) -> LateClients | None:
         newest.require_history(frozen.as_of)
     except ShardpostError:
         return None
-    late = late_positions(settings, newest, frozen.snapshot, frozen.country, frozen.as_of)
-    return LateClients() if late is None else _compared(settings, frozen, late)
+    late = late_positions(
+        installation.tables, newest, frozen.snapshot, frozen.country, frozen.as_of
+    )
+    return LateClients() if late is None else _compared(installation, frozen, late)
 
 
-def _compared(settings: Settings, frozen: FrozenWeek, late: "LatePositions") -> LateClients:
+def _compared(installation: Installation, frozen: FrozenWeek, late: "LatePositions") -> LateClients:
     rows = (late.rows.column(name).to_pylist() for name in ("client", *POSITION_FIELDS))
     now = _by_client(zip(*rows, strict=True))
-    then = _by_client(_mailed(settings, frozen, late.keys))
+    then = _by_client(_mailed(installation, frozen, late.keys))
     differ = {client for client in now.keys() | then.keys() if now.get(client) != then.get(client)}
     missed, changed = set[str](), set[str]()
     for shard, names in by_partition(differ, frozen.shards).items():
         clients = {*names}
-        members = clients.intersection(FrozenWeeks(settings).clients(frozen, shard))
+        members = clients.intersection(FrozenWeeks(installation).clients(frozen, shard))
         changed |= members
-        missed |= _not_erased(settings, frozen, shard, clients & now.keys() - members)
+        missed |= _not_erased(installation.kafka, frozen, shard, clients & now.keys() - members)
     return LateClients(tuple(sorted(missed)), tuple(sorted(changed)))
 
 
@@ -72,10 +75,10 @@ def _by_client(rows: Iterable[tuple[str, ...]]) -> dict[str, int]:
 
 
 def _mailed(
-    settings: Settings, frozen: FrozenWeek, keys: pa.ChunkedArray | None
+    installation: Installation, frozen: FrozenWeek, keys: pa.ChunkedArray | None
 ) -> Iterator[tuple[str, ...]]:
     """Yield (client, position, …) of the audience, of those positions; None: of all."""
-    for batch in FrozenWeeks(settings).positions(frozen):
+    for batch in FrozenWeeks(installation).positions(frozen):
         flat = pc.list_flatten(batch.column("positions"))
         clients = batch.column("client").cast(pa.string())
         owners = clients.take(pc.list_parent_indices(batch.column("positions")))
@@ -86,10 +89,10 @@ def _mailed(
         yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
 
 
-def _not_erased(settings: Settings, frozen: FrozenWeek, shard: int, clients: set[str]) -> set[str]:
+def _not_erased(kafka: Kafka, frozen: FrozenWeek, shard: int, clients: set[str]) -> set[str]:
     """Return the clients without those that were members, and were erased."""
     if not clients:
         return clients
-    entries = ShardLedger(settings, IsoWeek.parse(frozen.week), shard).entries()
+    entries = ShardLedger(kafka, IsoWeek.parse(frozen.week), shard).entries()
     erased = {entry.id for entry in entries if entry.state and entry.is_erased}
     return {client for client in clients if LedgerId.erased(client) not in erased}

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import by_partition
 from shardpost.kafka.transactions import TransactionError
-from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, ledger_guard
 from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
@@ -34,27 +36,29 @@ class _OpenShard:
     clients: Sequence[str]
 
 
-def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
+def resolve(installation: Installation, resolution: Resolution) -> dict[str, int]:
     """Write the decision; return {client: shard}.
 
     ShardpostError if a client is not unknown: then nothing is changed. LockedError beside a run.
     A client's ledger record and the record of the decision are one transaction, one per shard.
     """
-    ownership.require(settings)
+    ownership.require(installation)
     week = resolution.week
-    closed_weeks.require_open(settings, week, resolution.when)
-    partitions = LedgerGuard(settings, week).require_ledger().partitions
+    closed_weeks.require_open(installation, week, resolution.when)
+    partitions = LedgerGuard(installation, week).require_ledger().partitions
     shards = by_partition(resolution.clients, partitions)
-    with LedgerGuard(settings, week).locked(sorted(shards)), ExitStack() as opened:
+    with LedgerGuard(installation, week).locked(sorted(shards)), ExitStack() as opened:
         # Before anything is fenced: a wrong name does not stop a run on another machine.
-        known = {n: LedgerIndex.fold(ShardLedger(settings, week, n).entries()) for n in shards}
+        known = {
+            n: LedgerIndex.fold(ShardLedger(installation.kafka, week, n).entries()) for n in shards
+        }
         resolution.require_unknown(_states((known[n], clients) for n, clients in shards.items()))
         fenced = []
         for number, clients in shards.items():
-            ledger = opened.enter_context(closing(Ledger(settings, week, number)))
+            ledger = opened.enter_context(closing(Ledger(installation, week, number)))
             fenced.append(_OpenShard(ledger, ledger.open(), clients))
         resolution.require_unknown(_states((shard.index, shard.clients) for shard in fenced))
-        _write(settings, resolution, fenced)
+        _write(installation.kafka, resolution, fenced)
     return {client: shard for shard, clients in shards.items() for client in clients}
 
 
@@ -66,13 +70,13 @@ def _states(shards: Iterable[tuple[LedgerIndex, Sequence[str]]]) -> dict[str, De
     }
 
 
-def _write(settings: Settings, resolution: Resolution, shards: Sequence[_OpenShard]) -> None:
+def _write(kafka: Kafka, resolution: Resolution, shards: Sequence[_OpenShard]) -> None:
     headers = {"as": str(resolution.outcome).encode()}
     written: list[str] = []
     for shard in shards:
         entries = [resolution.entry(shard.index.unknown(name)) for name in shard.clients]
         decisions = [
-            decisions_topic.written(settings, resolution.decision(name), headers)
+            decisions_topic.written(kafka, resolution.decision(name), headers)
             for name in shard.clients
         ]
         try:
@@ -83,23 +87,25 @@ def _write(settings: Settings, resolution: Resolution, shards: Sequence[_OpenSha
         written += shard.clients
 
 
-def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: datetime) -> None:
+def accept_ledger(
+    installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
+) -> None:
     """Accept the ledger of a week as it is now, and record who did.
 
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
-    closed_weeks.require_open(settings, week, now)
-    ledger = compacted_ledger(settings)
-    with LedgerGuard(settings, week).locked(range(ledger.partitions)):
+    closed_weeks.require_open(installation, week, now)
+    ledger = compacted_ledger(installation.kafka)
+    with LedgerGuard(installation, week).locked(range(ledger.partitions)):
         decision = Decision(str(week).encode(), Kind.RESOLVED, who, now, why)
         headers = {"as": b"ledger accepted", "topic-id": ledger.topic_id.encode()}
         decisions_topic.record(
-            settings,
+            installation.kafka,
             f"{ledger.name}/{week}/accept",
             decision,
             headers,
-            may_write=ownership.require,
+            may_write=partial(ownership.require, installation),
             done=f"the ledger of {week} is not accepted: run it again",
         )
         mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
-        ledger_guard.add_mark(settings, mark)
+        ledger_guard.add_mark(installation.tables, mark)

@@ -17,10 +17,13 @@ from datetime import datetime, timedelta
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
 from shardpost.errors import ShardpostError
-from shardpost.locks import all_exclusive, holders, remove_free
-from shardpost.settings import Settings
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
+from shardpost.locks.locks import all_exclusive, holders, remove_free
+from shardpost.locks.shared_files import Files
 from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -47,43 +50,43 @@ RESOLUTION = timedelta(microseconds=1)
 log = logging.getLogger(__name__)
 
 
-def list_marks(settings: Settings) -> list[LedgerMark]:
+def list_marks(tables: Tables) -> list[LedgerMark]:
     """Return all marks, oldest first."""
-    return select(settings, LEDGER_MARKS, LedgerMark, "ORDER BY marked_at")
+    return select(tables, LEDGER_MARKS, LedgerMark, "ORDER BY marked_at")
 
 
-def add_mark(settings: Settings, mark: LedgerMark) -> None:
+def add_mark(tables: Tables, mark: LedgerMark) -> None:
     """Add a mark, as the newest: of two machines, one may have a clock that is behind."""
 
     def newest() -> LedgerMark:
-        known = list_marks(settings)
+        known = list_marks(tables)
         after = known[-1].marked_at + RESOLUTION if known else mark.marked_at
         return replace(mark, marked_at=max(mark.marked_at, after))
 
-    table_log.append(settings, LEDGER_MARKS, newest)
+    table_log.append(tables, LEDGER_MARKS, newest)
 
 
-def compacted_ledger(settings: Settings) -> StoreTopic:
+def compacted_ledger(kafka: Kafka) -> StoreTopic:
     """Return the ledger's topic as it is now; ShardpostError if Kafka may delete its records."""
-    ledger = _ledger(settings)
+    ledger = _ledger(kafka)
     ledger.require_compacted()
     return ledger
 
 
-def _ledger(settings: Settings) -> StoreTopic:
-    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
+def _ledger(kafka: Kafka) -> StoreTopic:
+    [ledger] = describe_stores(kafka, [kafka.topic("weekly-emails")])
     return ledger
 
 
-def first_offsets(settings: Settings, week: IsoWeek, partitions: int) -> dict[int, int]:
+def first_offsets(installation: Installation, week: IsoWeek, partitions: int) -> dict[int, int]:
     """Return {shard: offset} below which the ledger has nothing of a week, by its first mark.
 
     {} where that is unknown: without a mark, or of a topic that was created again.
     """
-    marks = [mark for mark in list_marks(settings) if mark.week == str(week)]
+    marks = [mark for mark in list_marks(installation.tables) if mark.week == str(week)]
     topics = {(mark.topic_id, len(mark.ends)) for mark in marks}
     is_one = len(topics) == 1 and all(mark.topic_id for mark in marks)
-    if not is_one or topics != {(_ledger(settings).topic_id, partitions)}:
+    if not is_one or topics != {(_ledger(installation.kafka).topic_id, partitions)}:
         return {}
     return dict(enumerate(map(min, zip(*(mark.ends for mark in marks), strict=True))))
 
@@ -93,16 +96,16 @@ LOCKS = "weekly_email-"
 LOCKS_DAYS = 14
 
 
-def remove_old_locks(settings: Settings, now: datetime) -> None:
+def remove_old_locks(files: Files, now: datetime) -> None:
     """Remove what is left of the locks of weeks that nobody has mailed for long."""
-    remove_free(settings, LOCKS, now - timedelta(days=LOCKS_DAYS))
+    remove_free(files, LOCKS, now - timedelta(days=LOCKS_DAYS))
 
 
 class LedgerGuard:
     """Whether runs of one week may rely on the ledger, and their locks."""
 
-    def __init__(self, settings: Settings, week: IsoWeek) -> None:
-        self._settings = settings
+    def __init__(self, installation: Installation, week: IsoWeek) -> None:
+        self._installation = installation
         self._week = week
         self._lock_prefix = f"{LOCKS}{week}-"
 
@@ -112,11 +115,11 @@ class LedgerGuard:
         Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
         """
         # In this order: another run marks the ledger, then freezes its week, then mails.
-        frozen = FrozenWeeks(self._settings).list_all()
-        marks = list_marks(self._settings)
-        ledger = compacted_ledger(self._settings)
+        frozen = FrozenWeeks(self._installation).list_all()
+        marks = list_marks(self._installation.tables)
+        ledger = compacted_ledger(self._installation.kafka)
         require_whole(ledger, self._week, _of_week(self._week, marks, frozen))
-        _require_partitions(ledger, marks, frozen, self._settings.partitions)
+        _require_partitions(ledger, marks, frozen, self._installation.settings.partitions)
         return ledger
 
     def is_whole(self) -> bool:
@@ -129,16 +132,16 @@ class LedgerGuard:
 
     def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
         """Record what the ledger is before the week's first mail, unless that is on record."""
-        if not any(mark.week == str(self._week) for mark in list_marks(self._settings)):
-            add_mark(self._settings, self._mark(ledger, now))
+        if not any(mark.week == str(self._week) for mark in list_marks(self._installation.tables)):
+            add_mark(self._installation.tables, self._mark(ledger, now))
 
     def mark_end(self, now: datetime) -> None:
         """Record how far the ledger goes after a run; a failure of that does not undo the run."""
         try:
-            mark = self._mark(_ledger(self._settings), now)
-            marks = list_marks(self._settings)
+            mark = self._mark(_ledger(self._installation.kafka), now)
+            marks = list_marks(self._installation.tables)
             if not any(replace(known, marked_at=now) == mark for known in marks):
-                add_mark(self._settings, mark)
+                add_mark(self._installation.tables, mark)
         except (ShardpostError, DeltaError, OSError) as error:
             log.warning("%s: cannot record the end of the ledger: %s", self._week, error)
 
@@ -150,7 +153,7 @@ class LedgerGuard:
         """Hold the lock of each shard; LockedError if a run is sending one of them."""
         what = f"the weekly e-mail of {self._week}, shard"
         names = {f"{self._lock_prefix}{shard}": f"{what} {shard}," for shard in shards}
-        with all_exclusive(self._settings, names):
+        with all_exclusive(self._installation.files, names):
             yield
 
     def is_being_sent(self) -> bool:
@@ -158,7 +161,7 @@ class LedgerGuard:
 
         Or, where the tables are on an object store, of any.
         """
-        return any(lock.is_renewed for lock in holders(self._settings, self._lock_prefix))
+        return any(lock.is_renewed for lock in holders(self._installation.files, self._lock_prefix))
 
 
 def _of_week(

@@ -12,17 +12,19 @@ left is a halt of just the moment between this look and the write to the socket.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from threading import Lock
 from typing import Any
 
 from shardpost import ownership
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Header, Headers, Outgoing, Record
 from shardpost.kafka.transactions import Transactions
-from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
@@ -75,9 +77,9 @@ class ShardLedger:
     `kafka_timeout`. Reports need not wait: a mail is sent only after its transaction is committed.
     """
 
-    def __init__(self, settings: Settings, week: IsoWeek, shard: int) -> None:
-        self._settings, self._week, self._shard = settings, week, shard
-        self._topic = settings.topic("weekly-emails")
+    def __init__(self, kafka: Kafka, week: IsoWeek, shard: int) -> None:
+        self._kafka, self._week, self._shard = kafka, week, shard
+        self._topic = kafka.topic("weekly-emails")
         self._partition = TopicPartition(self._topic, shard)
 
     def entries(self, *, wait: bool = False, start: int | None = None) -> Iterator[LedgerEntry]:
@@ -96,7 +98,7 @@ class ShardLedger:
         As they are, also those that `decode` reads as another client. To be called behind a fence.
         """
         keys: set[bytes] = set()
-        for message in read_to_end(self._settings, self._partition):
+        for message in read_to_end(self._kafka, self._partition):
             key = message.key()
             if key is None or not is_of_week(key, self._week):
                 continue
@@ -111,7 +113,7 @@ class ShardLedger:
         """
         own, erased = (id_.key(self._week) for id_ in (LedgerId(client), LedgerId.erased(client)))
         rows: list[dict[str, Any]] = []
-        for message in read_to_end(self._settings, self._partition, start=start, committed=True):
+        for message in read_to_end(self._kafka, self._partition, start=start, committed=True):
             if message.key() == erased:
                 # What is behind it waits to be compacted.
                 rows = [row for row in rows if row["client"] != client]
@@ -127,9 +129,7 @@ class ShardLedger:
         self, *, committed: bool, start: int | None = None
     ) -> Iterator[LedgerEntry | ClosedShard]:
         closed = closed_key(self._week)
-        for message in read_to_end(
-            self._settings, self._partition, start=start, committed=committed
-        ):
+        for message in read_to_end(self._kafka, self._partition, start=start, committed=committed):
             if message.key() == closed and message.value() is not None:
                 at = instant_of(record_of(message).timestamp)
                 yield ClosedShard(at, closed_counts(message.value()))
@@ -145,12 +145,12 @@ class ShardLedger:
 class Ledger(ShardLedger):
     """The ledger of one shard in one week, open for writing."""
 
-    def __init__(self, settings: Settings, week: IsoWeek, shard: int) -> None:
-        super().__init__(settings, week, shard)
+    def __init__(self, installation: Installation, week: IsoWeek, shard: int) -> None:
+        super().__init__(installation.kafka, week, shard)
         self._transactions = Transactions(
-            settings,
+            installation.kafka,
             f"{self._topic}/{week}/{shard}",
-            may_write=ownership.require,
+            may_write=partial(ownership.require, installation),
             fenced=f"fenced: a newer run has taken over shard {shard} of {week};"
             " this one stops and sends no more mails",
             failed=f"{self._topic}[{shard}]: the ledger cannot be written ({{reason}}); no"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import (
     STATES,
@@ -61,20 +61,20 @@ class StateLimit:
         return f"{found}{limit}{why and f': {why}'}{to_do}", f"{found}{limit}{to_do}"
 
 
-def limits_of(settings: Settings) -> tuple[StateLimit, StateLimit]:
+def limits_of(installation: Installation) -> tuple[StateLimit, StateLimit]:
     """Return the limits of failed and of suppressed clients that the settings describe."""
     failed = StateLimit(
         "failed",
-        settings.mail_failed_allowed,
-        settings.mail_failed_share,
+        installation.settings.mail_failed_allowed,
+        installation.settings.mail_failed_share,
         "failed",
         "Fix the mail server, or the addresses in the topic `clients`, compact, and run"
         " `shardpost email --week {week} --again FAILED`, which uses the new contacts.",
     )
     suppressed = StateLimit(
         "suppressed",
-        settings.mail_suppressed_allowed,
-        settings.mail_suppressed_share,
+        installation.settings.mail_suppressed_allowed,
+        installation.settings.mail_suppressed_share,
         "are not subscribed",
         "If they have not unsubscribed, fix their records in the topic `clients`, compact, and run"
         " `shardpost email --week {week} --again SUPPRESSED`, which mails those who are subscribed"
@@ -83,13 +83,18 @@ def limits_of(settings: Settings) -> tuple[StateLimit, StateLimit]:
     return failed, suppressed
 
 
-def why_too_late(settings: Settings, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
+def why_too_late(
+    installation: Installation, frozen: FrozenWeek, late: Mapping[str, Any]
+) -> str | None:
     """Return what to know about records that came after a freeze, or None if they concern few.
 
     `late` is what `LateClients.as_json` says. These clients got no e-mail, or a wrong one, so what
     is allowed is what is allowed to fail.
     """
-    allowed, share = settings.mail_failed_allowed, settings.mail_failed_share
+    allowed, share = (
+        installation.settings.mail_failed_allowed,
+        installation.settings.mail_failed_share,
+    )
     if late["missed"] + late["changed"] <= max(allowed, share * frozen.recipients):
         return None
     return (
@@ -100,7 +105,7 @@ def why_too_late(settings: Settings, frozen: FrozenWeek, late: Mapping[str, Any]
 
 
 def too_many(
-    settings: Settings, week: object, documents: Iterable[Mapping[str, Any]]
+    installation: Installation, week: object, documents: Iterable[Mapping[str, Any]]
 ) -> list[tuple[str, str]]:
     """Return what to do about each state that too many clients of the week are in, as above.
 
@@ -111,6 +116,6 @@ def too_many(
     counts = totals(shard for document in runs for shard in document.get("shards", ()))
     causes = causes_in(runs)
     reasons = (
-        limit.why_exceeded(week, counts, causes[limit.state]) for limit in limits_of(settings)
+        limit.why_exceeded(week, counts, causes[limit.state]) for limit in limits_of(installation)
     )
     return [reason for reason in reasons if reason]

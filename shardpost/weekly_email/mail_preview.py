@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from shardpost.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError, UsageError, shown
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
@@ -93,7 +94,7 @@ HANDED_OVER = ("sending", "sent", "unknown")
 
 
 def preview(
-    settings: Settings,
+    installation: Installation,
     client: str,
     week: IsoWeek,
     rows: Sequence[Mapping[str, Any]] = (),
@@ -114,28 +115,28 @@ def preview(
     if subject is None and state in HANDED_OVER:
         try:
             written = _written(rows[-1])
-            found = _find_written(settings, client, week, written, now)
-            return _as_sent(settings, found, written, rows[-1]["shard"], render)
+            found = _find_written(installation, client, week, written, now)
+            return _as_sent(installation, found, written, rows[-1]["shard"], render)
         except ShardpostError as error:
             raise ShardpostError(
                 f"week {week}: the e-mail of {shown(client)} is `{state}`, by the ledger at"
                 f" {rows[-1]['timestamp']}, and what was in it is not known: {error}"
             ) from None
-    found = _find(settings, client, week, now)
+    found = _find(installation, client, week, now)
     member = found.member.as_mailed(DeliveryState.FAILED if state == "failed" else None)
     to, remark = recipient_of(member), None
     if not isinstance(to, Recipient):
         remark = f"no run sends it: {to.reason}"
         to = replace(found, member=member).recipient(_address_of(member.email))
-    templates = read(settings)
+    templates = read(installation)
     if subject is not None:
         templates = with_subject(templates, subject)
-    sender, tried = shown_sender_of(settings), partial(render, is_tried=True)
+    sender, tried = shown_sender_of(installation), partial(render, is_tried=True)
     made = found.draft(sender, templates, to, now, render=tried)
     return replace(found.preview(made, sender, templates, render), remark=remark)
 
 
-def send_test(settings: Settings, mail: MailPreview, to: str, now: datetime) -> SentTest:
+def send_test(installation: Installation, mail: MailPreview, to: str, now: datetime) -> SentTest:
     """Send the mail that is shown to another address, marked as a test, outside the ledger.
 
     It has another Message-ID, and unsubscribes nobody. ShardpostError if the mail server does not
@@ -144,9 +145,9 @@ def send_test(settings: Settings, mail: MailPreview, to: str, now: datetime) -> 
     address = check_address(to)
     if isinstance(address, UnusableAddress):
         raise UsageError(f"address: {address.reason}")
-    sender_of(settings)  # refuses settings by which a real server is sent nothing
+    sender_of(installation)  # refuses settings by which a real server is sent nothing
     made = mail.test(address, now)
-    _send(settings, made)
+    _send(installation, made)
     subject = _text(made.headers["Subject"])
     return SentTest(mail.client, mail.week, address.text, subject, made.message_id)
 
@@ -217,12 +218,12 @@ def _written(row: Mapping[str, Any]) -> Written:
 
 
 def _as_sent(
-    settings: Settings, found: _Found, written: Written, shard: int, render: Rendering
+    installation: Installation, found: _Found, written: Written, shard: int, render: Rendering
 ) -> MailPreview:
     """Return a mail as it was handed to the mail server; ShardpostError if that is not known."""
     to = found.recipient(_address_of(found.member.email))
-    for look in mail_looks.of_shard(settings, found.week, shard):
-        for sender in look.senders(settings.unsubscribe_secret):
+    for look in mail_looks.of_shard(installation.tables, found.week, shard):
+        for sender in look.senders(installation.settings.unsubscribe_secret):
             made = found.draft(sender, look.templates, to, written.date, render=render)
             if made.mail().digest == written.digest:
                 shown_mail = found.preview(made, sender, look.templates, render)
@@ -230,26 +231,30 @@ def _as_sent(
     raise ShardpostError("it differs from what is made of what is on record of it")
 
 
-def _find(settings: Settings, client: str, week: IsoWeek, now: datetime) -> _Found:
+def _find(installation: Installation, client: str, week: IsoWeek, now: datetime) -> _Found:
     """Return from what a run of now would write the mail."""
-    frozen = FrozenWeeks(settings).find(week)
+    frozen = FrozenWeeks(installation).find(week)
     if frozen is not None:
-        return _find_frozen(settings, client, week, frozen)
-    snapshot = snapshots.current(settings)
-    return _find_held(settings, client, week, snapshot, week.held_at(now, snapshot.looked_at))
+        return _find_frozen(installation, client, week, frozen)
+    snapshot = snapshots.current(installation.tables)
+    return _find_held(
+        installation.tables, client, week, snapshot, week.held_at(now, snapshot.looked_at)
+    )
 
 
-def _find_frozen(settings: Settings, client: str, week: IsoWeek, frozen: FrozenWeek) -> _Found:
+def _find_frozen(
+    installation: Installation, client: str, week: IsoWeek, frozen: FrozenWeek
+) -> _Found:
     from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
 
     frozen.require_audience()
-    row = FrozenWeeks(settings).member(frozen, client)
+    row = FrozenWeeks(installation).member(frozen, client)
     if row is None:
         raise ShardpostError(
             f"week {week}: {shown(client)} is not in its audience, and gets no e-mail:"
             f" `shardpost explain` says which records gave and took its positions"
         )
-    contact = contact_of(settings, snapshots.current(settings), client)
+    contact = contact_of(installation.tables, snapshots.current(installation.tables), client)
     member = Member(
         *(client, row["name"], row["email"]),
         has_contact=row["has_contact"],
@@ -268,36 +273,38 @@ def _find_frozen(settings: Settings, client: str, week: IsoWeek, frozen: FrozenW
 
 
 def _find_written(
-    settings: Settings, client: str, week: IsoWeek, written: Written, now: datetime
+    installation: Installation, client: str, week: IsoWeek, written: Written, now: datetime
 ) -> _Found:
     """Return from what a mail was written, as far as that is kept."""
     from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
 
-    frozen = FrozenWeeks(settings).find(week)
+    frozen = FrozenWeeks(installation).find(week)
     if frozen and (frozen.snapshot, frozen.as_of) == (written.snapshot, written.as_of):
-        found = _find_frozen(settings, client, week, frozen)
+        found = _find_frozen(installation, client, week, frozen)
     else:
-        snapshot = _kept(settings, written.snapshot, now)
-        found = _find_held(settings, client, week, snapshot, written.as_of)
+        snapshot = _kept(installation.tables, written.snapshot, now)
+        found = _find_held(installation.tables, client, week, snapshot, written.as_of)
     if written.contacts == written.snapshot:
         return found
-    contact = contact_of(settings, _kept(settings, written.contacts, now), client)
+    contact = contact_of(
+        installation.tables, _kept(installation.tables, written.contacts, now), client
+    )
     name, email = (contact.name, contact.email) if contact else (None, None)
     return replace(found, member=replace(found.member, name=name, email=email))
 
 
-def _kept(settings: Settings, number: int, now: datetime) -> Snapshot:
+def _kept(tables: Tables, number: int, now: datetime) -> Snapshot:
     """Return the first snapshot from that one on that is kept, which may say the same."""
-    kept = snapshots.list_kept(settings, now=now, pinned=())
-    return next((one for one in kept if one.number >= number), snapshots.current(settings))
+    kept = snapshots.list_kept(tables, now=now, pinned=())
+    return next((one for one in kept if one.number >= number), snapshots.current(tables))
 
 
 def _find_held(
-    settings: Settings, client: str, week: IsoWeek, snapshot: Snapshot, as_of: datetime
+    tables: Tables, client: str, week: IsoWeek, snapshot: Snapshot, as_of: datetime
 ) -> _Found:
     from shardpost.holders.spark.held_positions import holding_of  # imports PySpark
 
-    positions, contact = holding_of(settings, snapshot, as_of, client)
+    positions, contact = holding_of(tables, snapshot, as_of, client)
     if not positions:
         raise ShardpostError(
             f"week {week}: as of {as_of:%Y-%m-%d %H:%M} UTC {shown(client)} holds no"
@@ -324,13 +331,13 @@ def _text(value: str | tuple[Mailbox, ...]) -> str:
     return value if isinstance(value, str) else ", ".join(map(str, value))
 
 
-def _send(settings: Settings, made: Draft) -> None:
+def _send(installation: Installation, made: Draft) -> None:
     """Send one mail in one attempt; ShardpostError says what became of it otherwise."""
     names = ("smtp_connect_timeout", "smtp_timeout", "smtp_end_timeout")
     limits: Mapping[str, float] = {
-        name: min(getattr(settings, name), TEST_SECONDS) for name in names
+        name: min(getattr(installation.settings, name), TEST_SECONDS) for name in names
     }
-    session = SmtpSession(settings.model_copy(update={"mail_attempts": 1, **limits}))
+    session = SmtpSession(installation.having(mail_attempts=1, **limits))
     with closing(session):
         outcome = session.send(made.mail())
     match outcome:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from shardpost.errors import shown, single_line
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import LONGEST_NAME
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -206,10 +206,12 @@ class DeliveryRecords:
 class Outcomes:
     """The outcomes of one shard's run."""
 
-    def __init__(self, settings: Settings, records: DeliveryRecords, retries: RetryQueue) -> None:
+    def __init__(
+        self, installation: Installation, records: DeliveryRecords, retries: RetryQueue
+    ) -> None:
         self._records, self._retries = records, retries
-        self._policy = retry_policy_of(settings)
-        self.refusals = Refusals(refusal_limits_of(settings))
+        self._policy = retry_policy_of(installation)
+        self.refusals = Refusals(refusal_limits_of(installation))
         self.left_open: list[str] = []
 
     def apply(self, attempt: Attempt, outcome: SmtpOutcome) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from deltalake.exceptions import DeltaError
 from pyarrow.lib import ArrowException
@@ -17,9 +18,10 @@ from pyarrow.lib import ArrowException
 from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta import table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.weekly_email import closed_weeks
 from shardpost.weekly_email.ledger_guard import RESOLUTION
 from shardpost.weekly_email.model.week import IsoWeek
@@ -31,55 +33,59 @@ log = logging.getLogger(__name__)
 WATCH_SECONDS = 2.0
 
 
-def find(settings: Settings, week: IsoWeek) -> PausedWeek | None:
+def find(tables: Tables, week: IsoWeek) -> PausedWeek | None:
     """Return how a week was paused; None if it is not."""
-    last = _last(settings, week)
+    last = _last(tables, week)
     return last if last is not None and last.is_paused else None
 
 
-def _last(settings: Settings, week: IsoWeek) -> PausedWeek | None:
+def _last(tables: Tables, week: IsoWeek) -> PausedWeek | None:
     rest = f"WHERE week = '{week}' ORDER BY at DESC LIMIT 1"
-    return next(iter(select(settings, PAUSED_WEEKS, PausedWeek, rest)), None)
+    return next(iter(select(tables, PAUSED_WEEKS, PausedWeek, rest)), None)
 
 
-def require_not_paused(settings: Settings, week: IsoWeek) -> None:
+def require_not_paused(tables: Tables, week: IsoWeek) -> None:
     """Refuse a week that is paused."""
-    if paused := find(settings, week):
+    if paused := find(tables, week):
         raise WeekPausedError(paused.explanation)
 
 
-def pause(settings: Settings, week: IsoWeek, who: str, why: str, now: datetime) -> PausedWeek:
+def pause(
+    installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
+) -> PausedWeek:
     """Pause a week, and record who did. ShardpostError if it is paused already."""
-    closed_weeks.require_open(settings, week, now)
-    if paused := find(settings, week):
+    closed_weeks.require_open(installation, week, now)
+    if paused := find(installation.tables, week):
         raise ShardpostError(f"nothing to pause: {paused.explanation}")
-    return _change(settings, PausedWeek(str(week), True, now, who, why), Kind.PAUSED)
+    return _change(installation, PausedWeek(str(week), True, now, who, why), Kind.PAUSED)
 
 
-def resume(settings: Settings, week: IsoWeek, who: str, why: str, now: datetime) -> PausedWeek:
+def resume(
+    installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
+) -> PausedWeek:
     """Let runs mail a week again, and record who did. ShardpostError if it is not paused."""
-    if find(settings, week) is None:
+    if find(installation.tables, week) is None:
         raise ShardpostError(f"{week} is not paused: nothing to resume")
-    return _change(settings, PausedWeek(str(week), False, now, who, why), Kind.RESUMED)
+    return _change(installation, PausedWeek(str(week), False, now, who, why), Kind.RESUMED)
 
 
-def _change(settings: Settings, changed: PausedWeek, kind: Kind) -> PausedWeek:
+def _change(installation: Installation, changed: PausedWeek, kind: Kind) -> PausedWeek:
     decisions_topic.record(
-        settings,
-        f"{settings.topic('weekly-emails')}/{changed.week}/pause",
+        installation.kafka,
+        f"{installation.kafka.topic('weekly-emails')}/{changed.week}/pause",
         Decision(changed.week.encode(), kind, changed.who, changed.at, changed.why),
         {},
-        may_write=ownership.require,
+        may_write=partial(ownership.require, installation),
         done=f"{changed.week} is as it was: run it again",
     )
 
     def newest() -> PausedWeek:
         """Return the row as the newest: of two machines, one may have a clock that is behind."""
-        last = _last(settings, IsoWeek.parse(changed.week))
+        last = _last(installation.tables, IsoWeek.parse(changed.week))
         after = last.at + RESOLUTION if last else changed.at
         return replace(changed, at=max(changed.at, after))
 
-    table_log.append(settings, PAUSED_WEEKS, newest)
+    table_log.append(installation.tables, PAUSED_WEEKS, newest)
     return changed
 
 
@@ -91,7 +97,7 @@ class PauseWatch:
     written there either, and who asks for subscriptions says what is wrong.
     """
 
-    settings: Settings
+    tables: Tables
     week: IsoWeek
     clock: Callable[[], float]
     _looked_at: float | None = field(default=None, init=False)
@@ -108,7 +114,7 @@ class PauseWatch:
 
     def _look(self) -> str | None:
         try:
-            paused = find(self.settings, self.week)
+            paused = find(self.tables, self.week)
         except (ShardpostError, OSError, DeltaError, ArrowException) as error:
             log.warning("%s: cannot read whether it was paused: %s", self.week, error)
             return None

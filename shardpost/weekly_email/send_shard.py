@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from shardpost.errors import ShardpostError, shown
+from shardpost.installation import Installation
 from shardpost.kafka.transactions import TransactionError
-from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import EmailContext
@@ -59,7 +59,7 @@ def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
 
 
 def settle_parts(
-    settings: Settings, week: IsoWeek, parts: Iterable[Mapping[str, Any]], now: datetime
+    installation: Installation, week: IsoWeek, parts: Iterable[Mapping[str, Any]], now: datetime
 ) -> tuple[list[Mapping[str, Any]], list[str]]:
     """Settle the refusals of a run of several jobs, by what `email_run.send` returned of each.
 
@@ -72,19 +72,19 @@ def settle_parts(
     undecided = [report.shard for report in reports if report.provisional]
     if not undecided:
         return documents, []
-    guard = LedgerGuard(settings, week)
+    guard = LedgerGuard(installation, week)
     with guard.locked(undecided):
         guard.require_ledger()
-        settled = settle_refusals(settings, week, reports)
+        settled = settle_refusals(installation, week, reports)
         guard.mark_end(now)
-    status = find_week(settings, week, now).status
+    status = find_week(installation, week, now).status
     counted = status.by_shard([report.shard for report in reports], wait=True)
     left_open = [one.error for one in settled if one.error and one.shard in undecided]
     return [status_document(week, counted)], left_open
 
 
 def settle_refusals(
-    settings: Settings, week: IsoWeek, reports: Sequence[ShardReport]
+    installation: Installation, week: IsoWeek, reports: Sequence[ShardReport]
 ) -> list[ShardReport]:
     """Return the reports with each provisional refusal decided: `failed`, or left open.
 
@@ -93,12 +93,12 @@ def settle_refusals(
     refused = sum(report.refused for report in reports)
     accepted = sum(report.accepted for report in reports)
     is_proven = not any(report.error for report in reports)
-    is_final = is_proven and refusal_limits_of(settings).proves_server(refused, accepted)
+    is_final = is_proven and refusal_limits_of(installation).proves_server(refused, accepted)
     settled = []
     for report in reports:
         refusals = [Refusal.from_json(text) for text in report.provisional]
         if refusals and is_final:
-            settled.append(_fail(settings, week, report, refusals))
+            settled.append(_fail(installation, week, report, refusals))
         elif refusals:
             error = open_clients_error(refusals, refused, accepted)
             settled.append(replace(report, error=error, provisional=()))
@@ -108,11 +108,11 @@ def settle_refusals(
 
 
 def _fail(
-    settings: Settings, week: IsoWeek, report: ShardReport, refusals: Sequence[Refusal]
+    installation: Installation, week: IsoWeek, report: ShardReport, refusals: Sequence[Refusal]
 ) -> ShardReport:
     """Write `failed` for the clients whose state is still that of before their refusal."""
     try:
-        with closing(Ledger(settings, week, report.shard)) as ledger:
+        with closing(Ledger(installation, week, report.shard)) as ledger:
             states = ledger.open().states([refusal.entry.client for refusal in refusals])
             pairs = zip(refusals, states, strict=True)
             failed = [refusal for refusal, state in pairs if state is refusal.before]
@@ -132,7 +132,7 @@ class SendOptions:
     `now` is the run's time when the machine's clock showed `started`, seconds since 1970.
     """
 
-    settings: Settings
+    installation: Installation
     context: EmailContext
     resend: ResendPolicy
     now: datetime
@@ -166,7 +166,7 @@ def send_shard(
     """Send a shard's e-mails; never raises: what stopped it is in the report."""
     batches = iter(batches)
     try:
-        with closing(Ledger(options.settings, options.context.week, shard.number)) as ledger:
+        with closing(Ledger(options.installation, options.context.week, shard.number)) as ledger:
             return _send(options, shard, ledger, batches)
     except ShardpostError as error:
         return ShardReport(shard.number, open=shard.audience_size, error=str(error))
@@ -180,16 +180,16 @@ def _send(
 ) -> ShardReport:
     ledger_index = ledger.open()
     # It was whole before Spark started: what was read is of that ledger, and not of a new topic.
-    LedgerGuard(options.settings, options.context.week).require_ledger()
+    LedgerGuard(options.installation, options.context.week).require_ledger()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
     week, size = options.context.week, shard.audience_size
     progress = Progress.of(week, shard.number, size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
-    paused = PauseWatch(options.settings, week, time.monotonic)
+    paused = PauseWatch(options.installation.tables, week, time.monotonic)
     with stop_reason_by_signal() as signalled:
         sender = ShardSender(
-            options.settings, ledger, progress, rate_limit, lambda: signalled() or paused()
+            options.installation, ledger, progress, rate_limit, lambda: signalled() or paused()
         )
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)

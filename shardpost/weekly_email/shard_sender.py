@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
-from shardpost.claims import boot_clock
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
+from shardpost.installation import Installation
+from shardpost.locks.claims import boot_clock
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -41,7 +41,7 @@ class ShardSender:
 
     def __init__(
         self,
-        settings: Settings,
+        installation: Installation,
         ledger: Ledger,
         progress: Progress,
         rate_limit: RateLimit,
@@ -49,13 +49,13 @@ class ShardSender:
     ) -> None:
         self._ledger, self._progress, self._rate_limit = ledger, progress, rate_limit
         self._stop_reason = stop_reason
-        self._connections, self._retry_queue = SmtpConnections(settings), RetryQueue()
+        self._connections, self._retry_queue = SmtpConnections(installation), RetryQueue()
         self.records = DeliveryRecords(ledger, progress)
-        self.outcomes = Outcomes(settings, self.records, self._retry_queue)
+        self.outcomes = Outcomes(installation, self.records, self._retry_queue)
         self._breaker = CircuitBreaker(
-            most_silent=settings.mail_breaker,
-            most_lost=settings.mail_attempts * settings.mail_connections,
-            share=settings.mail_refusal_share,
+            most_silent=installation.settings.mail_breaker,
+            most_lost=installation.settings.mail_attempts * installation.settings.mail_connections,
+            share=installation.settings.mail_refusal_share,
         )
         self._started = 0
 
@@ -156,13 +156,13 @@ log = logging.getLogger(__name__)
 class SmtpConnections:
     """Up to `mail_connections` sessions; one that cannot be opened is given up."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, installation: Installation) -> None:
         # The others go through the same: once in the log is enough.
         self._sessions = [
-            SmtpSession(settings, logs_attempts=number == 0)
-            for number in range(settings.mail_connections)
+            SmtpSession(installation, logs_attempts=number == 0)
+            for number in range(installation.settings.mail_connections)
         ]
-        self._pool = ThreadPoolExecutor(settings.mail_connections, "smtp")
+        self._pool = ThreadPoolExecutor(installation.settings.mail_connections, "smtp")
 
     def __len__(self) -> int:
         return len(self._sessions)

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from shardpost.errors import UsageError, single_line
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.weekly_email.model.email_request import Sender
 from shardpost.weekly_email.model.provisional_refusals import RefusalLimits
 from shardpost.weekly_email.model.retry import MailRetryPolicy
@@ -28,12 +28,16 @@ COMMAND_UNKNOWN = frozenset({500, 502})
 LONGEST_REASON = 300
 
 
-def connect(settings: Settings) -> smtplib.SMTP:
+def connect(installation: Installation) -> smtplib.SMTP:
     """Return a connection that takes mails; OSError or SMTPException if there is none."""
-    tls = settings.smtp_tls
+    tls = installation.settings.smtp_tls
     # Reading the machine's certificates takes a while.
     context = None if tls == "none" else ssl.create_default_context()
-    host, port, timeout = settings.mail_server, settings.smtp_port, settings.smtp_connect_timeout
+    host, port, timeout = (
+        installation.settings.mail_server,
+        installation.settings.smtp_port,
+        installation.settings.smtp_connect_timeout,
+    )
     smtp = (
         smtplib.SMTP_SSL(host, port, _own_name(), timeout=timeout, context=context)
         if tls == "tls"
@@ -42,13 +46,13 @@ def connect(settings: Settings) -> smtplib.SMTP:
     try:
         if smtp.sock is not None:
             smtp.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            smtp.sock.settimeout(settings.smtp_timeout)
+            smtp.sock.settimeout(installation.settings.smtp_timeout)
         _greet(smtp)
         if tls == "starttls":
             smtp.starttls(context=context)
             _greet(smtp)
-        if settings.smtp_user is not None:
-            smtp.login(settings.smtp_user, settings.smtp_password or "")
+        if installation.settings.smtp_user is not None:
+            smtp.login(installation.settings.smtp_user, installation.settings.smtp_password or "")
     except BaseException:
         smtp.close()
         raise
@@ -67,9 +71,9 @@ def error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def cure_of(error: Exception, settings: Settings) -> str:
+def cure_of(error: Exception, installation: Installation) -> str:
     """Return what to do about a connection that failed with that error."""
-    if settings.smtp_host is None:
+    if installation.settings.smtp_host is None:
         return "`shardpost up` starts the mail sink"
     if isinstance(error, smtplib.SMTPAuthenticationError):
         return "see SHARDPOST_SMTP_USER and SHARDPOST_SMTP_PASSWORD"
@@ -115,13 +119,17 @@ def _require_real_sender(sender: Sender, host: str) -> None:
         )
 
 
-def _require_private_login(settings: Settings) -> None:
+def _require_private_login(installation: Installation) -> None:
     """Refuse to send a password over the network as it is, unless the settings allow it."""
-    user, tls, is_plain = settings.smtp_user, settings.smtp_tls, settings.smtp_plain_login
+    user, tls, is_plain = (
+        installation.settings.smtp_user,
+        installation.settings.smtp_tls,
+        installation.settings.smtp_plain_login,
+    )
     if user is not None and tls == "none" and is_plain == "refuse":
         raise UsageError(
             f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would go to"
-            f" {settings.mail_server} in clear text: expected starttls or tls, or"
+            f" {installation.settings.mail_server} in clear text: expected starttls or tls, or"
             " SHARDPOST_SMTP_PLAIN_LOGIN=allow"
         )
 
@@ -140,38 +148,42 @@ def _is_example(domain: str) -> bool:
     return any(f".{domain.lower()}".endswith(f".{example}") for example in EXAMPLES)
 
 
-def sender_of(settings: Settings) -> Sender:
+def sender_of(installation: Installation) -> Sender:
     """Return who sends the e-mails; UsageError names a setting that they cannot be sent with."""
-    sender = shown_sender_of(settings)
-    if not is_local(settings.mail_server):
-        _require_real_sender(sender, settings.mail_server)
-        _require_private_login(settings)
+    sender = shown_sender_of(installation)
+    if not is_local(installation.settings.mail_server):
+        _require_real_sender(sender, installation.settings.mail_server)
+        _require_private_login(installation)
     return sender
 
 
-def shown_sender_of(settings: Settings) -> Sender:
+def shown_sender_of(installation: Installation) -> Sender:
     """Return who sends the e-mails, also one that is an example: for mails that are not sent."""
     return Sender.of(
-        mail_from=settings.mail_from,
-        unsubscribe_url=settings.unsubscribe_url,
-        list_id=settings.mail_list_id,
-        secrets=settings.unsubscribe_secret,
+        mail_from=installation.settings.mail_from,
+        unsubscribe_url=installation.settings.unsubscribe_url,
+        list_id=installation.settings.mail_list_id,
+        secrets=installation.settings.unsubscribe_secret,
     )
 
 
-def can_be_forged(settings: Settings) -> bool:
+def can_be_forged(installation: Installation) -> bool:
     """Tell whether who knows a client's id can make its link to unsubscribe."""
-    url = settings.unsubscribe_url
+    url = installation.settings.unsubscribe_url
     return "{token}" not in url and not _is_example(urlsplit(url).hostname or "")
 
 
-def refusal_limits_of(settings: Settings) -> RefusalLimits:
+def refusal_limits_of(installation: Installation) -> RefusalLimits:
     """Return by how many refusals a mail server is taken to be broken."""
-    return RefusalLimits(settings.mail_refusals, settings.mail_refusal_share)
+    return RefusalLimits(
+        installation.settings.mail_refusals, installation.settings.mail_refusal_share
+    )
 
 
-def retry_policy_of(settings: Settings) -> MailRetryPolicy:
+def retry_policy_of(installation: Installation) -> MailRetryPolicy:
     """Return how connections and mails are tried again."""
     return MailRetryPolicy(
-        settings.mail_attempts, settings.mail_first_delay, settings.mail_delay_factor
+        installation.settings.mail_attempts,
+        installation.settings.mail_first_delay,
+        installation.settings.mail_delay_factor,
     )

@@ -9,7 +9,7 @@ from pyarrow.lib import ArrowException
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark.held_positions import unsubscribed_since
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 
 
 class SubscriptionsUnknownError(ShardpostError):
@@ -30,7 +30,7 @@ class Unsubscribed:
     passes it to Spark's tasks unused, so the task of each shard has, and refreshes, its own copy.
     """
 
-    settings: Settings
+    installation: Installation
     since: int
     _clients: frozenset[str] = field(default=frozenset(), init=False)
     _asked_at: float | None = field(default=None, init=False)
@@ -38,15 +38,15 @@ class Unsubscribed:
     def __call__(self, client: str) -> bool:
         """Return the answer; SubscriptionsUnknownError if there is none."""
         now = time.monotonic()
-        interval = self.settings.mail_subscription_interval
+        interval = self.installation.settings.mail_subscription_interval
         if self._asked_at is None or now - self._asked_at >= interval:
             self._clients, self._asked_at = self._ask(), now
         return client in self._clients
 
     def _ask(self) -> frozenset[str]:
         try:
-            snapshot = snapshots.current(self.settings)
-            return unsubscribed_since(self.settings, snapshot, self.since)
+            snapshot = snapshots.current(self.installation.tables)
+            return unsubscribed_since(self.installation.tables, snapshot, self.since)
         except (ShardpostError, OSError, DeltaError, ArrowException) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise SubscriptionsUnknownError(

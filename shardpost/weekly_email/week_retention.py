@@ -27,12 +27,13 @@ from datetime import datetime
 from typing import Any
 
 from shardpost import ownership
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.storage import exists
 from shardpost.errors import ShardpostError
-from shardpost.locks import LockedError, exclusive, postponing
+from shardpost.installation import Installation
+from shardpost.locks.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, kept_dry_runs, ledger_guard
 from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.closed_weeks import closed_week
@@ -100,7 +101,7 @@ class ClosedWeeks(_OldWeeks):
 
 
 def erase_old_audiences(
-    settings: Settings, now: datetime, *, dry_run: bool = False
+    installation: Installation, now: datetime, *, dry_run: bool = False
 ) -> ErasedAudiences:
     """Erase the audiences that are older than SHARDPOST_AUDIENCE_DAYS.
 
@@ -109,66 +110,73 @@ def erase_old_audiences(
     result = ErasedAudiences(dry_run)
     if not dry_run:
         with table_errors():
-            kept_dry_runs.forget_old(settings, now, audience_days(settings))
-    if not exists(settings, AUDIENCES):
+            kept_dry_runs.forget_old(installation.tables, now, audience_days(installation))
+    if not exists(installation.tables, AUDIENCES):
         return result
     what = "erasing old audiences"
-    with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        weeks = FrozenWeeks(settings).list_all()
+    with (
+        table_errors(),
+        exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait),
+    ):
+        weeks = FrozenWeeks(installation).list_all()
         clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
         result.warning = clock.warning
-        old = [week for week in weeks if _is_old(settings, clock, week)]
-        gone = [week for week in old if dry_run or _mark(settings, week, now, result)]
+        old = [week for week in weeks if _is_old(installation, clock, week)]
+        gone = [week for week in old if dry_run or _mark(installation, week, now, result)]
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
         result.clients = sum(week.recipients for week in erased)
-        left = _never_frozen(settings, clock, weeks)
-        _remove(settings, {week.week for week in gone} | left, result)
+        left = _never_frozen(installation, clock, weeks)
+        _remove(installation.tables, {week.week for week in gone} | left, result)
     return result
 
 
-def audience_days(settings: Settings) -> int:
+def audience_days(installation: Installation) -> int:
     """Return after how many days an audience is erased: it is of no use without its ledger."""
-    return min(settings.audience_days, settings.ledger_days)
+    return min(installation.settings.audience_days, installation.settings.ledger_days)
 
 
-def _is_old(settings: Settings, clock: AgeClock, week: FrozenWeek) -> bool:
+def _is_old(installation: Installation, clock: AgeClock, week: FrozenWeek) -> bool:
     """Tell whether a week's audience is to be erased, or an interrupted run began to."""
     end = IsoWeek.parse(week.week).end
-    is_old = clock.is_older(audience_days(settings), end, week.frozen_at)
+    is_old = clock.is_older(audience_days(installation), end, week.frozen_at)
     return week.audience_erased_at is not None or is_old
 
 
-def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenWeek]) -> set[str]:
+def _never_frozen(
+    installation: Installation, clock: AgeClock, weeks: Collection[FrozenWeek]
+) -> set[str]:
     """Return the old weeks of which a freeze left files, and that were not frozen since."""
     frozen = {week.week for week in weeks}
-    left = {folder.week for folder in AudienceFiles(settings).folders()} - frozen
+    left = {folder.week for folder in AudienceFiles(installation.tables).folders()} - frozen
     old = set()
     for week in left:
         with suppress(ShardpostError):  # a folder that is named for no week is not ours
-            if clock.is_older(audience_days(settings), IsoWeek.parse(week).end):
+            if clock.is_older(audience_days(installation), IsoWeek.parse(week).end):
                 old.add(week)
     return old
 
 
-def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAudiences) -> bool:
+def _mark(
+    installation: Installation, week: FrozenWeek, now: datetime, result: ErasedAudiences
+) -> bool:
     """Write into the week's row that its audience is erased; False while a run mails the week."""
     if week.audience_erased_at is not None:
         return True
     iso_week = IsoWeek.parse(week.week)
     try:
-        with LedgerGuard(settings, iso_week).locked(range(week.shards)):
+        with LedgerGuard(installation, iso_week).locked(range(week.shards)):
             step(f"mark {week.week}")
-            FrozenWeeks(settings).mark_erased(iso_week, now)
+            FrozenWeeks(installation).mark_erased(iso_week, now)
     except LockedError as error:
         result.postponed[week.week] = error.holder
         return False
     return True
 
 
-def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences) -> None:
+def _remove(tables: Tables, weeks: Collection[str], result: ErasedAudiences) -> None:
     """Remove these weeks from the table, and its files from the disk."""
-    files = AudienceFiles(settings)
+    files = AudienceFiles(tables)
     folders = [folder for folder in files.folders() if folder.week in weeks]
     result.files = sum(len(folder.files) for folder in folders)
     result.bytes = sum(sum(folder.files.values()) for folder in folders)
@@ -187,7 +195,9 @@ BATCH = 1000
 WHY = "the week is closed"
 
 
-def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False) -> ClosedWeeks:
+def close_old_weeks(
+    installation: Installation, now: datetime, *, dry_run: bool = False
+) -> ClosedWeeks:
     """Close the weeks whose last run was more than SHARDPOST_LEDGER_DAYS ago.
 
     A week is closed when its audience was erased, which goes before; one that is being mailed is
@@ -195,69 +205,79 @@ def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False)
     """
     result = ClosedWeeks(dry_run)
     with table_errors():
-        known = _last_used(settings)
+        known = _last_used(installation)
         clock = AgeClock.of(now, (week.end for week in known))
         result.warning = clock.warning
-        closed = {week for week, row in closed_weeks.list_all(settings).items() if row.emptied_at}
+        closed = {
+            week
+            for week, row in closed_weeks.list_all(installation.tables).items()
+            if row.emptied_at
+        }
         for week, times in known.items():
-            if str(week) not in closed and clock.is_older(settings.ledger_days, week.end, *times):
-                _try_to_close(settings, week, now, result)
+            if str(week) not in closed and clock.is_older(
+                installation.settings.ledger_days, week.end, *times
+            ):
+                _try_to_close(installation, week, now, result)
         if not dry_run:
-            ledger_guard.remove_old_locks(settings, now)
+            ledger_guard.remove_old_locks(installation.files, now)
     return result
 
 
-def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
+def _last_used(installation: Installation) -> dict[IsoWeek, list[datetime]]:
     """Return, of each week that ever was in the ledger, when it was frozen and mailed."""
     times: dict[str, list[datetime]] = defaultdict(list)
-    for frozen in FrozenWeeks(settings).list_all():
+    for frozen in FrozenWeeks(installation).list_all():
         times[frozen.week].append(frozen.frozen_at)
-    for mark in ledger_guard.list_marks(settings):
+    for mark in ledger_guard.list_marks(installation.tables):
         times[mark.week].append(mark.marked_at)
     return {IsoWeek.parse(week): times[week] for week in sorted(times)}
 
 
-def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks) -> None:
+def _try_to_close(
+    installation: Installation, week: IsoWeek, now: datetime, result: ClosedWeeks
+) -> None:
     with postponing(week, result.postponed):
         # Also if the ledger lost records: a closed week is never mailed again.
-        shards = range(compacted_ledger(settings).partitions)
+        shards = range(compacted_ledger(installation.kafka).partitions)
         if result.dry_run:  # its audience goes before
-            result.records += sum(len(ShardLedger(settings, week, n).keys()) for n in shards)
+            result.records += sum(
+                len(ShardLedger(installation.kafka, week, n).keys()) for n in shards
+            )
         else:
-            ownership.require(settings)
-            with LedgerGuard(settings, week).locked(shards):
-                frozen = FrozenWeeks(settings).find(week)  # it may have been frozen meanwhile
+            ownership.require(installation)
+            with LedgerGuard(installation, week).locked(shards):
+                frozen = FrozenWeeks(installation).find(week)  # it may have been frozen meanwhile
                 if frozen and frozen.audience_erased_at is None:
                     raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
-                result.records += _close(settings, week, shards, now)
+                result.records += _close(installation, week, shards, now)
         result.weeks.append(str(week))
 
 
-def _close(settings: Settings, week: IsoWeek, shards: Sequence[int], now: datetime) -> int:
+def _close(installation: Installation, week: IsoWeek, shards: Sequence[int], now: datetime) -> int:
     """Close a week; return how many records were removed from the ledger."""
     counts = []
     for shard in shards:
         step(f"close {week} shard {shard}")
-        counts.append(_close_shard(settings, week, shard, now))
+        counts.append(_close_shard(installation, week, shard, now))
     step(f"record {week}")
-    row = closed_weeks.list_all(settings).get(str(week))
+    row = closed_weeks.list_all(installation.tables).get(str(week))
     if row is None:
         row = closed_week(week, now, counts)
-        closed_weeks.add(settings, row)
+        closed_weeks.add(installation.tables, row)
     records = 0
     for shard in shards:
         step(f"empty {week} shard {shard}")
-        records += _empty_shard(settings, week, shard)
+        records += _empty_shard(installation, week, shard)
     step(f"finish {week}")
-    closed_weeks.add(settings, replace(row, emptied_at=now))
+    closed_weeks.add(installation.tables, replace(row, emptied_at=now))
     return records
 
 
 def _close_shard(
-    settings: Settings, week: IsoWeek, shard: int, now: datetime
+    installation: Installation, week: IsoWeek, shard: int, now: datetime
 ) -> dict[DeliveryState, int]:
     """Write the record that closes the week in a shard, unless it is there; return its counts."""
-    with closing(Ledger(settings, week, shard)) as ledger:
+    with closing(Ledger(installation, week, shard)) as ledger:
         ledger.fence()
         if closed := ledger.closed(wait=True):
             return closed.counts
@@ -269,9 +289,9 @@ def _close_shard(
         return counts
 
 
-def _empty_shard(settings: Settings, week: IsoWeek, shard: int) -> int:
+def _empty_shard(installation: Installation, week: IsoWeek, shard: int) -> int:
     """Delete the week's records of a shard; return how many."""
-    with closing(Ledger(settings, week, shard)) as ledger:
+    with closing(Ledger(installation, week, shard)) as ledger:
         ledger.fence()
         keys = ledger.keys()
         for start in range(0, len(keys), BATCH):

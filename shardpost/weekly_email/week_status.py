@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from shardpost.errors import ShardpostError, shown
+from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.topic_metadata import partition_counts
-from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
@@ -50,19 +50,19 @@ class FoundWeek:
     def why_incomplete(self) -> str | None:
         """Return why the ledger may lack records of the week; None if it has them all."""
         try:
-            LedgerGuard(self.status.settings, self.week).require_ledger()
+            LedgerGuard(self.status.installation, self.week).require_ledger()
         except ShardpostError as error:
             return str(error)
         return None
 
 
-def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
+def find_week(installation: Installation, week: IsoWeek, now: datetime) -> FoundWeek:
     """Return the week as of now."""
-    topic = settings.topic("weekly-emails")
-    partitions = partition_counts(settings, [topic])[topic]
-    closed = closed_weeks.find(settings, week, now)
-    audience = None if closed else audience_of(settings, week, now)
-    return FoundWeek(WeekStatus(settings, week, audience, partitions), closed)
+    topic = installation.kafka.topic("weekly-emails")
+    partitions = partition_counts(installation.kafka, [topic])[topic]
+    closed = closed_weeks.find(installation, week, now)
+    audience = None if closed else audience_of(installation, week, now)
+    return FoundWeek(WeekStatus(installation, week, audience, partitions), closed)
 
 
 def has_run(found: FoundWeek) -> bool:
@@ -88,7 +88,7 @@ def week_document(
     document["has_run"] = is_begun or any(one.counts.clients for one in shards)
     if closed is not None:
         document["closed"] = closed.explanation
-    elif paused := paused_weeks.find(found.status.settings, found.week):
+    elif paused := paused_weeks.find(found.status.installation.tables, found.week):
         document["paused"] = paused.as_json()
     return document
 
@@ -98,7 +98,7 @@ def _late(found: FoundWeek) -> dict[str, Any]:
     audience = found.status.audience
     if not isinstance(audience, FrozenWeek):
         return {}
-    late = find_late(found.status.settings, audience)
+    late = find_late(found.status.installation, audience)
     return {"late": None if late is None else late.as_json()}
 
 
@@ -108,16 +108,16 @@ def rows_of(found: FoundWeek, client: str) -> list[dict[str, Any]]:
         return []
     status = found.status
     shard = partition_of(client, status.partitions)
-    start = first_offsets(status.settings, found.week, status.partitions).get(shard)
-    return ShardLedger(status.settings, found.week, shard).rows_of(client, start=start)
+    start = first_offsets(status.installation, found.week, status.partitions).get(shard)
+    return ShardLedger(status.installation.kafka, found.week, shard).rows_of(client, start=start)
 
 
 def rows_of_begun(
-    settings: Settings, week: IsoWeek, client: str, now: datetime
+    installation: Installation, week: IsoWeek, client: str, now: datetime
 ) -> list[dict[str, Any]]:
     """Return `rows_of` of a week that was begun; none of another, and nothing is read then."""
-    is_begun = audience_of(settings, week, now) is not None
-    return rows_of(find_week(settings, week, now), client) if is_begun else []
+    is_begun = audience_of(installation, week, now) is not None
+    return rows_of(find_week(installation, week, now), client) if is_begun else []
 
 
 def why_of(

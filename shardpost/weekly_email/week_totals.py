@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
-from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, ledger_guard
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -39,11 +40,11 @@ class KnownWeek:
     closed: ClosedWeek | None
 
 
-def known_weeks(settings: Settings) -> list[KnownWeek]:
+def known_weeks(installation: Installation) -> list[KnownWeek]:
     """Return the weeks that a run has begun, the newest first; by the tables alone."""
-    frozen = {row.week: row for row in FrozenWeeks(settings).list_all()}
-    closed = closed_weeks.list_all(settings)
-    begun = {mark.week for mark in ledger_guard.list_marks(settings)}
+    frozen = {row.week: row for row in FrozenWeeks(installation).list_all()}
+    closed = closed_weeks.list_all(installation.tables)
+    begun = {mark.week for mark in ledger_guard.list_marks(installation.tables)}
     names = sorted(frozen.keys() | closed.keys() | begun, reverse=True)
     return [KnownWeek(IsoWeek.parse(name), frozen.get(name), closed.get(name)) for name in names]
 
@@ -70,34 +71,34 @@ class _Reader:
         self._ends: dict[tuple[str | None, int], int] | None = None
         self._problem: str | None = None
 
-    def ask(self, settings: Settings, weeks: Sequence[IsoWeek], now: datetime) -> Totals:
+    def ask(self, installation: Installation, weeks: Sequence[IsoWeek], now: datetime) -> Totals:
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
-                given = (settings, list(weeks), now)
+                given = (installation, list(weeks), now)
                 self._thread = threading.Thread(target=self._read, args=given, daemon=True)
                 self._thread.start()
             thread = self._thread
         thread.join(WAIT_SECONDS)
         return Totals(dict(self._known), thread.is_alive(), self._problem)
 
-    def _read(self, settings: Settings, weeks: list[IsoWeek], now: datetime) -> None:
+    def _read(self, installation: Installation, weeks: list[IsoWeek], now: datetime) -> None:
         try:
-            self._look(settings)
+            self._look(installation.kafka)
             for week in weeks:
                 if str(week) not in self._known or str(week) in self._stale:
                     self._stale.discard(str(week))
-                    self._known[str(week)] = _counts(settings, week, now)
+                    self._known[str(week)] = _counts(installation, week, now)
             self._problem = None
         except ShardpostError as error:
             self._problem = str(error)
             self._ends = None  # next time all are read again
 
-    def _look(self, settings: Settings) -> None:
+    def _look(self, kafka: Kafka) -> None:
         """Find the weeks that have had records since the last time."""
-        topic = settings.topic("weekly-emails")
-        counts = partition_counts(settings, [topic])
-        ends = watermarks(settings, counts, committed=True)[topic]
-        of = topic_ids(settings, [topic]).get(topic)
+        topic = kafka.topic("weekly-emails")
+        counts = partition_counts(kafka, [topic])
+        ends = watermarks(kafka, counts, committed=True)[topic]
+        of = topic_ids(kafka, [topic]).get(topic)
         before, self._ends = self._ends, {(of, shard): end for shard, (_, end) in ends.items()}
         if before is None or before.keys() != self._ends.keys():
             self._known.clear()
@@ -106,15 +107,15 @@ class _Reader:
             if end != before[at]:
                 partition = TopicPartition(topic, at[1])
                 start = before[at] if before[at] < end else 0
-                for message in read_to_end(settings, partition, start=start, committed=True):
+                for message in read_to_end(kafka, partition, start=start, committed=True):
                     week = (message.key() or b"")[:WEEK_BYTES]
                     self._stale.add(week.decode(errors="replace"))
 
 
-def _counts(settings: Settings, week: IsoWeek, now: datetime) -> dict[str, int]:
-    topic = settings.topic("weekly-emails")
-    partitions = partition_counts(settings, [topic])[topic]
-    status = WeekStatus(settings, week, audience_of(settings, week, now), partitions)
+def _counts(installation: Installation, week: IsoWeek, now: datetime) -> dict[str, int]:
+    topic = installation.kafka.topic("weekly-emails")
+    partitions = partition_counts(installation.kafka, [topic])[topic]
+    status = WeekStatus(installation, week, audience_of(installation, week, now), partitions)
     return totals_of(by_shard(status))
 
 
@@ -129,11 +130,17 @@ def totals_of(shards: Sequence[ShardStatus]) -> dict[str, int]:
 _READERS: Kept[_Reader] = Kept(4)
 
 
-def totals_of_weeks(settings: Settings, weeks: Sequence[KnownWeek], now: datetime) -> Totals:
+def totals_of_weeks(
+    installation: Installation, weeks: Sequence[KnownWeek], now: datetime
+) -> Totals:
     """Return the counts of weeks as far as they are known now; the rest is being read."""
-    key = (settings.bootstrap, settings.topic("weekly-emails"), settings.tables_root)
+    key = (
+        installation.kafka.bootstrap,
+        installation.kafka.topic("weekly-emails"),
+        installation.tables.root,
+    )
     reader = _READERS.get(key) or _READERS.put(key, _Reader())
-    found = reader.ask(settings, [known.week for known in weeks if known.closed is None], now)
+    found = reader.ask(installation, [known.week for known in weeks if known.closed is None], now)
     of_closed = {
         str(known.week): totals_of([*map(ShardStatus, known.closed.shards)])
         for known in weeks

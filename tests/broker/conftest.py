@@ -12,6 +12,7 @@ from shardpost.topics.declared import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
 from tests.conftest import environ
 from tests.support.airflow_server import AirflowServer, airflow_server
 from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.installed import installed
 
 
 @pytest.fixture
@@ -44,5 +45,5 @@ def askable(
 ) -> Settings:
     monkeypatch.setattr(topics_file, "DECLARED", (RUN_REQUESTS, RUN_COMMANDS, DECISIONS))
     own = settings.model_copy(update={"partitions": 1, **airflow.environ()})
-    apply_topics(own)
+    apply_topics(installed(own))
     return own

@@ -20,6 +20,7 @@ from shardpost.alerts.telling import Telling, report, tell
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.installed import installed
 from tests.support.mail_server import mail_server
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -34,9 +35,9 @@ def condition(subject: str, text: str = "found") -> Condition:
 def told(settings: Settings, *subjects: str) -> Telling:
     """Report conditions at once, and tell people."""
     for subject in subjects[:-1]:
-        report(settings.model_copy(update={"alerts": None}), condition(subject), NOW)
-    report(settings, condition(subjects[-1]), NOW)
-    return tell(settings, NOW, list)
+        report(installed(settings.model_copy(update={"alerts": None})), condition(subject), NOW)
+    report(installed(settings), condition(subjects[-1]), NOW)
+    return tell(installed(settings), NOW, list)
 
 
 class Hooks(ThreadingHTTPServer):
@@ -116,7 +117,7 @@ def to_mailbox(port: int) -> str:
 
 def test_a_webhook_and_a_mailbox_are_told(tmp_path: Path) -> None:
     with hooks() as web, mail_server() as mail:
-        found = channels(settings_of(tmp_path, web.url, to_mailbox(mail.port)))
+        found = channels(installed(settings_of(tmp_path, web.url, to_mailbox(mail.port))))
         deliveries = send_all(dict.fromkeys(found, MESSAGE))
     assert [one.problem for one in deliveries] == [None, None]
     [received] = web.received
@@ -129,7 +130,9 @@ def test_a_webhook_and_a_mailbox_are_told(tmp_path: Path) -> None:
 def test_text_from_outside_is_no_link_where_html_is_rendered(tmp_path: Path) -> None:
     message = Message("Shardpost: x", 'group <a href="http://evil.example">us</a> & more\nline 2')
     with mail_server() as mail:
-        [channel] = channels(settings_of(tmp_path, f"{to_mailbox(mail.port)}&format=html"))
+        [channel] = channels(
+            installed(settings_of(tmp_path, f"{to_mailbox(mail.port)}&format=html"))
+        )
         assert send_all({channel: message})[0].problem is None
     parts = message_from_bytes(mail.contents["ops@example.com"]).walk()
     [html] = [part for part in parts if part.get_content_type() == "text/html"]
@@ -144,7 +147,7 @@ def test_an_alert_that_is_too_long_for_a_service_is_sent_in_parts(tmp_path: Path
     with hooks() as web:
         web.longest = 4000
         url = f"mmost://127.0.0.1:{web.server_port}/{NEVER_SHOWN.replace('-', '')}"
-        [channel] = channels(settings_of(tmp_path, url))
+        [channel] = channels(installed(settings_of(tmp_path, url)))
         [delivery] = send_all({channel: Message("Shardpost: x", body)})
     assert delivery.problem is None
     assert len(web.received) > 1
@@ -210,7 +213,7 @@ def test_a_file_that_cannot_be_written_keeps_no_channel_from_being_told(tmp_path
 
 def test_a_channel_that_refuses_has_failed(tmp_path: Path) -> None:
     with hooks(status=500) as web:
-        [channel] = channels(settings_of(tmp_path, web.url))
+        [channel] = channels(installed(settings_of(tmp_path, web.url)))
         [delivery] = send_all({channel: MESSAGE})
     assert delivery.problem is not None
     assert "500" in delivery.problem
@@ -219,7 +222,7 @@ def test_a_channel_that_refuses_has_failed(tmp_path: Path) -> None:
 def test_a_channel_that_never_answers_keeps_nobody_waiting(tmp_path: Path) -> None:
     with hooks() as slow, hooks() as web:
         slow.may_answer.clear()
-        found = channels(settings_of(tmp_path, slow.url, web.url))
+        found = channels(installed(settings_of(tmp_path, slow.url, web.url)))
         deliveries = send_all(dict.fromkeys(found, MESSAGE), patience=0.5)
         assert [one.problem for one in deliveries] == ["no answer within 0.5 s", None]
         assert len(web.received) == 1
@@ -238,12 +241,12 @@ def test_a_channel_in_the_place_of_another_on_the_same_host_gets_what_is_firing(
         old, new = (settings_of(tmp_path, f"{web.url}/{path}") for path in ("old", "new"))
         told(old, "x")
         for _ in range(2):
-            tell(new, NOW, list)
+            tell(installed(new), NOW, list)
         assert [one["title"] for one in web.received] == [TITLE, TITLE]
-        [name] = [one.name for one in channels(new)]
+        [name] = [one.name for one in channels(installed(new))]
     assert re.fullmatch("1: JSON at 127.0.0.1 #[0-9a-f]{4}", name)
     elsewhere = settings_of(tmp_path / "another home", f"{web.url}/new")
-    assert [one.name for one in channels(elsewhere)] != [name]  # salted
+    assert [one.name for one in channels(installed(elsewhere))] != [name]  # salted
 
 
 def test_no_log_has_a_secret(

@@ -12,10 +12,10 @@ from shardpost.embedded import daemons
 from shardpost.holders import arrivals
 from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.inputs import Inputs
-from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support.installed import installed
 from tests.support.transactions import begun_transaction
 
 NOW = datetime(2026, 11, 27, 9, 30, tzinfo=UTC)
@@ -30,18 +30,18 @@ def snapshot_at(ends: Offsets) -> Snapshot:
 
 @pytest.fixture
 def positions(settings: Settings) -> str:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     return settings.topic("positions")
 
 
 @pytest.fixture
 def awaited(settings: Settings) -> Iterator[Arrivals]:
-    with closing(Arrivals(settings)) as made:
+    with closing(Arrivals(installed(settings))) as made:
         yield made
 
 
 def send(settings: Settings, topic: str) -> None:
-    client = producer(settings)
+    client = installed(settings).kafka.producer()
     client.produce(topic, b"{}", "key", partition=2)
     assert client.flush(30) == 0
 
@@ -76,7 +76,7 @@ def test_a_kafka_that_is_away_and_a_topic_that_is_gone_end_no_wait(
 ) -> None:
     assert not awaited.wait(snapshot_at({"gone": {0: 0}, positions: {0: 0}}), SHORT)
     away = {"bootstrap_servers": f"127.0.0.1:{daemons.choose_port()}"}
-    with closing(Arrivals(settings.model_copy(update=away))) as nobody:
+    with closing(Arrivals(installed(settings.model_copy(update=away)))) as nobody:
         assert not nobody.wait(snapshot_at({positions: {0: 0}}), SHORT)
 
 
@@ -96,7 +96,7 @@ def test_a_turn_waits_while_much_more_comes(
     left = iter(found)
     ends = ({partition: 7 + more} if more else {} for more in left)
     monkeypatch.setattr(Inputs, "other_ends", lambda *_: next(ends))
-    made = Arrivals(settings)
+    made = Arrivals(installed(settings))
     assert made.look(snapshot_at({"positions": {0: 7}})) == bool(found[0])
     assert len([*left]) == len(found) - looks
 
@@ -107,14 +107,14 @@ def test_a_burst_that_does_not_end_is_waited_for_only_so_long(
     monkeypatch.setattr(arrivals, "LONGEST_BURST", 4 * arrivals.BURST_LOOK)
     ends = ({TopicPartition("positions", 0): 2**n} for n in range(1_000))
     monkeypatch.setattr(Inputs, "other_ends", lambda *_: next(ends))
-    assert Arrivals(settings).look(snapshot_at({}))
+    assert Arrivals(installed(settings)).look(snapshot_at({}))
     assert next(ends)[TopicPartition("positions", 0)] <= 2**6
 
 
 def all_read(settings: Settings) -> Snapshot:
     """Return a snapshot of a run that has read all that is there."""
     ends: dict[str, dict[int, int]] = {}
-    for (topic, number), end in Inputs(settings).other_ends(snapshot_at({})).items():
+    for (topic, number), end in Inputs(installed(settings)).other_ends(snapshot_at({})).items():
         ends.setdefault(topic, {})[number] = end
     return snapshot_at(ends)
 

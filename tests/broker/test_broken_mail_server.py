@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.claims import boot_clock
+from shardpost.locks.claims import boot_clock
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.ledger_topic import (
@@ -42,6 +42,7 @@ from tests.broker.test_sending import (
     to,
 )
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.mail_server import DROP, TAKE_AND_DROP, Script, mail_server
 from tests.support.members import WEEK, member
 from tests.support.memory_kafka import memory_kafka
@@ -53,7 +54,7 @@ MANY = [f"client{n}" for n in range(300)]
 @pytest.fixture
 def ready(tmp_path: Path) -> Iterator[Settings]:
     with memory_kafka(partitions=4, kafka_timeout=30, home=tmp_path) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         yield quick(kafka.settings)
 
 
@@ -75,7 +76,7 @@ def refusing(reply: str, stage: str = "RCPT", *bad: str) -> Script:
 
 def leave(settings: Settings, entry: LedgerEntry) -> None:
     """Leave an entry in the ledger, as a run does that dies after it."""
-    dead = Ledger(settings, WEEK, SHARD)
+    dead = Ledger(installed(settings), WEEK, SHARD)
     dead.open()
     dead.write([entry])
 
@@ -123,7 +124,7 @@ def test_some_bad_addresses_among_many_are_failed(ready: Settings) -> None:
     report, mailed = send(ready, refusing("550 no such user", "RCPT", *bad), MANY)
     assert report == ShardReport(SHARD, sent=len(MANY) - len(bad), failed=len(bad))
     assert not set(bad) & set(mailed)
-    row = ShardLedger(ready, WEEK, SHARD).rows_of(bad[0])[-1]
+    row = ShardLedger(installed(ready).kafka, WEEK, SHARD).rows_of(bad[0])[-1]
     assert (row["state"], row["reason"]) == ("failed", "550 no such user")
 
 
@@ -133,7 +134,7 @@ def test_a_refusal_of_a_run_that_is_killed_is_not_final(ready: Settings) -> None
 
     def script(stage: str, recipient: str) -> str | None:
         if recipient == to("client1") and not fenced.is_set():
-            Ledger(ready, WEEK, SHARD).open()
+            Ledger(installed(ready), WEEK, SHARD).open()
             fenced.set()
         return bad(stage, recipient)
 
@@ -199,7 +200,7 @@ def test_a_resend_that_is_refused_has_not_been_one(ready: Settings, reply: str) 
 
 def test_poison_in_the_ledger_stops_nobody(ready: Settings) -> None:
     huge = "x" * 999_900
-    poison = Ledger(ready, WEEK, SHARD)
+    poison = Ledger(installed(ready), WEEK, SHARD)
     poison.open()
     record = poison._record(LedgerEntry("client0", DeliveryState.SENT))
     key = f"{WEEK}/{huge}".encode()
@@ -276,7 +277,7 @@ def test_whatever_a_server_does_nobody_is_passed_over_and_nobody_gets_three(
             assert not failed & {address.partition("@")[0] for address in server.taken}
         failed = {client for client, state in states(ready).items() if state == "failed"}
     assert set(states(ready)) == set(clients)
-    for client, entry in fold(ShardLedger(ready, WEEK, SHARD).entries()).items():
+    for client, entry in fold(ShardLedger(installed(ready).kafka, WEEK, SHARD).entries()).items():
         copies = taken[to(client)]
         assert entry.resends <= 1
         match entry.state:
@@ -294,7 +295,7 @@ def test_whatever_a_server_does_nobody_is_passed_over_and_nobody_gets_three(
 def test_a_sender_that_was_halted_amid_a_mail_sends_it_only_if_the_shard_is_still_its_own(
     settings: Settings, *, is_fenced: bool
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     senders: list[subprocess.Popen[str]] = []
     halted: list[str] = []
 
@@ -304,7 +305,7 @@ def test_a_sender_that_was_halted_amid_a_mail_sends_it_only_if_the_shard_is_stil
         halted.append(recipient)
         senders[0].send_signal(signal.SIGSTOP)
         if is_fenced:
-            Ledger(settings, WEEK, SHARD).open()
+            Ledger(installed(settings), WEEK, SHARD).open()
         since = boot_clock()
         while boot_clock() - since <= FRESH_SECONDS:
             time.sleep(0.1)

@@ -23,6 +23,7 @@ from tests.broker.test_sending import (
 )
 from tests.support.closing import LATER, make_old
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.mail_server import DROP, mail_server
 from tests.support.members import WEEK
 
@@ -57,13 +58,13 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
         killed_at(on_broker, step)
         run(on_broker, server)
         assert each_once(server)
-        result = close_old_weeks(on_broker, LATER)
+        result = close_old_weeks(installed(on_broker), LATER)
         assert (result.weeks, result.postponed) == ([str(WEEK)], {})
-        assert ShardLedger(on_broker, WEEK, SHARD).keys() == []
+        assert ShardLedger(installed(on_broker).kafka, WEEK, SHARD).keys() == []
         after = run(on_broker, server)
         assert f"{WEEK} was closed on" in str(after.error)
         assert each_once(server)
-    assert LedgerGuard(on_broker, WEEK).is_whole()
+    assert LedgerGuard(installed(on_broker), WEEK).is_whole()
 
 
 def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(
@@ -74,7 +75,7 @@ def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(
 
     def script(stage: str, recipient: str) -> None:
         if (stage, recipient) == ("RCPT", to("client3")) and not closed:
-            closed.append(close_old_weeks(on_broker, LATER).weeks)
+            closed.append(close_old_weeks(installed(on_broker), LATER).weeks)
 
     own = quick(on_broker, mail_connections=1, smtp_timeout=60.0)
     with mail_server(script) as server:
@@ -92,6 +93,6 @@ def test_whom_the_server_lost_is_not_mailed_after_the_close_either(on_broker: Se
     make_old(on_broker, WEEK, CLIENTS)
     with mail_server(only("client3", "end", DROP)) as server:
         run(on_broker, server)
-        close_old_weeks(on_broker, LATER)
+        close_old_weeks(installed(on_broker), LATER)
         assert "was closed on" in str(run(on_broker, server).error)
     assert server.taken[to("client3")] == 0

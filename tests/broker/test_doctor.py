@@ -10,9 +10,9 @@ from typing import Any
 from shardpost.embedded import broker, sink
 from shardpost.embedded.daemons import wait_until
 from shardpost.kafka.broker_version import broker_version
-from shardpost.kafka.clients import producer
 from shardpost.kafka.offsets import newest_time
 from tests.support.command_line import CommandLine
+from tests.support.installed import installed
 
 Found = dict[str, Any]
 MACHINE = ("java", "python", "packages", "jars", "settings")
@@ -86,14 +86,16 @@ def test_the_broker_says_its_release_and_when_it_took_its_newest_letter(
     lasting: CommandLine,
 ) -> None:
     settings = lasting.settings
-    assert broker_version(settings, 5) == "4.2"
-    assert newest_time(settings, "dead-letters") is None
-    assert newest_time(settings, "clients") is None  # it has the times of producers
+    assert broker_version(installed(settings).kafka.config(), 5) == "4.2"
+    assert newest_time(installed(settings).kafka, "dead-letters") is None
+    assert (
+        newest_time(installed(settings).kafka, "clients") is None
+    )  # it has the times of producers
     before = time.time()
-    sender = producer(settings)
+    sender = installed(settings).kafka.producer()
     sender.produce("dead-letters", b"v", b"k", 0, timestamp=1000)
     assert sender.flush(30) == 0
-    newest = newest_time(settings, "dead-letters")
+    newest = newest_time(installed(settings).kafka, "dead-letters")
     assert newest is not None
     assert before - 1 <= newest.timestamp() <= time.time() + 1
     assert doctor(lasting)["clock of kafka"]["state"] == "ok"

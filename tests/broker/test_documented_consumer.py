@@ -13,11 +13,11 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.checkout import CHECKOUT
-from shardpost.kafka.clients import admin
 from shardpost.kafka.records import Header
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.broker_process import own_broker
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.letter_world import committed, header, live, sweep, total
 
@@ -38,10 +38,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 @pytest.fixture
 def alone(broker: Settings) -> Iterator[Settings]:
     """Give the same with all topics, which are empty."""
-    apply_topics(broker)
+    apply_topics(installed(broker))
     create(broker, NewTopic("orders", 1, 1))
     yield broker
-    client = admin(broker)
+    client = installed(broker).kafka.admin()
     names = [name for name in client.list_topics(timeout=20).topics if not name.startswith("__")]
     for done in client.delete_topics(names).values():
         done.result(30)
@@ -50,7 +50,7 @@ def alone(broker: Settings) -> Iterator[Settings]:
 
 
 def create(settings: Settings, topic: NewTopic) -> None:
-    client = admin(settings)  # it has to outlive what it does
+    client = installed(settings).kafka.admin()  # it has to outlive what it does
     client.create_topics([topic])[topic.topic].result(30)
 
 

@@ -18,6 +18,7 @@ from shardpost.weekly_email.mail_preview import preview
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLineHere
 from tests.support.handed_over import Run
+from tests.support.installed import installed
 from tests.support.mail_server import DROP, TAKE_AND_DROP, MailServer, mail_server
 from tests.support.memory_kafka import memory_kafka
 from tests.support.week_tables import World
@@ -45,7 +46,7 @@ def ready(tmp_path: Path, server: MailServer) -> Iterator[Settings]:
         "smtp_port": server.port,
     }
     with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1, **given) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         world = World(kafka.settings)
         world.position("1", "c1")
         world.client("c1", name="Ann")
@@ -56,7 +57,7 @@ def ready(tmp_path: Path, server: MailServer) -> Iterator[Settings]:
 def test_a_test_is_the_mail_but_for_what_is_the_clients(
     ready: Settings, server: MailServer, shardpost: CommandLineHere
 ) -> None:
-    real = preview(ready, "c1", WEEK, now=NOW)
+    real = preview(installed(ready), "c1", WEEK, now=NOW)
     sent = shardpost.json("email", "test", "c1", "--to", TO, "--week", str(WEEK))
     assert sent["to"] == TO
     assert server.taken == {TO: 1}
@@ -79,7 +80,7 @@ def test_a_test_is_the_mail_but_for_what_is_the_clients(
     token = keys_of(SECRET)[0].token(ready.mail_list_id, "c1")
     assert token.encode() not in server.contents[TO].replace(b"=\r\n", b"")
     for shard in range(2):
-        assert list(ShardLedger(ready, WEEK, shard).entries()) == []
+        assert list(ShardLedger(installed(ready).kafka, WEEK, shard).entries()) == []
 
 
 def test_a_test_of_a_mail_that_was_sent_is_that_mail(ready: Settings, server: MailServer) -> None:

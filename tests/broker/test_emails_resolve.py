@@ -12,6 +12,7 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLine
+from tests.support.installed import installed
 
 WEEK = IsoWeek(2026, 47)
 OF_WEEK = ("--week", str(WEEK))
@@ -20,13 +21,13 @@ WHY = ("--why", "by the mail server's log")
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     return settings
 
 
 def unknown(settings: Settings, *clients: str) -> None:
     for client in clients:
-        ledger = Ledger(settings, WEEK, partition_of(client, settings.partitions))
+        ledger = Ledger(installed(settings), WEEK, partition_of(client, settings.partitions))
         ledger.open()
         ledger.write([LedgerEntry(client, DeliveryState.UNKNOWN, "<1@x>", "no reply")])
         ledger.close()
@@ -65,7 +66,7 @@ def test_what_it_cannot_do_is_one_line_and_changes_nothing(
     sent = ("emails", "resolve", *OF_WEEK, "--as", "sent", "--client", "client1")
     line = shardpost.refused(*sent, "--client", "evil\x1b[2J", *WHY, code=1)
     assert "expected clients whose delivery is unknown, found 'evil\\x1b[2J' is open" in line
-    with LedgerGuard(ready, WEEK).locked([partition_of("client1", ready.partitions)]):
+    with LedgerGuard(installed(ready), WEEK).locked([partition_of("client1", ready.partitions)]):
         assert "is already running" in shardpost.refused(*sent, *WHY, code=1)
     assert "--why" in shardpost.refused(*sent, "--why", " ", code=2)
     no_client = ("emails", "resolve", *OF_WEEK, "--as", "sent", *WHY)

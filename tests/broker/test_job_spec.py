@@ -8,6 +8,7 @@ from shardpost.settings import Settings
 from shardpost.spark import job_spec
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from tests.support.installed import installed
 from tests.support.letter_world import failed, original, put
 from tests.support.reference import position, produce
 
@@ -15,25 +16,25 @@ from tests.support.reference import position, produce
 def test_a_compaction_is_long_from_so_many_records_on(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)  # 13 exchanges, and what marks their transaction
+    apply_topics(installed(settings))  # 13 exchanges, and what marks their transaction
     produce(settings, [position(str(number), "client1", "NASDAQ") for number in range(10)])
     monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", 23)
-    assert COMPACT_POSITIONS.is_long(settings)
+    assert COMPACT_POSITIONS.is_long(installed(settings))
     monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", 100)
-    assert not COMPACT_POSITIONS.is_long(settings)
+    assert not COMPACT_POSITIONS.is_long(installed(settings))
 
 
 def test_where_nobody_can_say_it_is_not_long(settings: Settings) -> None:
-    assert not COMPACT_POSITIONS.is_long(settings)  # its topics do not exist
+    assert not COMPACT_POSITIONS.is_long(installed(settings))  # its topics do not exist
 
 
 def test_a_sweep_is_long_by_what_its_table_has_not_read(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     put(settings, [failed(settings, original(number)) for number in range(10)])
     monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", 10)
-    assert SWEEP_DEAD_LETTERS.is_long(settings)
-    assert not WEEKLY_EMAIL.is_long(settings)
+    assert SWEEP_DEAD_LETTERS.is_long(installed(settings))
+    assert not WEEKLY_EMAIL.is_long(installed(settings))
     monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", 11)
-    assert not SWEEP_DEAD_LETTERS.is_long(settings)
+    assert not SWEEP_DEAD_LETTERS.is_long(installed(settings))

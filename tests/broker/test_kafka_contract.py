@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from shardpost.embedded import daemons
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import SOON_CLEANED, busy_cleaner, configure_topic
 from tests.support.kafka_contract import KafkaContract
@@ -33,7 +33,7 @@ def cluster(settings: Settings) -> Cluster:
         wait_for(is_clean, "the cleaner", seconds=120)
 
     def delete_before(partition: TopicPartition, offset: int) -> None:
-        client = clients.admin(settings)
+        client = installed(settings).kafka.admin()
         for done in client.delete_records([of(partition, offset)]).values():
             done.result(20)
 

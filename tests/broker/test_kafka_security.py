@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest
 
-from shardpost.kafka import clients
 from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
@@ -16,6 +15,7 @@ from shardpost.run_requests.request_topics import RequestWatch
 from shardpost.settings import load
 from tests.support.certificates import Authority
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 from tests.support.run_requests import ask, request
 from tests.support.secured_kafka import PASSWORD, SecuredBroker, secured_broker
 
@@ -37,17 +37,19 @@ def test_each_client_of_ours_is_admitted(secured: SecuredBroker, how: str) -> No
     shardpost("topics", "apply")
     assert all(one["severity"] != "loss" for one in shardpost.json("topics", "audit", code=3))
     settings = load(environ)
-    writer = clients.transactional_producer(settings, f"writer/{topic}")
+    writer = installed(settings).kafka.transactional_producer(f"writer/{topic}")
     writer.init_transactions(30)
     writer.begin_transaction()
     writer.produce(topic, b"value", b"key", 0)
     writer.commit_transaction(30)
     partition = TopicPartition(topic, 0)
-    assert [message.value() for message in read_to_end(settings, partition)] == [b"value"]
-    assert partition_sizes(settings, [partition])[partition] > 0
-    assert (broker_version(settings, 10) or "").startswith("4.")
+    assert [message.value() for message in read_to_end(installed(settings).kafka, partition)] == [
+        b"value"
+    ]
+    assert partition_sizes(installed(settings).kafka, [partition])[partition] > 0
+    assert (broker_version(installed(settings).kafka.config(), 10) or "").startswith("4.")
     ask(settings, "key", request())
-    watch = RequestWatch(settings)  # as Airflow's triggerer has it
+    watch = RequestWatch(installed(settings).kafka)  # as Airflow's triggerer has it
     assert watch.pending_ends()
     watch.close()
     shardpost("lag", "--all", code=0)

@@ -14,12 +14,13 @@ from confluent_kafka import KafkaException
 
 from shardpost.dead_letters.sweep_partition import PartitionReport
 from shardpost.embedded import broker
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import offsets
 from shardpost.kafka import reading as kafka
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from tests.support.broker_process import kill_broker, own_broker
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic
 from tests.support.letter_world import (
@@ -53,7 +54,7 @@ def letters(settings: Settings, count: int) -> None:
 
 def sent(settings: Settings) -> int:
     topic = settings.topic("retries")
-    marks = offsets.watermarks(settings, {topic: 1}, committed=True)[topic]
+    marks = offsets.watermarks(installed(settings).kafka, {topic: 1}, committed=True)[topic]
     return sum(high - low for low, high in marks.values())
 
 
@@ -106,7 +107,9 @@ def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
 
     def read() -> None:
         while not is_back.is_set():
-            there = kafka.read_to_end(alone, TopicPartition(alone.topic("dead-letters"), 0))
+            there = kafka.read_to_end(
+                installed(alone).kafka, TopicPartition(alone.topic("dead-letters"), 0)
+            )
             counts.append(sum(1 for _ in there))
 
     with ThreadPoolExecutor(4) as pool:
@@ -153,7 +156,7 @@ def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> 
 
 def commit_on(settings: Settings, gone: threading.Event, writer: int, done: Counter[int]) -> None:
     """Commit small transactions over all partitions until Kafka is gone."""
-    producer = clients.transactional_producer(settings, f"writer/{writer}")
+    producer = installed(settings).kafka.transactional_producer(f"writer/{writer}")
     producer.init_transactions(30)
     try:
         while True:
@@ -168,8 +171,8 @@ def commit_on(settings: Settings, gone: threading.Event, writer: int, done: Coun
 
 
 def open_partitions(settings: Settings) -> list[tuple[str, int]]:
-    every = offsets.watermarks(settings, TOPICS, committed=False)
-    stable = offsets.watermarks(settings, TOPICS, committed=True)
+    every = offsets.watermarks(installed(settings).kafka, TOPICS, committed=False)
+    stable = offsets.watermarks(installed(settings).kafka, TOPICS, committed=True)
     places = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
     return [(t, p) for t, p in places if every[t][p] != stable[t][p]]
 
@@ -186,6 +189,6 @@ def test_every_transaction_ends_though_the_broker_was_killed_amid_many(alone: Se
         kill_broker(alone)
         broker.start(alone)
         for writer in range(WRITERS):
-            clients.transactional_producer(alone, f"writer/{writer}").init_transactions(60)
+            installed(alone).kafka.transactional_producer(f"writer/{writer}").init_transactions(60)
     assert [one.exception() for one in writing] == [None] * WRITERS
     wait_for(lambda: open_partitions(alone) == [], "the end of all transactions", seconds=60)

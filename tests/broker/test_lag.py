@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 
 from shardpost.embedded import broker
 from shardpost.holders import rejected_letters, share_holders_topic
-from shardpost.kafka import clients, groups
-from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka import groups
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import beginnings
 from shardpost.lag.measure import measure
 from shardpost.lag.model.report import Lag, LagRow, Selection
@@ -23,6 +23,7 @@ from shardpost.settings import Settings
 from tests.conftest import environ
 from tests.support.broker_process import commit, create, put, quick_broker
 from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.recreated_topic import recreate_topic
@@ -43,7 +44,7 @@ def at(topic: str) -> TopicPartition:
 
 
 def lag(settings: Settings, *groups: str, **more: object) -> Lag:
-    return measure(settings, datetime.now(UTC), Selection(groups), **more)  # type: ignore[arg-type]
+    return measure(installed(settings), datetime.now(UTC), Selection(groups), **more)  # type: ignore[arg-type]
 
 
 def row(settings: Settings, group: str) -> LagRow:
@@ -108,7 +109,7 @@ def test_markers_and_aborted_records_are_not_behind_and_their_deletion_loses_not
         configure_topic(quick, topic, SOON_GONE)
 
     def are_gone() -> bool:
-        lows = beginnings(quick, [*map(at, topics)]).found
+        lows = beginnings(installed(quick).kafka, [*map(at, topics)]).found
         return [lows[at(topic)].offset for topic in topics] == [2, 4]
 
     wait_for(are_gone, "the deletion of markers and aborted records", seconds=60)
@@ -121,7 +122,9 @@ def test_records_that_were_deleted_unread_are_lost(quick: Settings) -> None:
     put(quick, ("deleted", "a", "1"), ("deleted", "b", "2"))
     commit(quick, ("loser", at("deleted"), 0))
     wait_for(
-        lambda: beginnings(quick, [at("deleted")]).found[at("deleted")].offset == 2,
+        lambda: (
+            beginnings(installed(quick).kafka, [at("deleted")]).found[at("deleted")].offset == 2
+        ),
         "the deletion of two records",
         seconds=60,
     )
@@ -201,7 +204,7 @@ def test_a_recreated_topic_is_named(quick: Settings) -> None:
 
 def test_a_member_without_a_commit_is_listed(quick: Settings) -> None:
     create(quick, {"unread": KEPT})
-    member = clients.consumer(quick, "silent", **{"auto.offset.reset": "earliest"})
+    member = installed(quick).kafka.consumer("silent", **{"auto.offset.reset": "earliest"})
     member.subscribe(["unread"])
 
     def has_partition() -> bool:
@@ -218,7 +221,7 @@ def test_a_member_without_a_commit_is_listed(quick: Settings) -> None:
 def test_sizes_are_those_of_the_partitions(quick: Settings) -> None:
     create(quick, {"sized": KEPT, "empty": KEPT})
     put(quick, ("sized", "a", "x" * 10_000))
-    found = partition_sizes(quick, [at("sized"), at("empty"), at("none")])
+    found = partition_sizes(installed(quick).kafka, [at("sized"), at("empty"), at("none")])
     assert found.keys() == {at("sized"), at("empty")}
     assert 10_000 < found[at("sized")] < 11_000
     assert found[at("empty")] == 0

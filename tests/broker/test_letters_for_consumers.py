@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from shardpost.kafka.clients import admin
 from shardpost.kafka.topic_metadata import partition_leaders
 from shardpost.letters import Letter, Malformed, is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import (
@@ -92,9 +92,9 @@ def test_a_failure_in_a_recreated_topic_is_not_dropped_as_one_of_the_old(ready: 
         produce(ready, **letter)  # reported again
         assert total(sweep(ready, at(60))) == {"dropped": 1}
         ids.append(letter["key"])
-        client = admin(ready)
+        client = installed(ready).kafka.admin()
         client.delete_topics([origin])[origin].result(30)
-        wait_for(lambda: not partition_leaders(ready, [origin]), "the topic's end")
+        wait_for(lambda: not partition_leaders(installed(ready).kafka, [origin]), "the topic's end")
         client.create_topics([NewTopic(origin, 1, 1)])[origin].result(30)
     assert ids[0] != ids[1]
     assert [retry.value for retry in committed(ready, ready.topic("retries"))] == [b"old", b"new"]

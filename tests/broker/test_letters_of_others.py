@@ -20,13 +20,14 @@ from shardpost.dead_letters.model.letter_format import Letter, Malformed, header
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.dead_letters.model.transition_records import parked_record
 from shardpost.dead_letters.record_batches import read_selected
-from shardpost.kafka import clients, offsets, reading, topic_metadata
+from shardpost.kafka import offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions, anyone, produce
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
 from tests.support.command_line import SHARDPOST, CommandLine
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import (
@@ -57,8 +58,8 @@ def ready(settings: Settings) -> Settings:
 
 
 def length(settings: Settings, topic: str) -> int:
-    counts = topic_metadata.partition_counts(settings, [topic])
-    [marks] = offsets.watermarks(settings, counts, committed=False).values()
+    counts = topic_metadata.partition_counts(installed(settings).kafka, [topic])
+    [marks] = offsets.watermarks(installed(settings).kafka, counts, committed=False).values()
     return sum(high for _, high in marks.values())
 
 
@@ -93,7 +94,9 @@ def test_a_header_whose_name_is_no_text_stops_nothing(
 
 def test_a_consumer_makes_a_letter_of_a_record_with_such_a_header(ready: Settings) -> None:
     produce_raw(ready, ready.topic("clients"), b"k", b"v", [(b"\xff", b"1")])
-    [message] = reading.read_to_end(ready, TopicPartition(ready.topic("clients"), 0))
+    [message] = reading.read_to_end(
+        installed(ready).kafka, TopicPartition(ready.topic("clients"), 0)
+    )
     topic = ready.topic("dead-letters")
     for _ in range(30):  # an interpreter that has grown used to a call makes it in another way
         letter = make_letter(message, "E: x", failed_at=START, partitions=1, topic=topic)
@@ -179,7 +182,14 @@ def test_what_is_too_large_ends_its_transaction_long_before_that_times_out(
     small = [Outgoing(topic, b"k", b"v", [], 0)] * 20
     large = Outgoing(topic, b"k", b"v" * 2_000_000, [], 0)
     with closing(
-        Transactions(patient, topic, may_write=anyone, fenced="", failed="{reason}", **config)
+        Transactions(
+            installed(patient).kafka,
+            topic,
+            may_write=anyone,
+            fenced="",
+            failed="{reason}",
+            **config,
+        )
     ) as to:
         to.open()
         for _ in range(3):
@@ -193,10 +203,10 @@ def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place
     ready: Settings,
 ) -> None:
     foreign = f"{ready.topic('clients')}-dlq"
-    admin = clients.admin(ready)
+    admin = installed(ready).kafka.admin()
     admin.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     taking = ready.model_copy(update={"foreign_dead_letters": foreign})
-    others = Producer(clients.client_config(ready, **{"transactional.id": foreign}))
+    others = Producer(installed(ready).kafka.config(**{"transactional.id": foreign}))
     others.init_transactions(30)
     for value in (b"before", b"within"):
         others.begin_transaction()
@@ -204,13 +214,13 @@ def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place
         assert others.flush(30) == 0
         if value == b"before":
             others.commit_transaction(30)
-    assert take_in(taking, routes_of(taking), START).taken_in == 1
+    assert take_in(installed(taking), routes_of(installed(taking)), START).taken_in == 1
     commits = length(ready, "__consumer_offsets")
-    assert take_in(taking, routes_of(taking), START).taken_in == 0
+    assert take_in(installed(taking), routes_of(installed(taking)), START).taken_in == 0
     assert length(ready, "__consumer_offsets") > commits
     others.commit_transaction(30)
-    assert take_in(taking, routes_of(taking), START).taken_in == 1
-    assert take_in(taking, routes_of(taking), START).taken_in == 0
+    assert take_in(installed(taking), routes_of(installed(taking)), START).taken_in == 1
+    assert take_in(installed(taking), routes_of(installed(taking)), START).taken_in == 0
     values = [letter.value for letter in committed(ready, ready.topic("dead-letters"))]
     assert values == [b"before", b"within"]
 
@@ -219,15 +229,15 @@ def test_an_error_with_a_nul_arrives_whole_and_a_topic_with_one_names_no_other(
     ready: Settings,
 ) -> None:
     foreign = f"{ready.topic('clients')}-dlq"
-    admin = clients.admin(ready)
+    admin = installed(ready).kafka.admin()
     admin.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     taking = ready.model_copy(update={"foreign_dead_letters": foreign})
     for topic in (b"orders", b"ord\0ers"):
         place = (topic, bytes(4), bytes(8), b"a\0b")
         names = ("original-topic", "original-partition", "original-offset", "exception-message")
         headers = [(f"kafka_{name}", value) for name, value in zip(names, place, strict=True)]
-        produce(ready, Outgoing(foreign, b"k", b"v", [*headers]))
-    assert take_in(taking, routes_of(taking), START).taken_in == 2
+        produce(installed(ready).kafka, Outgoing(foreign, b"k", b"v", [*headers]))
+    assert take_in(installed(taking), routes_of(installed(taking)), START).taken_in == 2
     whole, malformed = (
         dict(letter.headers) for letter in committed(ready, ready.topic("dead-letters"))
     )
@@ -248,8 +258,8 @@ def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
     stored = Record(again.key, again.value, again.headers, again.timestamp, "", 0, 9)
     letter = parse(stored.key, stored.headers, stored.timestamp)
     assert isinstance(letter, Letter)
-    record = parked_record(letter, stored, "exhausted", routes_of(once))
-    sweeping = clients.transactional_producer(once, f"{once.topic('dead-letters')}/other")
+    record = parked_record(letter, stored, "exhausted", routes_of(installed(once)))
+    sweeping = installed(once).kafka.transactional_producer(f"{once.topic('dead-letters')}/other")
     sweeping.init_transactions(10)
     as_it_is = read_selected
 

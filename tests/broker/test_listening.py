@@ -14,6 +14,7 @@ from shardpost.kafka.clients import why_nobody_listens
 from shardpost.settings import Settings
 from shardpost.watch.stack_checks import check_spark
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 
 SOON = 5  # seconds
 
@@ -98,5 +99,5 @@ def test_a_master_of_spark_that_nobody_runs_is_refused_before_spark_waits_for_it
     master = f"spark://{closed()}"
     settings = Settings(spark_master=f"{master},{closed()}")
     with pytest.raises(ShardpostError, match=rf"Spark's master {master}.* reached: .* refused"):
-        [*check_spark(settings, datetime.now(UTC))]
-    assert [one.state for one in check_spark(Settings(), datetime.now(UTC))] == ["ok"]
+        [*check_spark(installed(settings), datetime.now(UTC))]
+    assert [one.state for one in check_spark(installed(Settings()), datetime.now(UTC))] == ["ok"]

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from shardpost import claims, locks
 from shardpost.alerts.model.firing import ALERTS
+from shardpost.delta.object_store import Objects, open_objects
 from shardpost.errors import ShardpostError
-from shardpost.object_store import Objects, open_objects
+from shardpost.locks import claims, locks
+from shardpost.locks.versioned_texts import VersionedText
 from shardpost.settings import Settings
-from shardpost.versioned_texts import VersionedText
 from tests.support import lock_holder
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.object_store import ObjectStore, object_store
 
@@ -77,7 +78,7 @@ def holder(settings: Settings, machine: str, wait: float = 0) -> Iterator[Holder
 
 def objects(settings: Settings, *names: str) -> Objects:
     """Put objects where those processes delete them."""
-    there = open_objects(settings, ALERTS.path)
+    there = open_objects(installed(settings).tables, ALERTS.path)
     for name in names:
         there.put(name, b"")
     return there
@@ -153,14 +154,14 @@ def test_a_store_that_does_not_answer_for_a_while_costs_no_lock(
 
 def test_of_many_at_once_one_holds_it(settings: Settings) -> None:
     """Each reads a number and writes the next one, which without a lock would lose some."""
-    number = open_objects(settings, "number")
+    number = open_objects(installed(settings).tables, "number")
 
     def add(_: int) -> bool:
         try:
-            with locks.exclusive(settings, "it", "adding", wait=120):
+            with locks.exclusive(installed(settings).files, "it", "adding", wait=120):
                 found = number.get("it")
                 count = int(found.content) if found else 0
-                locks.require_held()
+                installed(settings).tables.require_held()
                 number.put("it", f"{count + 1}".encode())
                 return True
         except ShardpostError:
@@ -171,5 +172,5 @@ def test_of_many_at_once_one_holds_it(settings: Settings) -> None:
     last = number.get("it")
     assert last
     assert (done, last.content) == (24, b"24")
-    version = VersionedText(open_objects(settings), "_locks/it").read()
+    version = VersionedText(open_objects(installed(settings).tables), "_locks/it").read()
     assert claims.holder_of(version) is None

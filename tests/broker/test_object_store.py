@@ -14,17 +14,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardpost import object_store as module
+from shardpost.delta import object_store as module
 from shardpost.delta import parquet_files, storage, stored_files, table_log
+from shardpost.delta.object_store import open_objects, require_answering, require_conditional_put
 from shardpost.delta.query import rows, table_errors
 from shardpost.delta.table import Table, columns
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
-from shardpost.object_store import open_objects, require_answering, require_conditional_put
 from shardpost.settings import Settings, load
 from shardpost.watch.machine_checks import check_disks, check_store
 from shardpost.watch.table_checks import table_problem
 from tests.conftest import environ
+from tests.support.installed import installed
 from tests.support.object_store import ObjectStore, store_environ
 
 NOW = datetime.now(UTC)
@@ -39,7 +40,7 @@ def at(store: ObjectStore, tmp_path: Path) -> Settings:
 def test_of_many_who_put_a_key_that_is_absent_one_wins_and_the_others_are_told(
     at: Settings,
 ) -> None:
-    claims = open_objects(at, "_locks", "a name")
+    claims = open_objects(installed(at).tables, "_locks", "a name")
     contents = [f"writer {number}".encode() for number in range(8)]
     with ThreadPoolExecutor(len(contents)) as pool:
         won = [*pool.map(lambda one: claims.put_if_absent("1", one), contents)]
@@ -57,39 +58,48 @@ def test_of_many_who_put_a_key_that_is_absent_one_wins_and_the_others_are_told(
 
 
 def test_of_two_who_commit_a_version_one_wins(at: Settings) -> None:
-    table_log.create(at, TABLE, 1)
+    table_log.create(installed(at).tables, TABLE, 1)
 
     def commit(number: int) -> int | None:
-        made = parquet_files.write(at, TABLE, pa.table({"n": [number]}), f"{number}.parquet")
+        made = parquet_files.write(
+            installed(at).tables, TABLE, pa.table({"n": [number]}), f"{number}.parquet"
+        )
         try:
-            return table_log.commit(at, TABLE, 0, [made])
+            return table_log.commit(installed(at).tables, TABLE, 0, [made])
         except VersionExistsError:
             return None
 
     with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(commit, range(4)), key=str) == [1, None, None, None]
-    assert len(rows(at, "SELECT * FROM grown", {TABLE: None})) == 1
+    assert len(rows(installed(at).tables, "SELECT * FROM grown", {TABLE: None})) == 1
 
 
 def test_files_are_written_listed_and_deleted_without_anything_left(
     at: Settings, store: ObjectStore
 ) -> None:
-    table_log.create(at, TABLE, 1)
+    table_log.create(installed(at).tables, TABLE, 1)
     names = [f"0000000{number}-x/{number}.parquet" for number in range(3)]
-    made = [parquet_files.write(at, TABLE, pa.table({"n": [1, 2]}), name) for name in names]
-    table_log.commit(at, TABLE, 0, made)
-    copied = parquet_files.copy(at, TABLE, names, TABLE, "00000009-y")
+    made = [
+        parquet_files.write(installed(at).tables, TABLE, pa.table({"n": [1, 2]}), name)
+        for name in names
+    ]
+    table_log.commit(installed(at).tables, TABLE, 0, made)
+    copied = parquet_files.copy(installed(at).tables, TABLE, names, TABLE, "00000009-y")
     assert [action.path for action in copied] == [f"00000009-y/copy-0000{n}.parquet" for n in "012"]
     assert [action.size for action in copied] == [action.size for action in made]
-    listed = stored_files.data_files(at, TABLE, lambda path: path.startswith("00000009"))
+    listed = stored_files.data_files(
+        installed(at).tables, TABLE, lambda path: path.startswith("00000009")
+    )
     assert sorted(file.path for file in listed) == names
-    parquet_files.delete(at, TABLE, ["00000009-y/copy-00000.parquet", "gone.parquet"])
-    stored_files.remove(at, TABLE, [names[0], "gone.parquet"])
-    left = [file.path for file in stored_files.stored_files(at, TABLE)]
+    parquet_files.delete(
+        installed(at).tables, TABLE, ["00000009-y/copy-00000.parquet", "gone.parquet"]
+    )
+    stored_files.remove(installed(at).tables, TABLE, [names[0], "gone.parquet"])
+    left = [file.path for file in stored_files.stored_files(installed(at).tables, TABLE)]
     assert len(left) == 6  # with the two commits
-    storage.delete_folder(at, TABLE, "00000009-y")
-    stored_files.remove_all(at, TABLE)
-    assert not stored_files.exists(at, TABLE)
+    storage.delete_folder(installed(at).tables, TABLE, "00000009-y")
+    stored_files.remove_all(installed(at).tables, TABLE)
+    assert not stored_files.exists(installed(at).tables, TABLE)
     prefix = at.tables_root.rpartition("/")[2]
     assert [path for path in store.paths() if path.startswith(prefix)] == []
 
@@ -110,7 +120,7 @@ def test_what_a_store_refuses_is_one_line_without_keys_and_at_once(
     at = load({"SHARDPOST_TABLES": "s3://tables/x", **store.environ, **given})
     began = time.monotonic()
     with pytest.raises(ShardpostError, match=said) as raised:
-        storage.opened(at, TABLE)
+        storage.opened(installed(at).tables, TABLE)
     assert time.monotonic() - began < module.ANSWER_SECONDS
     line = str(raised.value)
     assert "\n" not in line
@@ -126,23 +136,23 @@ def test_a_store_that_never_answers_is_said_to_within_a_bound(
         at = load(environ(home=tmp_path, tables="s3://tables/x") | store_environ(port))
         began = time.monotonic()
         with pytest.raises(ShardpostError, match="it does not answer"):
-            require_answering(at)
+            require_answering(installed(at).tables)
     assert time.monotonic() - began < 5
 
 
 def test_a_store_that_goes_away_is_told_by_every_library_in_one_line(
     at: Settings, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table_log.create(at, TABLE, 1)
+    table_log.create(installed(at).tables, TABLE, 1)
     monkeypatch.setattr(module, "RETRIES", 1)
     gone = at.model_copy(update={"store": store_environ(1)})
     monkeypatch.setattr(module, "require_answering", lambda settings: module.address(settings))
     for ask in (
-        lambda: storage.opened(gone, TABLE),
-        lambda: storage.exists(gone, TABLE),
-        lambda: stored_files.stored_files(gone, TABLE),
-        lambda: parquet_files.read(gone, TABLE, "a.parquet"),
-        lambda: open_objects(gone).get("x"),
+        lambda: storage.opened(installed(gone).tables, TABLE),
+        lambda: storage.exists(installed(gone).tables, TABLE),
+        lambda: stored_files.stored_files(installed(gone).tables, TABLE),
+        lambda: parquet_files.read(installed(gone).tables, TABLE, "a.parquet"),
+        lambda: open_objects(installed(gone).tables).get("x"),
     ):
         with pytest.raises(ShardpostError, match="it does not answer") as raised, table_errors():
             ask()
@@ -198,28 +208,33 @@ def heedless_store() -> Iterator[int]:
 
 
 def test_a_store_that_lets_several_writers_win_gets_no_tables(at: Settings, tmp_path: Path) -> None:
-    require_conditional_put(at)
+    require_conditional_put(installed(at).tables)
     with heedless_store() as port:
         bad = load(environ(home=tmp_path, tables="s3://tables/x") | store_environ(port))
         with pytest.raises(ShardpostError, match="it would lose commits without a word"):
-            table_log.create(bad, TABLE, 1)
-        [found] = check_store(bad, NOW)
+            table_log.create(installed(bad).tables, TABLE, 1)
+        [found] = check_store(installed(bad), NOW)
         assert (found.state, "would lose commits" in found.found) == ("error", True)
 
 
 def test_doctor_asks_the_store_and_no_disk_and_finds_what_is_missing(
     at: Settings, store: ObjectStore
 ) -> None:
-    assert [(one.check, one.state) for one in check_store(at, NOW)] == [("object store", "ok")]
-    assert [one.check for one in check_disks(at, NOW)] == ["disk of home"]
+    assert [(one.check, one.state) for one in check_store(installed(at), NOW)] == [
+        ("object store", "ok")
+    ]
+    assert [one.check for one in check_disks(installed(at), NOW)] == ["disk of home"]
     assert not [path for path in store.paths() if "_probes" in path]
-    table_log.create(at, TABLE, 1)
-    made = parquet_files.write(at, TABLE, pa.table({"n": [1]}), "00000001-x/a.parquet")
-    table_log.commit(at, TABLE, 0, [made])
-    assert table_problem(at, TABLE, 1) is None
-    storage.delete(at, TABLE, ["00000001-x/a.parquet"])
+    table_log.create(installed(at).tables, TABLE, 1)
+    made = parquet_files.write(
+        installed(at).tables, TABLE, pa.table({"n": [1]}), "00000001-x/a.parquet"
+    )
+    table_log.commit(installed(at).tables, TABLE, 0, [made])
+    assert table_problem(installed(at).tables, TABLE, 1) is None
+    storage.delete(installed(at).tables, TABLE, ["00000001-x/a.parquet"])
     assert (
-        table_problem(at, TABLE, 1) == f"{at.tables_root}/grown.2/00000001-x/a.parquet is missing"
+        table_problem(installed(at).tables, TABLE, 1)
+        == f"{at.tables_root}/grown.2/00000001-x/a.parquet is missing"
     )
     with pytest.raises(ShardpostError, match="it was vacuumed, or removed by hand"):
-        rows(at, "SELECT * FROM grown", {TABLE: 1})
+        rows(installed(at).tables, "SELECT * FROM grown", {TABLE: 1})

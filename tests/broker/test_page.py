@@ -10,6 +10,7 @@ from shardpost.page import access
 from shardpost.page.record_outcomes import record_link, topic_link
 from shardpost.page.rendering import SECTIONS, Link
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.page_client import PageClient, page_client
 
 ACTION = "alerts/silence"
@@ -155,7 +156,7 @@ def test_from_a_refused_form_one_comes_back_to_its_page_with_what_was_sent(
 
 
 def test_only_records_of_our_own_topics_are_linked(settings: Settings) -> None:
-    visit: Any = SimpleNamespace(settings=settings, url=lambda path, **_: path)
+    visit: Any = SimpleNamespace(installation=installed(settings), url=lambda path, **_: path)
     own = settings.topic("positions")
     assert topic_link(visit, own) == Link(own, "records")
     assert topic_link(visit, "orders") == "orders"

@@ -29,6 +29,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import settings_of_its_own
 from tests.support.command_line import CommandLineHere
 from tests.support.handed_over import Run
+from tests.support.installed import installed
 from tests.support.mail_server import mail_server
 from tests.support.page_client import PageClient, page_client
 from tests.support.written_weeks import begin, freeze, hold, record
@@ -43,7 +44,7 @@ BEGUN: list[IsoWeek] = []
 @pytest.fixture(scope="module")
 def ready(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     settings = settings_of_its_own(kafka, tmp_path_factory.mktemp("emails"))
-    apply_topics(settings)
+    apply_topics(installed(settings))
     clients = ["c0", "c1", "c2", "c3", "c4", "c5", EVIL]
     hold(settings, clients, {client: f"{client[:2]}@x.example" for client in clients}, LAST.end)
     return settings
@@ -66,7 +67,7 @@ def week(ready: Settings) -> IsoWeek:
     for entry in entries:
         shards[partition_of(entry.client, ready.partitions)].append(entry)
     for shard, own in shards.items():
-        with closing(Ledger(ready, week, shard)) as ledger:
+        with closing(Ledger(installed(ready), week, shard)) as ledger:
             ledger.open()
             ledger.write(own)
     Run(ready, week, "c0", week.end).send()
@@ -87,7 +88,9 @@ def page(ready: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageClien
 
 
 def decided(settings: Settings, week: IsoWeek) -> list[Decision]:
-    found = decisions_topic.list_since(settings, datetime.now(UTC) - timedelta(hours=1))
+    found = decisions_topic.list_since(
+        installed(settings).kafka, datetime.now(UTC) - timedelta(hours=1)
+    )
     return [one for one, _ in found if one.about.startswith(str(week).encode())]
 
 
@@ -205,7 +208,7 @@ def test_many_unknown_deliveries_are_resolved_at_once_and_recorded(
     assert "expected at least one that is ticked" in refused
     both = [str(htmlsafe_json_dumps(client)) for client in ("c3", EVIL)]
     assert page.get("emails/clients", week=week, state="unknown", tick="all").count("checked") == 2
-    lock = LedgerGuard(ready, week).locked([partition_of("c3", ready.partitions)])
+    lock = LedgerGuard(installed(ready), week).locked([partition_of("c3", ready.partitions)])
     with lock:
         said = page.send(listed, "emails/resolve", 503, **chosen, client=both)
         assert "is already running" in said
@@ -215,7 +218,7 @@ def test_many_unknown_deliveries_are_resolved_at_once_and_recorded(
     reason = "resolved as sent by admin: by the server's log"
     for client in ("c3", EVIL):
         shard = partition_of(client, ready.partitions)
-        last = ShardLedger(ready, week, shard).rows_of(client)[-1]
+        last = ShardLedger(installed(ready).kafka, week, shard).rows_of(client)[-1]
         assert (last["state"], last["reason"]) == ("sent", reason)
     made = decided(ready, week)
     assert {(one.kind, one.who, one.why) for one in made} == {
@@ -332,7 +335,12 @@ def test_a_mail_is_sent_as_a_test_to_another_address_and_that_is_recorded(
     [made] = decided(ready, week)
     assert (made.about, made.kind) == (f"{week}/c4".encode(), Kind.TESTED)
     assert (made.who, made.why) == ("admin", "sent as a test to me@x.example: to look")
-    assert ShardLedger(ready, week, partition_of("c4", ready.partitions)).rows_of("c4") == []
+    assert (
+        ShardLedger(installed(ready).kafka, week, partition_of("c4", ready.partitions)).rows_of(
+            "c4"
+        )
+        == []
+    )
 
 
 def test_who_may_not_run_the_dag_sees_and_sends_no_form(

@@ -12,6 +12,7 @@ from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.airflow_server import AirflowServer
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 from tests.support.page_client import page_client
 from tests.support.run_requests import KEY, ask, request, run
 
@@ -48,7 +49,7 @@ def test_a_run_is_asked_for_seen_in_conflict_and_released(
         said = page.send(on, "runs/release", key=KEY, why="it hangs")
         assert f"released: {KEY}; run {started}" in said
         assert "The key is free" in page.get("runs/key", key=KEY)
-    assert commands_in_force(askable) == []
+    assert commands_in_force(installed(askable).kafka) == []
     found = [(one.kind, one.who) for one, _ in decisions.list_all(askable)]
     assert found == [(Kind.CONFLICT, "shardpost"), (Kind.RELEASED, "anna")]
 
@@ -83,4 +84,4 @@ def test_a_viewer_has_no_form_and_is_refused(
         assert 'action="' not in page.get("runs") + page.get("runs/key", key=KEY)
         for action in ("runs/request", "runs/release"):
             assert page.post(action, {"key": KEY, "dag": "x", "why": "x"}).status_code == 403
-    assert len(commands_in_force(askable)) == 1
+    assert len(commands_in_force(installed(askable).kafka)) == 1

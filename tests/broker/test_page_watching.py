@@ -16,6 +16,7 @@ from shardpost.topics.model.finding import Severity
 from tests.support import decisions, written_weeks
 from tests.support.broker_process import commit, put
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.page_client import page_client
 
@@ -25,7 +26,7 @@ HOSTILE = "<script>alert(1)</script>\u202e" + "x" * 10_000
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
     made = settings.model_copy(update={"partitions": 1, "kafka_timeout": 10.0})
-    apply_topics(made)
+    apply_topics(installed(made))
     return made
 
 
@@ -35,7 +36,7 @@ TIMES = ("seconds_behind", "seconds_to_loss", "reason")
 
 def report(settings: Settings, rule: str, subject: str, severity: Severity = Severity.RISK) -> None:
     found = Condition(rule, subject, severity, f"{subject} was found", "what it means", REPORTED)
-    telling.report(settings, found, datetime.now(UTC))
+    telling.report(installed(settings), found, datetime.now(UTC))
 
 
 def test_alerts_are_shown_silenced_and_told_again_on_record(
@@ -111,9 +112,9 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
         Measure("run_conflicts", 1, {}),
         Measure("table_bytes", 2_000_000, {"table": "clients"}),
     ]
-    history.add_measures(ready, measures, now - timedelta(hours=2))
+    history.add_measures(installed(ready), measures, now - timedelta(hours=2))
     failed = [Measure("source_up", 0, {"source": "letters"})]
-    history.add_measures(ready, failed, now - timedelta(hours=1))
+    history.add_measures(installed(ready), failed, now - timedelta(hours=1))
     away = ready.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
     with page_client(away, monkeypatch) as page:
         found = page.json("")

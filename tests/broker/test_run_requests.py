@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import admin, producer
 from shardpost.run_requests.model.commands import CommandState, DispatchCounts
 from shardpost.run_requests.request_client import commands_in_force, list_runs
 from shardpost.run_requests.request_topics import RequestWatch
@@ -19,6 +18,7 @@ from shardpost.topics.creation import apply_topics
 from tests.support import decisions
 from tests.support.airflow_server import AirflowServer
 from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.run_requests import KEY, ask, decided, history, request, run
 
@@ -58,7 +58,7 @@ def test_another_payload_is_a_conflict_that_is_kept_and_not_run(
     assert decision.about == KEY.encode()
     assert "requested by anna" in decision.why
     assert json.loads(headers["request"]) == request({"week": "2026-W46"}, by="ben")
-    command, conflict = list_runs(askable, datetime.now(UTC))
+    command, conflict = list_runs(installed(askable), datetime.now(UTC))
     assert (command["state"], command["requested_by"]) == ("started", "anna")
     assert (conflict["state"], conflict["requested_by"]) == ("conflict", "ben")
     assert (
@@ -83,7 +83,7 @@ def test_a_run_that_ended_frees_its_key_and_the_next_request_runs_again(
     ]
     airflow.end_all()
     assert run(askable).released == 1
-    assert commands_in_force(askable) == []
+    assert commands_in_force(installed(askable).kafka) == []
     assert decided(askable) == []
 
 
@@ -94,9 +94,11 @@ def test_with_airflow_down_commands_are_committed_and_started_later(
     ask(askable, KEY, request())
     with pytest.raises(ShardpostError, match=r"1 command is committed and not started.*answer"):
         run(down)
-    assert [str(entry.command.state) for entry in commands_in_force(askable) if entry.command] == [
-        "issued"
-    ]
+    assert [
+        str(entry.command.state)
+        for entry in commands_in_force(installed(askable).kafka)
+        if entry.command
+    ] == ["issued"]
     with pytest.raises(ShardpostError, match="1 run could not be checked"):
         run(down)
     assert run(askable).started == 1
@@ -124,7 +126,7 @@ def test_what_cannot_run_is_refused_with_the_reason_and_the_key_is_free(
     assert found.keys() == REFUSED.keys()
     for key, (_, reason) in REFUSED.items():
         assert reason in found[key], key
-    assert commands_in_force(askable) == []
+    assert commands_in_force(installed(askable).kafka) == []
     airflow.refuses = None
     ask(askable, "wrong", request())
     assert run(askable).started == 1
@@ -154,7 +156,7 @@ def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
 ) -> None:
     names = {"topic_run_requests": "wider-requests", "topic_run_commands": "wider-commands"}
     wider = askable.model_copy(update={"partitions": 2, **names})
-    apply_topics(wider)
+    apply_topics(installed(wider))
     for partition in (0, 1):
         ask(wider, KEY, request(), partition=partition)
     counts = run(wider)
@@ -163,7 +165,7 @@ def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
 
 
 def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> None:
-    name, client = f"{askable.topic('run-commands')}-3", admin(askable)
+    name, client = f"{askable.topic('run-commands')}-3", installed(askable).kafka.admin()
     client.create_topics([NewTopic(name, 3, 1)])[name].result()
     with pytest.raises(ShardpostError, match=r"has 1 partition and .* 3, expected the same number"):
         run(askable.model_copy(update={"topic_run_commands": name}))
@@ -173,7 +175,7 @@ def test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundr
     askable: Settings, airflow: AirflowServer
 ) -> None:
     def produce(number: int) -> None:
-        client = producer(askable)
+        client = installed(askable).kafka.producer()
         for n in range(125):
             key = f"weekly_email/{(number * 125 + n) % 100}"
             client.produce(askable.topic("run-requests"), json.dumps(request()).encode(), key)
@@ -188,7 +190,7 @@ def test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundr
     assert sum(counts.issued for counts in all_counts) == 100
     assert sum(counts.already_running for counts in all_counts) == 900
     assert len(airflow.started) == len(set(airflow.started)) == 100
-    assert len(commands_in_force(askable)) == 100
+    assert len(commands_in_force(installed(askable).kafka)) == 100
 
 
 @pytest.fixture
@@ -204,7 +206,7 @@ def status_while_dispatched(
     command: CommandLine, askable: Settings, *more: str, code: int = 0
 ) -> Any:
     """Send a request and wait for its status, while another dispatches."""
-    watch = RequestWatch(askable)
+    watch = RequestWatch(installed(askable).kafka)
     watch.pending_ends()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(command.json, *asked("--wait", *more), code=code)
@@ -280,13 +282,15 @@ def test_bad_usage_is_refused(command: CommandLine, arguments: tuple[str, ...]) 
 def test_the_watch_reports_what_waits_once_and_nothing_that_was_dispatched(
     askable: Settings, airflow: AirflowServer
 ) -> None:
-    watch = RequestWatch(askable)
+    watch = RequestWatch(installed(askable).kafka)
     assert watch.pending_ends() is None
     ask(askable, KEY, request())
     assert watch.pending_ends() == {0: 1}
     assert watch.pending_ends() is None
     ask(askable, KEY, request())
-    assert RequestWatch(askable).pending_ends() == {0: 2}  # one that starts later sees it as well
+    assert RequestWatch(installed(askable).kafka).pending_ends() == {
+        0: 2
+    }  # one that starts later sees it as well
     run(askable)
     assert watch.pending_ends() is None
-    assert RequestWatch(askable).pending_ends() is None
+    assert RequestWatch(installed(askable).kafka).pending_ends() is None

@@ -10,6 +10,7 @@ from shardpost.run_requests.request_client import commands_in_force
 from shardpost.settings import Settings
 from tests.support.airflow_server import AirflowServer
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.run_requests import (
     KEY,
@@ -38,7 +39,7 @@ def test_killed_at_any_step_the_next_dispatch_ends_as_an_unbroken_one(
         ask(askable, key, value)
     Dispatch(askable, step).kill()
     run(askable)
-    assert [entry.key for entry in commands_in_force(askable)] == [KEY]
+    assert [entry.key for entry in commands_in_force(installed(askable).kafka)] == [KEY]
     assert len(airflow.started) == len(set(airflow.started)) == 2
     assert decided(askable) == [("conflict", KEY), ("refused", "bad")]
     assert states(askable) == ["issued", "started", "issued", "free", "started"]

@@ -26,6 +26,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.mail_server import (
     DROP,
     EHLO,
@@ -65,7 +66,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def on_broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Give settings whose ledger is on a real broker."""
     monkeypatch.setattr(topics_file, "DECLARED", (WEEKLY_EMAILS, DECISIONS))
-    apply_topics(settings)
+    apply_topics(installed(settings))
     return quick(settings)
 
 
@@ -76,7 +77,7 @@ def ready(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
         yield request.getfixturevalue("on_broker")
         return
     with memory_kafka(partitions=4, kafka_timeout=30, home=tmp_path) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         yield quick(kafka.settings)
 
 
@@ -107,9 +108,9 @@ def run(
         list_id=settings.mail_list_id,
     )
     context = EmailContext(WEEK, WEEK.end, "US", sender)
-    options = SendOptions(settings, context, resend, NOW, time.time())
+    options = SendOptions(installed(settings), context, resend, NOW, time.time())
     report = send_shard(options, Shard(SHARD, len(chosen), rate), batches(chosen))
-    return settle_refusals(settings, WEEK, [report])[0]
+    return settle_refusals(installed(settings), WEEK, [report])[0]
 
 
 def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -120,20 +121,24 @@ def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
 def states(settings: Settings) -> dict[str, str]:
     return {
         client: str(entry.state)
-        for client, entry in fold(ShardLedger(settings, WEEK, SHARD).entries()).items()
+        for client, entry in fold(
+            ShardLedger(installed(settings).kafka, WEEK, SHARD).entries()
+        ).items()
     }
 
 
 def opened(settings: Settings, week: IsoWeek = WEEK) -> Ledger:
     """Return the shard's ledger, open for a run."""
-    ledger = Ledger(settings, week, SHARD)
+    ledger = Ledger(installed(settings), week, SHARD)
     ledger.open()
     return ledger
 
 
 def history(settings: Settings, client: str) -> list[str]:
     """Return a client's states; on a busy machine `sending` may be committed more than once."""
-    found = [row["state"] for row in ShardLedger(settings, WEEK, SHARD).rows_of(client)]
+    found = [
+        row["state"] for row in ShardLedger(installed(settings).kafka, WEEK, SHARD).rows_of(client)
+    ]
     return [state for state, before in zip(found, [None, *found], strict=False) if state != before]
 
 
@@ -190,7 +195,7 @@ def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(on_broker: Settings)
         assert run(on_broker, server, members) == ShardReport(SHARD, sent=1, failed=3, suppressed=2)
         assert run(on_broker, server, members).failed == 3
         assert each_once(server, ["client0"])
-    rows = ShardLedger(on_broker, WEEK, SHARD).rows_of("client2")
+    rows = ShardLedger(installed(on_broker).kafka, WEEK, SHARD).rows_of("client2")
     assert [row["state"] for row in rows] == ["failed"]
     assert "nonsense" in rows[0]["reason"]
 
@@ -241,7 +246,7 @@ def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
     with mail_server(only("client3", "RCPT", *["451 busy"] * 9)) as server:
         assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
         assert server.seen["RCPT", to("client3")] == 3
-    reason = ShardLedger(ready, WEEK, SHARD).rows_of("client3")[-1]["reason"]
+    reason = ShardLedger(installed(ready).kafka, WEEK, SHARD).rows_of("client3")[-1]["reason"]
     assert reason == "451 busy (at attempt 3 of 3)"
 
 
@@ -370,7 +375,10 @@ def test_an_address_beyond_ascii_goes_by_smtputf8_or_fails_with_a_reason(ready: 
     members = [member("client1", email="jörg@x.example"), member("client2")]
     with mail_server(lambda at, _: "250 plain" if at == "EHLO" else None) as server:
         assert run(ready, server, members) == ShardReport(SHARD, sent=1, failed=1)
-    assert "SMTPUTF8" in ShardLedger(ready, WEEK, SHARD).rows_of("client1")[-1]["reason"]
+    assert (
+        "SMTPUTF8"
+        in ShardLedger(installed(ready).kafka, WEEK, SHARD).rows_of("client1")[-1]["reason"]
+    )
     with mail_server() as server:
         assert run(ready, server, members, resend=AGAIN).sent == 2
         assert server.taken == {"jörg@x.example": 1}
@@ -415,7 +423,7 @@ def test_a_week_that_is_paused_stops_between_two_mails_and_goes_on_when_it_is_re
 
     def pause_at_the_third(stage: str, _recipient: str) -> None:
         if stage == "end" and sum(server.taken.values()) == 2:
-            paused_weeks.pause(one_at_a_time, WEEK, "bob", "a wrong price", NOW)
+            paused_weeks.pause(installed(one_at_a_time), WEEK, "bob", "a wrong price", NOW)
 
     with mail_server(pause_at_the_third) as server:
         report = run(one_at_a_time, server)
@@ -424,7 +432,7 @@ def test_a_week_that_is_paused_stops_between_two_mails_and_goes_on_when_it_is_re
         assert "the remaining clients are not mailed yet" in str(report.error)
         assert sorted(states(ready).values()) == ["sent"] * 3
         assert run(one_at_a_time, server).sent == 3  # at once, by the first look
-        paused_weeks.resume(one_at_a_time, WEEK, "bob", "the price is right", NOW)
+        paused_weeks.resume(installed(one_at_a_time), WEEK, "bob", "the price is right", NOW)
         assert run(one_at_a_time, server) == ALL_SENT
     assert set(server.taken.values()) == {1}
     assert len(server.taken) == 10
@@ -433,7 +441,7 @@ def test_a_week_that_is_paused_stops_between_two_mails_and_goes_on_when_it_is_re
 def test_a_zombie_is_fenced_and_leaves_no_trace(on_broker: Settings) -> None:
     zombie = opened(on_broker)
     zombie.write([LedgerEntry("client1", DeliveryState.SENDING)])
-    heir = Ledger(on_broker, WEEK, SHARD)
+    heir = Ledger(installed(on_broker), WEEK, SHARD)
     assert heir.open().states(["client1"]) == [DeliveryState.SENDING]
     with pytest.raises(FencedError, match="a newer run has taken over shard 2"):
         zombie.write([LedgerEntry(f"client{n}", DeliveryState.SENT) for n in (1, 2)])
@@ -451,7 +459,7 @@ def test_a_sender_that_is_fenced_mid_shard_says_nothing_more_to_the_mail_server(
 
     def script(stage: str, recipient: str) -> None:
         if (stage, recipient) == ("RCPT", to("client3")) and not fenced.is_set():
-            Ledger(on_broker, WEEK, SHARD).open()
+            Ledger(installed(on_broker), WEEK, SHARD).open()
             fenced.set()
 
     on_broker = quick(on_broker, mail_connections=1)

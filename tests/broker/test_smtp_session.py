@@ -19,6 +19,7 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
 )
 from shardpost.weekly_email.smtp import SmtpSession
+from tests.support.installed import installed
 from tests.support.mail_server import (
     DROP,
     EHLO,
@@ -99,7 +100,7 @@ def speaking(
     script: Script, *short: str, seconds: float = 0.2, ehlo: str = EHLO
 ) -> Iterator[tuple[SmtpSession, MailServer]]:
     with mail_server(script, ehlo=ehlo) as server:
-        session = SmtpSession(settings_for(server.port, *short, seconds=seconds))
+        session = SmtpSession(installed(settings_for(server.port, *short, seconds=seconds)))
         yield session, server
         session.close()
 
@@ -140,7 +141,7 @@ def test_who_wants_a_mail_of_nobody_hears_not_another_word() -> None:
         said.append(connection.recv(1000))
 
     with raw_server(talk) as port:
-        assert SmtpSession(settings_for(port)).send(mail("bad")) == PermanentFailure(
+        assert SmtpSession(installed(settings_for(port))).send(mail("bad")) == PermanentFailure(
             "550 no such user"
         )
     assert said == [b""]
@@ -180,7 +181,7 @@ def test_all_is_said_before_the_first_answer_and_answers_may_come_in_pieces() ->
         connection.sendall(b"250 taken\r\n")
 
     with raw_server(talk) as port:
-        session = SmtpSession(settings_for(port))
+        session = SmtpSession(installed(settings_for(port)))
         assert session.send(mail("c")) == Accepted()
         session.close()
     assert said == [
@@ -235,7 +236,7 @@ def refused_amid(*says: bytes, closes: bool = True) -> SmtpOutcome:
             done.wait()
 
     with raw_server(talk) as port:
-        session = SmtpSession(settings_for(port, "BLOCK_"))
+        session = SmtpSession(installed(settings_for(port, "BLOCK_")))
         try:
             return session.send(mail("c", BIG))
         finally:

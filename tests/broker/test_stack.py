@@ -20,6 +20,7 @@ from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings, load
 from shardpost.topics.declared import STARTER_COUNTRIES
 from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.installed import installed
 
 NO_AIRFLOW = ("up", "--no-airflow")
 BOTH_UP = {"kafka": "up", "smtp": "up", "airflow": "down"}
@@ -46,8 +47,11 @@ def pid_of(settings: Settings, part: str) -> int:
 
 def exchanges_in(settings: Settings) -> set[str]:
     topic = settings.topic("exchanges")
-    count = partition_counts(settings, [topic])[topic]
-    found = [read_to_end(settings, TopicPartition(topic, partition)) for partition in range(count)]
+    count = partition_counts(installed(settings).kafka, [topic])[topic]
+    found = [
+        read_to_end(installed(settings).kafka, TopicPartition(topic, partition))
+        for partition in range(count)
+    ]
     return {(message.key() or b"").decode() for messages in found for message in messages}
 
 

@@ -5,9 +5,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from shardpost import tables
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID
-from shardpost.kafka.clients import admin
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support.installed import installed
 from tests.support.kafka_configs import wait_until_shown
 from tests.support.letter_world import (
     at,
@@ -35,10 +35,10 @@ def ready(settings: Settings) -> Settings:
 def test_the_store_has_as_many_partitions_as_the_largest_origin(settings: Settings) -> None:
     origin = f"{settings.topic('clients')}-x"
     large = settings.model_copy(update={"retry_origins": f"{origin}: attempts=2"})
-    client = admin(large)  # it has to outlive what it does
+    client = installed(large).kafka.admin()  # it has to outlive what it does
     client.create_topics([NewTopic(origin, 6, 1)])[origin].result(30)
     wait_until_shown(large, origin, 6)
-    applied = {one.plan.topic: one.plan.partitions for one in apply_topics(large)}
+    applied = {one.plan.topic: one.plan.partitions for one in apply_topics(installed(large))}
     assert applied[large.topic("dead-letters")] == 6
     assert applied[large.topic("retries")] == 4
 

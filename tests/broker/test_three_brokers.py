@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.errors import COULD_NOT
-from shardpost.kafka.clients import KafkaUnreachableError, admin, producer
+from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import commit_offsets
 from shardpost.lag.measure import measure
 from shardpost.lag.model.report import Lag, Selection
@@ -17,6 +17,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding
 from shardpost.watch.audit import audit
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.three_brokers import ThreeBrokers, three_brokers
@@ -25,12 +26,12 @@ from tests.support.three_brokers import ThreeBrokers, three_brokers
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
     with three_brokers(tmp_path_factory.mktemp("three")) as running:
-        apply_topics(running.settings)
+        apply_topics(installed(running.settings))
         yield running
 
 
 def found(cluster: ThreeBrokers) -> list[Finding]:
-    return audit(cluster.settings, datetime.now(UTC))
+    return audit(installed(cluster.settings), datetime.now(UTC))
 
 
 def said(cluster: ThreeBrokers) -> list[tuple[str, str | None, str]]:
@@ -39,15 +40,17 @@ def said(cluster: ThreeBrokers) -> list[tuple[str, str | None, str]]:
 
 def fixes(settings: Settings) -> dict[tuple[str | None, str], str]:
     """Return how each setting that was found wrong is mended."""
-    return {(one.topic, one.setting): one.fix for one in audit(settings, datetime.now(UTC))}
+    return {
+        (one.topic, one.setting): one.fix for one in audit(installed(settings), datetime.now(UTC))
+    }
 
 
 def test_a_fresh_cluster_has_nothing_to_find_also_of_kafkas_own_topics(
     cluster: ThreeBrokers,
 ) -> None:
     assert said(cluster) == []
-    commit_offsets(cluster.settings, "somebody", {"positions": {0: 0}})
-    shown = admin(cluster.settings).list_topics(timeout=20).topics
+    commit_offsets(installed(cluster.settings).kafka, "somebody", {"positions": {0: 0}})
+    shown = installed(cluster.settings).kafka.admin().list_topics(timeout=20).topics
     assert {"__consumer_offsets", "__transaction_state"} <= shown.keys()
     wait_for(lambda: said(cluster) == [], "all replicas of the new topic")
 
@@ -59,7 +62,7 @@ def test_one_replica_and_an_unclean_election_are_found_and_apply_mends_what_it_m
         update={"topic_retries": "retries-once", "replication_factor": 1}
     )
     try:
-        apply_topics(single)
+        apply_topics(installed(single))
         configure_topic(single, "positions", {"unclean.leader.election.enable": "true"})
         configure_topic(single, "clients", {"min.insync.replicas": "1"})
         expected = {
@@ -72,10 +75,10 @@ def test_one_replica_and_an_unclean_election_are_found_and_apply_mends_what_it_m
         mended = fixes(single)
         assert "kafka-reassign-partitions.sh" in mended["retries-once", "replication.factor"]
         assert "min.insync.replicas=2" in mended["clients", "min.insync.replicas"]
-        apply_topics(cluster.settings)
+        apply_topics(installed(cluster.settings))
         wait_for(lambda: said(cluster) == [], "nothing to find")
     finally:
-        client = admin(single)  # it has to outlive what it does
+        client = installed(single).kafka.admin()  # it has to outlive what it does
         client.delete_topics(["retries-once"])["retries-once"].result(30)
 
 
@@ -83,7 +86,7 @@ def test_one_replica_and_an_unclean_election_are_found_and_apply_mends_what_it_m
 def test_a_broker_that_is_away_is_found_and_forgotten_when_it_is_back(
     cluster: ThreeBrokers,
 ) -> None:
-    commit_offsets(cluster.settings, "somebody", {"positions": {0: 0}})
+    commit_offsets(installed(cluster.settings).kafka, "somebody", {"positions": {0: 0}})
     wait_for(lambda: said(cluster) == [], "all replicas of Kafka's own topics")
     cluster.stop(3)
     try:
@@ -117,7 +120,7 @@ ANSWERS = (
 def answer(settings: Settings) -> set[str]:
     """Return which rules found something, or why none could look."""
     try:
-        return {one.rule for one in audit(settings, datetime.now(UTC))}
+        return {one.rule for one in audit(installed(settings), datetime.now(UTC))}
     except KafkaUnreachableError:
         return {"cannot be reached"}
 
@@ -136,7 +139,7 @@ def test_a_broker_that_hangs_is_never_passed_over_in_silence(cluster: ThreeBroke
 
 
 def lag(cluster: ThreeBrokers) -> Lag:
-    return measure(cluster.settings, datetime.now(UTC), Selection(["reader"]))
+    return measure(installed(cluster.settings), datetime.now(UTC), Selection(["reader"]))
 
 
 def known(found: Lag) -> set[int]:
@@ -146,16 +149,18 @@ def known(found: Lag) -> set[int]:
 
 @pytest.mark.one_of("a broker of three that is away")
 def test_lag_says_what_a_broker_that_is_away_keeps_from_it(cluster: ThreeBrokers) -> None:
-    client = admin(cluster.settings)
+    client = installed(cluster.settings).kafka.admin()
     placed = NewTopic("once", 3, replica_assignment=[[1], [2], [3]], config={"retention.ms": "-1"})
     client.create_topics([placed])["once"].result(30)
     wait_for(lambda: "once" in client.list_topics(timeout=20).topics, "the topic")
-    writer = producer(cluster.settings)
+    writer = installed(cluster.settings).kafka.producer()
     for partition in range(3):
         writer.produce("once", b"x", b"k", partition)
     assert writer.flush(30) == 0
     # At one time: rows are in the order in which what is committed expires.
-    commit_offsets(cluster.settings, "reader", {"once": dict.fromkeys(range(3), 0)})
+    commit_offsets(
+        installed(cluster.settings).kafka, "reader", {"once": dict.fromkeys(range(3), 0)}
+    )
     whole = lag(cluster)
     assert known(whole) == {0, 1, 2}
     assert whole.problems == []

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.kafka.clients import consumer
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.groups import groups
 from shardpost.kafka.offsets import beginnings, endings
@@ -18,6 +17,7 @@ from shardpost.lag.model.report import LagRow, Selection
 from shardpost.settings import Settings
 from tests.support.broker_process import commit, create, growing, put, quick_broker
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 
 SMALL = {"segment.ms": "500", "file.delete.delay.ms": "100"}
 CONFIGS = {
@@ -100,7 +100,7 @@ def config_of(reader: Reader) -> dict[str, str]:
 
 def leave(settings: Settings, group: str, partition: TopicPartition) -> None:
     """Join a group, read a record, commit, and leave."""
-    member = consumer(settings, group, **{"auto.offset.reset": "earliest"})
+    member = installed(settings).kafka.consumer(group, **{"auto.offset.reset": "earliest"})
     member.subscribe([partition.topic])
     deadline = time.monotonic() + 60
     while (message := member.poll(1)) is None or message.error():
@@ -113,7 +113,7 @@ def look(settings: Settings, waiting: list[Reader]) -> None:
     """Note what is predicted for each reader that has not lost anything yet."""
     named = Selection([reader.group for reader in waiting])
     at = datetime.now(UTC)
-    found = {row.group: row for row in measure(settings, at, named).rows}
+    found = {row.group: row for row in measure(installed(settings), at, named).rows}
     for reader in waiting:
         row = found.get(reader.group)
         if row is not None and row.seconds_to_loss is not None and is_warning(reader, row):
@@ -127,10 +127,10 @@ def is_warning(reader: Reader, row: LagRow) -> bool:
 
 def note_losses(settings: Settings, waiting: list[Reader]) -> None:
     partitions = [reader.partition for reader in waiting]
-    lows = beginnings(settings, partitions).found
+    lows = beginnings(installed(settings).kafka, partitions).found
     tombstones = [reader.partition for reader in waiting if reader.kind == "tombstone"]
     there = with_tombstone(settings, tombstones)
-    known = {group.name for group in groups(settings).groups if group.committed}
+    known = {group.name for group in groups(installed(settings).kafka).groups if group.committed}
     seen = now_ms()
     for reader in waiting:
         is_lost = {
@@ -144,10 +144,10 @@ def note_losses(settings: Settings, waiting: list[Reader]) -> None:
 def with_tombstone(
     settings: Settings, partitions: list[TopicPartition]
 ) -> set[tuple[str | None, int | None]]:
-    highs = endings(settings, partitions, committed=False).found
+    highs = endings(installed(settings).kafka, partitions, committed=False).found
     ranges = {one: OffsetRange(*one, 0, TOMBSTONE_AT + 1) for one in partitions}
     assert all(highs[one].offset > TOMBSTONE_AT for one in partitions)
-    reading = BulkReading(settings, ranges, committed=True, most=100)
+    reading = BulkReading(installed(settings).kafka, ranges, committed=True, most=100)
     return {
         (message.topic(), message.partition())
         for message in reading.messages(time.monotonic() + 20)

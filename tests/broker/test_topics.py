@@ -11,7 +11,6 @@ from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.rejected_letters import group_of
-from shardpost.kafka.clients import admin
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import groups
 from shardpost.kafka.partitioning import partition_of
@@ -24,6 +23,7 @@ from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES
 from tests.support.broker_process import commit
 from tests.support.command_line import CommandLineHere
 from tests.support.histories import snapshot
+from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic, wait_until_shown
 from tests.support.transactions import begun_transaction
 
@@ -37,9 +37,11 @@ def exchanges_of(settings: Settings) -> list[tuple[str, str, int]]:
             message.partition() or 0,
         )
         for partition in range(
-            partition_counts(settings, [settings.topic("exchanges")]).popitem()[1]
+            partition_counts(installed(settings).kafka, [settings.topic("exchanges")]).popitem()[1]
         )
-        for message in read_to_end(settings, TopicPartition(settings.topic("exchanges"), partition))
+        for message in read_to_end(
+            installed(settings).kafka, TopicPartition(settings.topic("exchanges"), partition)
+        )
     )
 
 
@@ -48,7 +50,7 @@ def starter_list(partitions: int) -> list[tuple[str, str, int]]:
 
 
 def create(settings: Settings, topic: str, partitions: int, **config: str) -> None:
-    client = admin(settings)
+    client = installed(settings).kafka.admin()
     dotted = {name.replace("_", "."): value for name, value in config.items()}
     client.create_topics([NewTopic(topic, partitions, 1, config=dotted)])[topic].result()
     wait_until_shown(settings, topic, partitions)
@@ -69,13 +71,13 @@ def news(applied: list[AppliedTopic]) -> list[str]:
 
 
 def config_of(settings: Settings, topic: str) -> dict[str, str | None]:
-    return dict(topic_configs(settings, [topic])[topic])
+    return dict(topic_configs(installed(settings).kafka, [topic])[topic])
 
 
 def test_all_declared_topics_are_created_and_exchanges_has_its_starter_list(
     settings: Settings,
 ) -> None:
-    applied = apply_topics(settings)
+    applied = apply_topics(installed(settings))
     assert [one.as_json() for one in applied] == [
         {
             "topic": settings.topic(spec.name),
@@ -92,7 +94,7 @@ def test_all_declared_topics_are_created_and_exchanges_has_its_starter_list(
 
 def test_two_at_once_create_each_topic_once_and_give_one_starter_list(settings: Settings) -> None:
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(apply_topics, [settings, settings]))
+        both = list(pool.map(apply_topics, [installed(settings)] * 2))
     for spec, pair in zip(DECLARED, zip(*both, strict=True), strict=True):
         assert sum(one.created for one in pair) == 1, spec.name
     assert exchanges_of(settings) == starter_list(4)
@@ -100,7 +102,7 @@ def test_two_at_once_create_each_topic_once_and_give_one_starter_list(settings: 
 
 def test_share_holders_gets_as_many_partitions_as_positions_has(settings: Settings) -> None:
     create(settings, settings.topic("positions"), 6)
-    applied = {one.plan.topic: one for one in apply_topics(settings)}
+    applied = {one.plan.topic: one for one in apply_topics(installed(settings))}
     assert applied[settings.topic("positions")].created is False
     assert applied[settings.topic("share-holders")].plan.partitions == 6
     assert applied[settings.topic("clients")].plan.partitions == 4
@@ -111,7 +113,7 @@ def test_an_exchanges_topic_with_one_record_is_left_alone(settings: Settings) ->
     producer = begun_transaction(settings, f"test-{settings.topic('exchanges')}")
     producer.produce(settings.topic("exchanges"), b'{"Exchange":"XETRA","Country":"DE"}', b"XETRA")
     producer.commit_transaction()
-    apply_topics(settings)
+    apply_topics(installed(settings))
     assert exchanges_of(settings) == [("XETRA", "DE", partition_of("XETRA", 2))]
 
 
@@ -122,7 +124,7 @@ def test_a_starter_list_broken_off_before_or_in_its_transaction_is_given_whole(
     killed = begun_transaction(settings, f"starter/{settings.topic('exchanges')}")
     killed.produce(settings.topic("exchanges"), b'{"Exchange":"LON","Country":"GB"}', b"LON")
     killed.flush()
-    applied = {one.plan.topic: one for one in apply_topics(settings)}
+    applied = {one.plan.topic: one for one in apply_topics(installed(settings))}
     assert applied[settings.topic("exchanges")].starter == len(STARTER_COUNTRIES)
     assert exchanges_of(settings) == starter_list(4)
 
@@ -130,15 +132,15 @@ def test_a_starter_list_broken_off_before_or_in_its_transaction_is_given_whole(
 def test_more_replicas_than_brokers_is_one_clear_error(settings: Settings) -> None:
     wanted = settings.model_copy(update={"replication_factor": 3})
     with pytest.raises(ShardpostError, match=r"cannot be created.*3"):
-        apply_topics(wanted)
+        apply_topics(installed(wanted))
 
 
 def test_what_can_lose_nothing_is_repaired_and_shown_as_it_is_now(settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     store, retries = settings.topic("weekly-emails"), settings.topic("retries")
     configure_topic(settings, store, {"cleanup.policy": "compact,delete", "segment.ms": "1000"})
     configure_topic(settings, retries, {"retention.ms": "1000", "max.message.bytes": "9000000"})
-    assert news(apply_topics(settings)) == [
+    assert news(apply_topics(installed(settings))) == [
         "  changed: cleanup.policy compact,delete -> compact",
         "  changed: retention.ms 1000 -> 604800000",
     ]
@@ -146,19 +148,19 @@ def test_what_can_lose_nothing_is_repaired_and_shown_as_it_is_now(settings: Sett
     assert config_of(settings, store)["segment.ms"] == "1000"  # nothing is declared of it
     assert config_of(settings, retries)["retention.ms"] == "604800000"
     assert config_of(settings, retries)["max.message.bytes"] == "9000000"  # more than declared
-    assert news(apply_topics(settings)) == []
+    assert news(apply_topics(installed(settings))) == []
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(settings: Settings) -> None:
     own = declaring(settings, "topics: {run-requests: {partitions: 2}}")
-    planned = news(apply_topics(own, dry_run=True))
+    planned = news(apply_topics(installed(own), dry_run=True))
     assert f"topic {own.topic('run-commands')}: would be created with 2 partitions" in planned
-    assert own.topic("positions") not in admin(own).list_topics(timeout=20).topics
-    apply_topics(own)
+    assert own.topic("positions") not in installed(own).kafka.admin().list_topics(timeout=20).topics
+    apply_topics(installed(own))
     retries = own.topic("retries")
     configure_topic(own, retries, {"retention.ms": "1000"})
     before = config_of(own, retries)
-    assert news(apply_topics(own, dry_run=True)) == [
+    assert news(apply_topics(installed(own), dry_run=True)) == [
         "  would change: retention.ms 1000 -> 604800000",
     ]
     assert config_of(own, retries) == before
@@ -171,7 +173,7 @@ def test_what_may_lose_records_is_left_alone_with_its_reason_and_command(
     create(settings, clients, 2, cleanup_policy="delete")
     create(settings, requests, 2, cleanup_policy="compact")
     own = declaring(settings, "topics: {clients: {partitions: 8, replication_factor: 2}}")
-    said = {one.plan.topic: one.as_text() for one in apply_topics(own)}
+    said = {one.plan.topic: one.as_text() for one in apply_topics(installed(own))}
     for what in ("cleanup.policy is delete, expected compact", "partitions is 2, expected 8"):
         assert f"left alone: {what}" in said[clients]
     assert f"--entity-name {clients} --add-config cleanup.policy=compact`" in said[clients]
@@ -180,28 +182,28 @@ def test_what_may_lose_records_is_left_alone_with_its_reason_and_command(
     assert "left alone: cleanup.policy is compact, expected delete" in said[requests]
     assert config_of(own, clients)["cleanup.policy"] == "delete"
     assert config_of(own, requests)["cleanup.policy"] == "compact"
-    assert partition_counts(own, [clients]) == {clients: 2}
+    assert partition_counts(installed(own).kafka, [clients]) == {clients: 2}
 
 
 def test_partitions_are_added_only_to_a_topic_whose_keys_do_not_matter(settings: Settings) -> None:
     free, keyed = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("free", "keyed"))
     text = "own_topics: {{{0}: {{partitions: {2}, keyed: false}}, {1}: {{partitions: {2}}}}}"
-    apply_topics(declaring(settings, text.format(free, keyed, 2)))
+    apply_topics(installed(declaring(settings, text.format(free, keyed, 2))))
     own = declaring(settings, text.format(free, keyed, 3))
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(apply_topics, [own, own]))
-    assert partition_counts(own, [free, keyed]) == {free: 3, keyed: 2}
+        both = list(pool.map(apply_topics, [installed(own)] * 2))
+    assert partition_counts(installed(own).kafka, [free, keyed]) == {free: 3, keyed: 2}
     for applied in both:
         said = {one.plan.topic: one.as_text() for one in applied}
         assert "the records of a key would be in two partitions" in said[keyed]
 
 
 def test_two_at_once_repair_the_same_and_both_end_well(settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     parked = settings.topic("parking-lot")
     configure_topic(settings, parked, {"cleanup.policy": "delete", "max.message.bytes": "1000"})
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(apply_topics, [settings, settings]))
+        list(pool.map(apply_topics, [installed(settings)] * 2))
     assert config_of(settings, parked)["cleanup.policy"] == "compact"
     assert config_of(settings, parked)["max.message.bytes"] == str((2 << 20) + (64 << 10))
 
@@ -209,20 +211,23 @@ def test_two_at_once_repair_the_same_and_both_end_well(settings: Settings) -> No
 def test_another_cluster_than_that_of_the_file_is_refused_before_anything_is_done(
     settings: Settings,
 ) -> None:
-    found = admin(settings).list_topics(timeout=20).cluster_id
+    found = installed(settings).kafka.admin().list_topics(timeout=20).cluster_id
     for dry_run in (True, False):
         with pytest.raises(ShardpostError, match=f"expected the cluster another.* found {found}"):
-            apply_topics(declaring(settings, "cluster_id: another"), dry_run=dry_run)
-    assert settings.topic("positions") not in admin(settings).list_topics(timeout=20).topics
-    apply_topics(declaring(settings, f"cluster_id: {found}"))
+            apply_topics(installed(declaring(settings, "cluster_id: another")), dry_run=dry_run)
+    assert (
+        settings.topic("positions")
+        not in installed(settings).kafka.admin().list_topics(timeout=20).topics
+    )
+    apply_topics(installed(declaring(settings, f"cluster_id: {found}")))
 
 
 def test_groups_of_former_homes_are_listed_and_deleted_once_that_is_confirmed(
     settings: Settings,
 ) -> None:
-    apply_topics(settings)
-    snapshots.commit(settings, snapshot(1, {}))
-    own = ownership.installation(settings)
+    apply_topics(installed(settings))
+    snapshots.commit(installed(settings).tables, snapshot(1, {}))
+    own = ownership.this_installation(installed(settings))
     assert own is not None
     former, others = (f"shardpost-rejected-{uuid.uuid4()}" for _ in range(2))
     here = TopicPartition(settings.topic("dead-letters"), 0)
@@ -234,5 +239,7 @@ def test_groups_of_former_homes_are_listed_and_deleted_once_that_is_confirmed(
     assert shardpost("topics", "groups") == listed
     assert shardpost.json("topics", "groups", "--apply") == {"groups": [former], "deleted": True}
     assert shardpost("topics", "groups") == "none is left\n"
-    left = {group.name for group in groups(settings, (former, others, kept)).groups}
+    left = {
+        group.name for group in groups(installed(settings).kafka, (former, others, kept)).groups
+    }
     assert left == {others, kept}

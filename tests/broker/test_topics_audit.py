@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from shardpost.kafka.clients import admin
 from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -14,6 +13,7 @@ from shardpost.topics.model.finding import Finding
 from shardpost.watch.audit import audit
 from tests.support.broker_process import own_broker
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic, wait_until_shown
 from tests.support.transactions import begun_transaction
@@ -29,7 +29,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 
 def found(settings: Settings, later: timedelta = timedelta(0)) -> list[Finding]:
-    return audit(settings, datetime.now(UTC) + later)
+    return audit(installed(settings), datetime.now(UTC) + later)
 
 
 def besides_one_broker(settings: Settings) -> list[tuple[str, str | None, str, str, str]]:
@@ -77,7 +77,7 @@ def test_each_damage_is_found_alone_and_mended_by_what_it_names(
     assert (one.rule, one.topic, one.setting, one.found) == (rule, topic, setting, value)
     assert one.source == "topic"
     if one.fix == "shardpost topics apply":
-        apply_topics(own)
+        apply_topics(installed(own))
     else:
         assert one.fix.endswith(f"--add-config {setting}={expected}")
         configure_topic(own, topic, {setting: expected})
@@ -120,16 +120,18 @@ def test_a_transaction_that_nobody_ends_is_found_with_the_command_that_does(own:
 
 
 def test_run_topics_of_different_sizes_and_a_missing_topic_are_found(own: Settings) -> None:
-    client = admin(own)
+    client = installed(own).kafka.admin()
     client.create_partitions([NewPartitions("run-requests", 3)])["run-requests"].result(20)
     wait_until_shown(own, "run-requests", 3)
     client.delete_topics(["decisions"])["decisions"].result(20)
-    wait_for(lambda: "decisions" not in cluster_metadata(own).topics, "the deletion")
+    wait_for(
+        lambda: "decisions" not in cluster_metadata(installed(own).kafka).topics, "the deletion"
+    )
     assert [(one.rule, one.topic) for one in found(own)] == [
         ("missing-topic", "decisions"),
         ("run-topics", "run-commands"),
         ("few-brokers", None),
     ]
     client.create_partitions([NewPartitions("run-commands", 3)])["run-commands"].result(20)
-    apply_topics(own)
+    apply_topics(installed(own))
     wait_for(lambda: besides_one_broker(own) == [], "topics as declared")

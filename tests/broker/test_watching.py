@@ -8,7 +8,7 @@ from shardpost.alerts.model.alert import AlertState
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
-from shardpost.locks import exclusive
+from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.watch import watch
 from shardpost.watch.model.conditions import Found
@@ -17,6 +17,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support import broker_process, written_weeks
 from tests.support.command_line import CommandLine
+from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import (
     START,
@@ -46,7 +47,9 @@ def ready(settings: Settings) -> Settings:
 
 def look(settings: Settings, now: datetime) -> Found:
     """Look at all that is this test's own."""
-    return watch.look(settings, now, {name: SOURCES[name] for name in SOURCES.keys() - SHARED})
+    return watch.look(
+        installed(settings), now, {name: SOURCES[name] for name in SOURCES.keys() - SHARED}
+    )
 
 
 def values(found: Found, name: str) -> dict[str, float]:
@@ -100,7 +103,7 @@ def test_unknown_and_failed_mails_are_found_once_nobody_sends(ready: Settings) -
     states = [DeliveryState.SENT, DeliveryState.SENDING, *[DeliveryState.FAILED] * 6]
     for client, state in zip(clients, states, strict=True):
         written_weeks.record(ready, WEEK, client, state)
-    with exclusive(ready, f"weekly_email-{WEEK}-1", "a send"):
+    with exclusive(installed(ready).files, f"weekly_email-{WEEK}-1", "a send"):
         busy = look(ready, now)
     assert rules(busy) == set()
     assert busy.unmeasured == {"emails"}
@@ -155,7 +158,7 @@ def test_the_command_prints_open_metrics(ready: Settings, shardpost: CommandLine
 
 def of_group(settings: Settings, group: str, now: datetime) -> list[tuple[str, str]]:
     """Return the rules and subjects of what is found of a group."""
-    found = watch.look(settings, now, {"lag": SOURCES["lag"]})
+    found = watch.look(installed(settings), now, {"lag": SOURCES["lag"]})
     return [
         (one.rule, one.subject) for one in found.conditions if one.subject.startswith(f"{group} ")
     ]
@@ -177,12 +180,12 @@ def test_a_reader_that_loses_data_is_found_before_and_after(ready: Settings) -> 
 
 
 def test_the_watch_measures_kafka_itself_and_its_readers(ready: Settings) -> None:
-    watched = watch_once(ready, datetime.now(UTC))
+    watched = watch_once(installed(ready), datetime.now(UTC))
     assert watched.found.unmeasured == set()
     found = {one.rule for one in watched.found.conditions}
     assert "few-brokers" in found
     assert "not-measured" not in found
     assert values(watched.found, "audit_findings")["risk"] >= 1
-    again = watch_once(ready, datetime.now(UTC))
+    again = watch_once(installed(ready), datetime.now(UTC))
     told = {one.condition.rule for one in again.telling.alerts if one.state is AlertState.FIRING}
     assert "few-brokers" not in told

@@ -20,6 +20,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.airflow_server import airflow_server
 from tests.support.cluster import Cluster, Part
 from tests.support.compacting import agree, starter
+from tests.support.installed import installed
 from tests.support.job_process import Job, paused, wait_for
 from tests.support.letter_world import failed, live, original, put, seen, sweep, total
 from tests.support.mail_server import MailServer, mail_server, slow
@@ -41,7 +42,7 @@ every_fault_of_one = pytest.mark.parametrize("how", [*HOW, "disk_full"])
 
 @pytest.fixture
 def ready(cluster: Cluster, settings: Settings) -> Settings:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     cluster.await_replicas()
     return settings
 

@@ -11,14 +11,17 @@ from shardpost.topics.creation import apply_topics
 from tests.support.cluster import Cluster
 from tests.support.command_line import CommandLine
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 
 EACH_SECONDS = 1.0
 
 
 def test_no_command_dies_with_a_coordinator(cluster: Cluster, settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     for number in range(8):
-        commit_offsets(settings, f"reader-{number}", {settings.topic("positions"): {0: 0}})
+        commit_offsets(
+            installed(settings).kafka, f"reader-{number}", {settings.topic("positions"): {0: 0}}
+        )
     cluster.await_replicas()
     shardpost, over = CommandLine(settings.environ()), Event()
 

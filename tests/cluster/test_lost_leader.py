@@ -4,12 +4,12 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.cimpl import NewTopic
 
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from tests.support.cluster import Cluster
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 
 SAFE = {"unclean.leader.election.enable": "false", "min.insync.replicas": "2"}
@@ -27,7 +27,7 @@ def acknowledged(settings: Settings, topic: str, acks: str, first: int) -> set[b
             found.add(message.value() or b"")
 
     more = {"acks": acks, "message.timeout.ms": 5000}
-    writer = Producer(clients.client_config(settings, **more))
+    writer = Producer(installed(settings).kafka.config(**more))
     for number in range(first, first + COUNT):
         writer.produce(topic, b"%d" % number, partition=0, on_delivery=told)
     writer.flush(30)
@@ -36,7 +36,7 @@ def acknowledged(settings: Settings, topic: str, acks: str, first: int) -> set[b
 
 def in_sync(settings: Settings, topic: str) -> tuple[int, list[int]]:
     """Return the leader of the topic, and the brokers that are in sync with it."""
-    found = cluster_metadata(settings).topics[topic].partitions[0]
+    found = cluster_metadata(installed(settings).kafka).topics[topic].partitions[0]
     return found.leader, sorted(found.isrs)
 
 
@@ -48,7 +48,7 @@ def test_what_a_leader_acknowledged_alone_is_lost_unless_two_have_to(
     cluster: Cluster, settings: Settings, config: dict[str, str], acks: str, *, is_lost: bool
 ) -> None:
     topic = f"{settings.topic('positions')}-{acks}"
-    client = clients.admin(settings, shared=False)
+    client = installed(settings).kafka.admin(shared=False)
     placed = NewTopic(topic, 1, replica_assignment=[[LEADER, FOLLOWER]], config=config)
     client.create_topics([placed])[topic].result(30)
     cluster.await_replicas()
@@ -67,6 +67,9 @@ def test_what_a_leader_acknowledged_alone_is_lost_unless_two_have_to(
     finally:
         cluster.mend()
     cluster.await_replicas()
-    found = {message.value() for message in read_to_end(settings, TopicPartition(topic, 0))}
+    found = {
+        message.value()
+        for message in read_to_end(installed(settings).kafka, TopicPartition(topic, 0))
+    }
     assert kept <= found
     assert bool(alone - found) == is_lost

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shardpost.checkout import CHECKOUT
-from shardpost.settings import Settings, loading
+from shardpost.installation import Installation
+from shardpost.settings import loading
 from shardpost.spark.job_spec import JobResult, JobSpec
 from tests.support.airflow_environment import ENVIRON, HOME
 
@@ -101,8 +102,8 @@ def submitted_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand
     monkeypatch.setattr(spark_job, "job_file", lambda job: STAND_IN)
     own = JobSpec.result_without_spark
 
-    def without_spark(job: JobSpec, settings: Settings, request: str) -> JobResult | None:
-        return own(job, settings, request) if job.name == "stand_in" else None
+    def without_spark(job: JobSpec, installation: Installation, request: str) -> JobResult | None:
+        return own(job, installation, request) if job.name == "stand_in" else None
 
     monkeypatch.setattr(JobSpec, "result_without_spark", without_spark)
     return answer

@@ -14,13 +14,15 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.utils.session import create_session
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.orchestration.connections import found, task_settings
+from shardpost.installation import Installation
+from shardpost.orchestration.connections import found, task_installation
 from shardpost.run_requests import dispatch as module
 from shardpost.run_requests.model.commands import DispatchCounts
 from shardpost.settings import Settings, load, loading
 from shardpost.watch import stack_checks
 from shardpost.watch.stack_checks import check_connections
 from tests.dags.conftest import StandIn
+from tests.support.installed import installed
 
 KAFKA = {
     "bootstrap.servers": "b1.example:9093,b2.example:9093",
@@ -66,7 +68,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch, **extra: object) -> None:
 
 
 def test_without_connections_and_settings_the_defaults_count() -> None:
-    settings = task_settings()
+    settings = task_installation().settings
     assert (settings.bootstrap, settings.smtp_host) == ("127.0.0.1:9092", None)
     assert [one.by for one in found()] == ["default", "default"]
 
@@ -75,7 +77,7 @@ def test_kafka_default_says_how_the_cluster_is_reached_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kafka(monkeypatch, **KAFKA)
-    settings = task_settings()
+    settings = task_installation().settings
     assert settings.bootstrap == "b1.example:9093,b2.example:9093"
     assert settings.kafka == {name: KAFKA[name] for name in settings.kafka}
     assert sorted(settings.kafka) == [
@@ -92,19 +94,19 @@ def test_a_setting_counts_and_its_connection_is_not_asked_for(
     given(monkeypatch, "smtp_default", **SMTP)
     monkeypatch.setenv("SHARDPOST_BOOTSTRAP_SERVERS", "b3.example:9092")
     (tmp_path / ".env").write_text("SHARDPOST_SMTP_HOST=\nSHARDPOST_SMTP_PORT=2587\n")
-    settings = task_settings()
+    settings = task_installation().settings
     assert settings.bootstrap == "b3.example:9092"
     # An empty line of the file is none; in the environment it is the default: the embedded stack's.
     assert (settings.smtp_host, settings.smtp_port) == ("mail.example", 2587)
     monkeypatch.setenv("SHARDPOST_SMTP_HOST", "")
     loading._of_this_process.cache_clear()
-    assert task_settings().smtp_host is None
+    assert task_installation().settings.smtp_host is None
     assert [one.by for one in found()] == ["SHARDPOST_BOOTSTRAP_SERVERS", "SHARDPOST_SMTP_HOST"]
 
 
 def test_the_example_of_airflow_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka(monkeypatch, **{"bootstrap.servers": "broker:29092", "group.id": "my-group"})
-    assert task_settings().bootstrap == "127.0.0.1:9092"
+    assert task_installation().settings.bootstrap == "127.0.0.1:9092"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_smtp_default_is_read_as_airflows_own_hook_reads_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given(monkeypatch, "smtp_default", **SMTP | {"extra": extra} | more)
-    settings = task_settings(mails=True)
+    settings = task_installation(mails=True).settings
     assert (settings.smtp_tls, settings.smtp_port) == expected
     assert (settings.smtp_user, settings.smtp_password) == ("mailer", "smtp-secret-1")
 
@@ -174,7 +176,7 @@ def test_a_connection_that_cannot_be_used_is_refused_by_name(
 ) -> None:
     given(monkeypatch, conn_id, **connection)
     with pytest.raises(UsageError, match=said) as error:
-        task_settings()
+        task_installation()
     assert "secret-1" not in str(error.value)
 
 
@@ -183,8 +185,8 @@ def test_a_task_takes_a_connection_of_airflows_database_and_says_so(
 ) -> None:
     seen = []
 
-    def dispatch(settings: Settings, _now: datetime) -> DispatchCounts:
-        seen.append(settings.bootstrap)
+    def dispatch(installation: Installation, _now: datetime) -> DispatchCounts:
+        seen.append(installation.kafka.bootstrap)
         return DispatchCounts()
 
     monkeypatch.setattr(module, "dispatch", dispatch)
@@ -233,9 +235,9 @@ def test_a_send_without_a_known_mail_server_is_not_begun(
     send: Any = bag.dags["weekly_email"].task_dict["send"]
     assert send.partial_kwargs["mails"]
     with pytest.raises(ShardpostError, match="no mail server: expected SHARDPOST_SMTP_HOST in the"):
-        task_settings(mails=True)
+        task_installation(mails=True)
     monkeypatch.setenv("SHARDPOST_SMTP_HOST", "")
-    assert task_settings(mails=True).smtp_host is None
+    assert task_installation(mails=True).settings.smtp_host is None
 
 
 def test_the_doctor_says_what_counts_for_dags_and_where_commands_go_elsewhere(
@@ -248,7 +250,7 @@ def test_the_doctor_says_what_counts_for_dags_and_where_commands_go_elsewhere(
     known = Settings(
         home=task_environment, airflow_url="https://airflow.example", smtp_host="mail.example"
     )
-    of_kafka, of_mail = check_connections(known, datetime.now(UTC))
+    of_kafka, of_mail = check_connections(installed(known), datetime.now(UTC))
     assert (of_kafka.check, of_kafka.state) == ("connection kafka_default", "warning")
     assert of_kafka.found == (
         "DAGs go by kafka_default: b1.example:9093,b2.example:9093; commands here go to"
@@ -259,8 +261,8 @@ def test_the_doctor_says_what_counts_for_dags_and_where_commands_go_elsewhere(
         "DAGs go by SHARDPOST_SMTP_HOST: mail.example:2525",
     )
     kafka(monkeypatch)
-    [of_all] = check_connections(known, datetime.now(UTC))
+    [of_all] = check_connections(installed(known), datetime.now(UTC))
     assert (of_all.check, of_all.state) == ("connections", "unknown")
     assert "connection kafka_default: expected bootstrap.servers in its extra" in of_all.found
-    [embedded] = check_connections(Settings(home=task_environment), datetime.now(UTC))
+    [embedded] = check_connections(installed(Settings(home=task_environment)), datetime.now(UTC))
     assert embedded.state == "ok"

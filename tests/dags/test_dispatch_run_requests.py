@@ -7,9 +7,9 @@ import pytest
 from airflow.timetables.assets import AssetOrTimeSchedule
 
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.run_requests import dispatch as module
 from shardpost.run_requests.model.commands import DispatchCounts
-from shardpost.settings import Settings
 from tests.dags.conftest import read_back
 
 
@@ -27,7 +27,8 @@ def test_its_result_is_what_was_done_and_airflow_is_this_one(
 ) -> None:
     seen = []
 
-    def dispatch(settings: Settings, _now: datetime) -> DispatchCounts:
+    def dispatch(installation: Installation, _now: datetime) -> DispatchCounts:
+        settings = installation.settings
         seen.append((settings.airflow_url, settings.airflow_user))
         return DispatchCounts(issued=2, started=2)
 
@@ -42,7 +43,7 @@ def test_its_result_is_what_was_done_and_airflow_is_this_one(
 def test_what_could_not_be_started_fails_the_task(
     dag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dispatch(_settings: Settings, _now: datetime) -> DispatchCounts:
+    def dispatch(_installation: Installation, _now: datetime) -> DispatchCounts:
         raise ShardpostError("1 command is committed and not started")
 
     monkeypatch.setattr(module, "dispatch", dispatch)

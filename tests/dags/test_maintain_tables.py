@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from shardpost.installation import Installation
 from shardpost.maintenance import maintain as module
 from shardpost.maintenance.model.plan import Plan
-from shardpost.settings import Settings
 from tests.dags.conftest import read_back
 
 UNKNOWN = "Kafka did not say which ones it stores: it does not answer"
@@ -24,7 +24,7 @@ def unknown() -> list[str]:
 def seen(monkeypatch: pytest.MonkeyPatch, unknown: list[str]) -> list[bool]:
     found: list[bool] = []
 
-    def maintain(_settings: Settings, now: datetime, *, dry_run: bool) -> Plan:
+    def maintain(_installation: Installation, now: datetime, *, dry_run: bool) -> Plan:
         assert now.tzinfo == UTC
         found.append(dry_run)
         return Plan(kept=[1, 4], dropped=[2, 3], unknown=next(iter(unknown), None))

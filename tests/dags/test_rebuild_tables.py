@@ -12,12 +12,12 @@ from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
 from shardpost.errors import UsageError
+from shardpost.installation import Installation
 from shardpost.orchestration import tasks
 from shardpost.orchestration.tasks import ANSWER
 from shardpost.rebuilds import drop, sides
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.order import Action, Order
-from shardpost.settings import Settings
 from shardpost.spark.job_spec import request_of
 from tests.dags.conftest import StandIn, read_back, states
 
@@ -32,7 +32,7 @@ REFUSED = BUILT | {"refused": "30.00% differ, more than 25.00%: nothing was swap
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compare(_settings: Settings, number: int) -> Difference:
+    def compare(_installation: Installation, number: int) -> Difference:
         assert number == BUILT["rebuild"]
         return FOUND
 
@@ -191,7 +191,9 @@ def test_a_rollback_does_nothing_else(dag: Any, stand_in: StandIn, one_rebuild: 
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
 
-    def dropped(_settings: Settings, by: str, why: str, number: int, *, even_in_use: bool) -> Any:
+    def dropped(
+        _installation: Installation, by: str, why: str, number: int, *, even_in_use: bool
+    ) -> Any:
         found.append((by, why, number, even_in_use))
         return SimpleNamespace(number=number), ["positions.3"]
 

@@ -21,6 +21,7 @@ from shardpost.orchestration.spark_job import SparkJob
 from shardpost.settings import load, loading
 from shardpost.spark.job_spec import JobSpec
 from shardpost.spark.submit import conf_on
+from tests.support.installed import installed
 
 VARIABLE = "AIRFLOW_CONN_SPARK_DEFAULT"
 
@@ -40,8 +41,8 @@ def submitted(folder: Path, **given: Any) -> tuple[list[str], dict[str, str]]:
     """Return arguments and own variables with which a job would be submitted now."""
     task = SparkJob(task_id="a", job=JobSpec("stand_in"), **given)
     settings, master = load(), task._master()
-    conf = conf_on(settings, master, {"spark.ui.enabled": "false"})
-    task._configure(settings, master, folder, conf)
+    conf = conf_on(installed(settings), master, {"spark.ui.enabled": "false"})
+    task._configure(installed(settings), master, folder, conf)
     hook = task._get_hook()
     return hook._build_spark_submit_command(str(task.application)), hook._env
 
@@ -127,7 +128,7 @@ def staying(task: SparkJob, folder: Path) -> Iterator[psutil.Process]:
         assert process.stdout is not None
         process.stdout.readline()
         [child] = psutil.Process(process.pid).children()
-        task._configure(load(), task._master(), folder, {})
+        task._configure(installed(load()), task._master(), folder, {})
         task._hook = task._get_hook()
         task._hook._submit_sp = process
         try:
@@ -170,5 +171,5 @@ def test_a_job_is_killed_before_its_folder_goes_when_its_time_is_over(
     monkeypatch.setattr(task, "on_kill", on_kill)
     monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
     with pytest.raises(AirflowTaskTimeout):
-        task._submit(load(), Context())
+        task._submit(installed(load()), Context())
     assert folders == [True]

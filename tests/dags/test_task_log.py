@@ -15,6 +15,7 @@ from shardpost.alerts.model.alert import EVENT, TASK_FAILED
 from shardpost.orchestration.task_log import JobLog
 from shardpost.settings import load
 from tests.dags.conftest import StandIn
+from tests.support.installed import installed
 from tests.support.task_log import visible
 
 FOLDER = Path(__file__).parent
@@ -123,7 +124,7 @@ def test_people_are_told_once_of_a_task_that_fails_again_and_again_and_when_it_s
         stand_in({"bad_job": [3, attempt]})
         seen("bad_job")
     key = (TASK_FAILED, "failures bad_job")
-    [firing] = [one for one in list_firing(load()) if one.condition.key == key]
+    [firing] = [one for one in list_firing(installed(load()).tables) if one.condition.key == key]
     assert "no broker still" in firing.condition.text
     said = alerts.read_text()
     assert said.count("bad_job, attempt 1: stand_in ended with 3: no broker") == 2
@@ -131,14 +132,14 @@ def test_people_are_told_once_of_a_task_that_fails_again_and_again_and_when_it_s
     stand_in({"bad_job": [0, {}]})
     seen("bad_job")
     assert "resolved (risk) task-failed of failures bad_job" in alerts.read_text()
-    assert key not in [one.condition.key for one in list_firing(load())]
+    assert key not in [one.condition.key for one in list_firing(installed(load()).tables)]
 
 
 def test_that_the_params_of_a_manual_run_were_refused_is_an_event(stand_in: StandIn) -> None:
     stand_in({})
-    before = list_firing(load())  # of other tests
+    before = list_firing(installed(load()).tables)  # of other tests
     seen("refused")
-    [told] = [one for one in list_firing(load()) if one not in before]
+    [told] = [one for one in list_firing(installed(load()).tables) if one not in before]
     assert told.condition.subject.startswith("failures refused manual")
     assert told.condition.source == EVENT
 

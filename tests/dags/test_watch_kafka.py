@@ -14,7 +14,8 @@ from shardpost.alerts.channels import Delivery
 from shardpost.alerts.model.alert import Alert, AlertState
 from shardpost.alerts.telling import Telling
 from shardpost.embedded.daemons import wait_until
-from shardpost.settings import Settings, loading
+from shardpost.installation import Installation
+from shardpost.settings import loading
 from shardpost.watch import watch as module
 from shardpost.watch.model.conditions import EMAILS_UNKNOWN, SNAPSHOT_AGE, Found
 from tests.dags.conftest import read_back
@@ -30,7 +31,7 @@ def test_it_runs_every_quarter_of_an_hour(dag: Any) -> None:
 def test_a_run_that_finds_something_is_a_success_and_names_no_client(
     dag: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def watch(_settings: Settings, now: datetime) -> module.Watched:
+    def watch(_installation: Installation, now: datetime) -> module.Watched:
         assert now.tzinfo == UTC
         found = Found()
         found.measure("snapshot_number", 7)

@@ -10,9 +10,9 @@ import httpx
 import psutil
 import pytest
 
-from shardpost.kafka import clients
 from tests.e2e.conftest import CONFLICT, eventually
 from tests.support.command_line import CommandLine
+from tests.support.installed import installed
 
 RUNS = "/api/v2/dags/compact_positions/dagRuns"
 
@@ -39,7 +39,7 @@ def started_compaction(stack: CommandLine, api: httpx.Client) -> str:
     With something to read: else it would need no driver. A run of the schedule that comes first
     reads it; then another one is started.
     """
-    producer = clients.producer(stack.settings)
+    producer = installed(stack.settings).kafka.producer()
     run = ""
 
     def driver_runs() -> bool:

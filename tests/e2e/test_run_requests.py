@@ -9,8 +9,7 @@ from urllib.parse import quote
 import httpx
 
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.kafka.clients import producer
-from shardpost.locks import exclusive
+from shardpost.locks.locks import exclusive
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.settings import Settings
@@ -18,6 +17,7 @@ from tests.e2e.conftest import eventually, paused
 from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 
 KEYS, AT_ONCE = up_to(100, 8), 8
 SHARE = KEYS * 10 // AT_ONCE  # of the requests
@@ -41,8 +41,8 @@ def issued(settings: Settings, prefix: str) -> list[str]:
     """Return the run ids of every command that was issued under keys with that prefix."""
     return [
         entry.command.run_id
-        for partition in range(request_topics.partitions(settings))
-        for entry in request_topics.command_entries(settings, partition)
+        for partition in range(request_topics.partitions(installed(settings).kafka))
+        for entry in request_topics.command_entries(installed(settings).kafka, partition)
         if entry.command
         and entry.command.state is CommandState.ISSUED
         and entry.key.startswith(prefix)
@@ -77,7 +77,7 @@ def test_a_request_starts_a_run_by_itself_and_its_end_frees_the_key(
         return stack.json(*asked, "--wait")
 
     with exclusive(
-        stack.settings, COMPACT_POSITIONS.name, "a test", wait=60
+        installed(stack.settings).files, COMPACT_POSITIONS.name, "a test", wait=60
     ):  # the run waits for it, and does not end unseen
         first = ask("--by", "anna")
         again = ask("--by", "ben")
@@ -102,7 +102,7 @@ def test_ten_requests_for_each_of_many_keys_become_one_run_for_each(
     stack: CommandLine, api: httpx.Client
 ) -> None:
     def produce(number: int) -> None:
-        client = producer(stack.settings)
+        client = installed(stack.settings).kafka.producer()
         for n in range(number * SHARE, (number + 1) * SHARE):
             key = f"many/{n % KEYS}"
             client.produce(stack.settings.topic("run-requests"), ASKED, key)

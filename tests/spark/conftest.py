@@ -24,6 +24,7 @@ from shardpost.spark.submit import LOCAL_CONF, SHORT_RUN_JIT, submit, submit_con
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
 from tests.support.how_far import is_every, up_to
+from tests.support.installed import installed
 from tests.support.interpreted_plans import plan_conf
 from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
@@ -47,8 +48,8 @@ def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not class_archive.read_options():
             first = settings_of_its_own(kafka, tmp_path_factory.mktemp("first"))
-            apply_topics(first)
-            assert submit(first, COMPACT_POSITIONS) == (0, ANY)
+            apply_topics(installed(first))
+            assert submit(installed(first), COMPACT_POSITIONS) == (0, ANY)
     return class_archive.read_options()
 
 
@@ -154,9 +155,9 @@ def shared(
 
 
 def _with_topics(settings: Settings) -> Settings:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     _keep_forever(settings, settings.topic("retries"))
-    for topic in input_topics(settings):
+    for topic in input_topics(installed(settings).kafka):
         _keep_superseded(settings, topic)
     return settings
 

@@ -19,13 +19,13 @@ from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
 from shardpost.embedded import daemons
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
-from shardpost.kafka.clients import producer
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.installed import installed
 from tests.support.jobs_here import jobs_here
 from tests.support.reference import published
 
@@ -48,7 +48,7 @@ def shardpost(tmp_path: Path, spark: SparkSession) -> Iterator[CommandLine]:
 
 
 def put(shardpost: CommandLine, topic: str, key: str, **value: Any) -> None:
-    sender = producer(shardpost.settings)
+    sender = installed(shardpost.settings).kafka.producer()
     at = int((datetime.now(UTC) - LONG_AGO).timestamp() * 1000)
     sender.produce(topic, json.dumps(value).encode(), key.encode(), timestamp=at)
     assert sender.flush(30) == 0
@@ -231,8 +231,10 @@ def test_tables_beside_those_in_use_are_copied_after_what_names_them(tmp_path: P
     aged.settings = restored
     beside.require_readable()
     beside.swap()
-    assert snapshots.current(restored).folders == {SHARE_HOLDERS.name: "share_holders.2"}
-    assert snapshots.current(settings).number == 1
+    assert snapshots.current(installed(restored).tables).folders == {
+        SHARE_HOLDERS.name: "share_holders.2"
+    }
+    assert snapshots.current(installed(settings).tables).number == 1
 
 
 @pytest.mark.parametrize("folders", [(), ("one",), ("one", "two", "three")])

@@ -26,13 +26,13 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import compaction, compaction_run
-from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source
 from shardpost.topic_names import TopicName
 from tests.support.compacting import agree, run
 from tests.support.how_far import drawn, up_to
+from tests.support.installed import installed
 from tests.support.kafka_configs import wait_until_shown
 from tests.support.record_streams import BAD, RECORDS, Again, Growth, Stream, placed
 from tests.support.reference import Raw, closed, exchange, position, produce, published, send
@@ -104,9 +104,14 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
         with planned_for(at_most):
             run(settings.model_copy(update=folding))
         agree(settings, stream.fold)
-        seen[snapshots.current(settings).number] = stream.fold.holders()
-    for snapshot in snapshots.list_all(settings):  # also what was folded since stays as it was
-        assert query_holders(settings, snapshot, HoldersQuery()) == seen[snapshot.number]
+        seen[snapshots.current(installed(settings).tables).number] = stream.fold.holders()
+    for snapshot in snapshots.list_all(
+        installed(settings).tables
+    ):  # also what was folded since stays as it was
+        assert (
+            query_holders(installed(settings).tables, snapshot, HoldersQuery())
+            == seen[snapshot.number]
+        )
 
 
 @contextmanager
@@ -143,7 +148,7 @@ def test_ten_thousand_malformed_records_among_good_ones_change_nothing(stream: S
     assert result["rejected"] == fold.rejected
 
     sql = "SELECT topic, reason, key, value FROM rejected_records"
-    kept = rows(settings, sql, {REJECTED_RECORDS: None})
+    kept = rows(installed(settings).tables, sql, {REJECTED_RECORDS: None})
     assert len(kept) == fold.rejected
     assert sorted(row["value"] for row in kept) == sorted(r.value or b"" for r in bad + odd)
     assert 'expected a number for Amount, found "1,5"' in {row["reason"] for row in kept}
@@ -157,7 +162,7 @@ def test_a_missing_table_and_more_partitions_of_share_holders_are_refused(stream
     settings = stream.settings
     stream.compact(position("1", "client1", "NASDAQ"))
     stream.send([closed("1")])
-    table = Path(path_of(settings, POSITION_EVENTS))
+    table = Path(path_of(installed(settings).tables, POSITION_EVENTS))
     away = table.rename(settings.home / "away")
     with pytest.raises(ShardpostError, match=r"no table position_events .* version 1"):
         run(settings)
@@ -166,14 +171,14 @@ def test_a_missing_table_and_more_partitions_of_share_holders_are_refused(stream
     add_partitions(settings, "share-holders", 5)
     with pytest.raises(ShardpostError, match="has 5 partitions, but had 4 at snapshot 1"):
         run(settings)
-    assert snapshots.current(settings).number == 1
+    assert snapshots.current(installed(settings).tables).number == 1
     assert published(settings) == {"client1": ["1"]}
 
 
 def add_partitions(settings: Settings, name: TopicName, count: int) -> None:
     """Let a topic have so many partitions."""
     topic = settings.topic(name)
-    admin = clients.admin(settings)  # it has to outlive what it does
+    admin = installed(settings).kafka.admin()  # it has to outlive what it does
     admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
     wait_until_shown(settings, topic, count)
 
@@ -181,7 +186,9 @@ def add_partitions(settings: Settings, name: TopicName, count: int) -> None:
 @pytest.mark.one_of("transactions of producers")
 def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream: Stream) -> None:
     settings, fold = stream.settings, stream.fold
-    producer = clients.transactional_producer(settings, f"{settings.topic('positions')}-writer")
+    producer = installed(settings).kafka.transactional_producer(
+        f"{settings.topic('positions')}-writer"
+    )
     producer.init_transactions(30)
     for commit, owner in ((True, "client1"), (False, "client2"), (True, "client3"), (False, "x")):
         producer.begin_transaction()
@@ -196,7 +203,7 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream:
     with planned_for(0):
         stream.compact()
     # A partition was read by several tasks, whose ranges begin and end anywhere in transactions.
-    files = table_log.sizes(settings, POSITION_EVENTS, None)
+    files = table_log.sizes(installed(settings).tables, POSITION_EVENTS, None)
     assert len(files) > settings.partitions
 
     # Offsets that hold nothing but a marker: the next run reads them and finds no change.
@@ -229,16 +236,16 @@ def test_an_open_transaction_is_left_for_a_later_run(stream: Stream) -> None:
     produce(settings, [closes])  # behind it: committed, and not to be read yet
     found = stream.compact(code=3)
     assert found["open_transactions"]
-    first = snapshots.current(settings)
+    first = snapshots.current(installed(settings).tables)
     assert first.looked_at == NEVER
     run(settings, code=3)
-    assert snapshots.current(settings).number == first.number
+    assert snapshots.current(installed(settings).tables).number == first.number
     with pytest.raises(UnreadableRecordsError, match="Nothing was changed"):
         run(settings, reconcile=True)
     producer.commit_transaction(30)
     stream.fold.add([*later, closes])
     stream.compact()
-    assert snapshots.current(settings).looked_at > first.committed_at
+    assert snapshots.current(installed(settings).tables).looked_at > first.committed_at
 
 
 @pytest.mark.one_of("changes beside the records")
@@ -259,7 +266,10 @@ def test_with_added_partitions_the_newer_one_of_a_key_wins(stream: Stream) -> No
     again = settings.model_copy(update={"home": settings.home / "again"})
     with planned_for(0):
         run(again, take_over=True)
-    assert snapshots.current(again).counts == snapshots.current(settings).counts
+    assert (
+        snapshots.current(installed(again).tables).counts
+        == snapshots.current(installed(settings).tables).counts
+    )
     agree(again, stream.fold)
 
 
@@ -268,8 +278,8 @@ def test_offsets_are_committed_for_lag_tools_and_a_run_with_nothing_new_adds_no_
 ) -> None:
     settings = stream.settings
     stream.compact(position("1", "client1", "NASDAQ"))
-    first = snapshots.current(settings)
-    reader = clients.consumer(settings, "shardpost-compaction")
+    first = snapshots.current(installed(settings).tables)
+    reader = installed(settings).kafka.consumer("shardpost-compaction")
     places = [
         TopicPartition(topic, partition)
         for topic, partitions in first.end_offsets.items()
@@ -283,7 +293,7 @@ def test_offsets_are_committed_for_lag_tools_and_a_run_with_nothing_new_adds_no_
         for partition, end in partitions.items()
     }
     result = run(settings)
-    second = snapshots.current(settings)
+    second = snapshots.current(installed(settings).tables)
     assert (result["changed"], result["published"]) == (False, 0)
     assert second.number == first.number
     assert second.looked_at > first.looked_at
@@ -311,10 +321,10 @@ def test_another_country_counts_from_the_next_run_on(
     for records in batches[:steps]:
         stream.compact(*records)
     layered = {"positions", "exchanges", "share_holders"} if steps > 1 else set()
-    assert set(snapshots.current(stream.settings).folded) == layered
+    assert set(snapshots.current(installed(stream.settings).tables).folded) == layered
     for country in countries:
         there = stream.settings.model_copy(update={"country": country})
-        if country != snapshots.current(there).country:
+        if country != snapshots.current(installed(there).tables).country:
             with pytest.raises(UsageError, match="is of"):
                 run(there)
         run(there, country_changed=True)
@@ -322,7 +332,11 @@ def test_another_country_counts_from_the_next_run_on(
 
 
 def files_of(settings: Settings, table: Table) -> dict[str, int]:
-    return table_log.sizes(settings, table, snapshots.current(settings).tables[table.name])
+    return table_log.sizes(
+        installed(settings).tables,
+        table,
+        snapshots.current(installed(settings).tables).tables[table.name],
+    )
 
 
 @pytest.mark.one_of("layers")
@@ -332,7 +346,7 @@ def test_an_increment_writes_what_changed_and_nothing_of_what_is_there(stream: S
     before = {table: files_of(settings, table) for table in VIEW}
 
     stream.compact(*(position(n, "client7", "NYSE") for n in ("3", "5000")), closed("9999"))
-    snapshot = snapshots.current(settings)
+    snapshot = snapshots.current(installed(settings).tables)
     assert snapshot.folded == {"positions": 1, "share_holders": 1}
     after = {table: files_of(settings, table) for table in VIEW}
     added = {t.name: after[t].keys() - before[t].keys() for t in VIEW}
@@ -341,7 +355,9 @@ def test_an_increment_writes_what_changed_and_nothing_of_what_is_there(stream: S
     written = sum(after[t][file] for t in VIEW for file in added[t.name])
     assert written < 50_000
     sql = f"SELECT client FROM share_holders WHERE snapshot = {snapshot.number}"  # noqa: S608 - ours
-    appended = rows(settings, sql, {SHARE_HOLDERS: snapshot.tables["share_holders"]})
+    appended = rows(
+        installed(settings).tables, sql, {SHARE_HOLDERS: snapshot.tables["share_holders"]}
+    )
     changed = {"client0", "client3", "client7", "client999"}
     assert sorted(row["client"] for row in appended) == sorted(changed)
 
@@ -353,8 +369,8 @@ def test_a_layer_that_has_become_large_is_folded_in_by_the_next_run(stream: Stre
     for key in range(count):
         new = position(str(key), "client1", "NASDAQ"), position("0", f"c{key}", "NYSE")
         stream.compact(*new, fold_records=4, fold_share=0.5)
-        folded.append(snapshots.current(settings).folded.get("positions"))
+        folded.append(snapshots.current(installed(settings).tables).folded.get("positions"))
     assert folded == [None, 1, 1, 3, 3, 5][:count]  # without what that run reads
-    version = snapshots.current(settings).tables["positions"]
-    stored = rows(settings, "SELECT key FROM positions", {POSITIONS: version})
+    version = snapshots.current(installed(settings).tables).tables["positions"]
+    stored = rows(installed(settings).tables, "SELECT key FROM positions", {POSITIONS: version})
     assert len(stored) == count - 1

@@ -11,15 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.locks import locks
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
 from tests.support.compacting import agree, held, run, starter
 from tests.support.how_far import STORE, drawn, some
+from tests.support.installed import installed
 from tests.support.job_process import kill_at, paused, wait_for
 from tests.support.letter_world import committed, decide, live, sweep, total
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
@@ -62,7 +63,7 @@ def batch(number: int) -> list[Raw]:
 
 @pytest.mark.also_on_store
 def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     fold = Fold()
     fold.add(starter())
     seen: dict[str, list[str]] = {}
@@ -73,7 +74,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
         where = "pause_at" if name not in WHILE_SENDING else "pause_anywhere_at"
         kill_at(settings, COMPACT_POSITIONS, **{where: name})
         seen = fold.holders() if name in COMMITTED else seen
-        assert (held(settings) if snapshots.newest(settings) else {}) == seen
+        assert (held(settings) if snapshots.newest(installed(settings).tables) else {}) == seen
     assert total(sweep(settings, datetime.now(UTC))) == {"parked": len(steps)}
     assert decide(settings, is_redrive=False) == len(steps)
     run(settings)
@@ -87,7 +88,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
 
 @pytest.mark.also_on_store
 def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     folding = settings.model_copy(update={"fold_runs": 1})
     fold = Fold()
     fold.add(starter())
@@ -103,13 +104,13 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
         assert held(settings) == seen
     run(folding)
     agree(settings, fold)
-    assert set(snapshots.current(settings).folded.values()) == {2}
+    assert set(snapshots.current(installed(settings).tables).folded.values()) == {2}
 
 
 def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     settings: Settings,
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     impatient = settings.model_copy(update={"lock_wait": 1.0})
     produce(settings, batch(0))
     fold = Fold()
@@ -124,35 +125,35 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
             assert first.wait() == 0, first.log.read_text()
             assert third.result()["changed"] is False
     agree(settings, fold)
-    assert len(snapshots.list_all(settings)) == 1
+    assert len(snapshots.list_all(installed(settings).tables)) == 1
 
 
 @pytest.mark.parametrize("tables_at", [STORE], indirect=True)
 def test_a_halted_run_whose_lock_another_machine_took_commits_nothing_more(
     settings: Settings,
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     produce(settings, batch(0))
     fold = Fold()
     fold.add(starter() + batch(0))
     with paused(settings, COMPACT_POSITIONS, pause_at="positions table") as first:
         run(settings)
-        made = snapshots.list_all(settings)
+        made = snapshots.list_all(installed(settings).tables)
         first.resume()
         assert first.wait() == 1
         said = first.log.read_text()
     assert "its lock s3://" in said
     assert "this run commits nothing more" in said
-    assert snapshots.list_all(settings) == made
+    assert snapshots.list_all(installed(settings).tables) == made
     agree(settings, fold)
 
 
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     produce(settings, [position("1", "client1", "NASDAQ"), Raw("positions", b"bad", b"{")])
     with paused(settings, COMPACT_POSITIONS, pause_at="publish") as zombie:
         # Nobody sees it: its lock is gone, as after a restart on another machine.
-        locks.path_of(settings, COMPACT_POSITIONS.name).unlink()
+        locks.path_of(installed(settings).files, COMPACT_POSITIONS.name).unlink()
         produce(settings, [closed("1"), position("2", "client1", "NYSE")])
         run(settings)
         assert published(settings) == {"client1": ["2"]}
@@ -163,11 +164,11 @@ def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Se
 
 
 def test_a_command_whose_jvm_is_killed_leaves_no_files(settings: Settings, tmp_path: Path) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     produce(settings, batch(1))
     folder = tmp_path / "temporary"
     folder.mkdir()
-    environ = submit.job_environment(settings) | {"TMPDIR": str(folder)}
+    environ = submit.job_environment(installed(settings)) | {"TMPDIR": str(folder)}
     command = subprocess.Popen([str(SHARDPOST), "compact"], env=environ, stderr=subprocess.PIPE)
     wait_for(lambda: any(folder.rglob("blockmgr-*")), "the JVM's own folder")
     tree = psutil.Process(command.pid).children(recursive=True)

@@ -22,6 +22,7 @@ from tests.support.corrections import (
     reasons,
     send_records,
 )
+from tests.support.installed import installed
 from tests.support.reference import published
 
 
@@ -49,9 +50,9 @@ def test_of_two_corrections_the_later_one_counts(corrected: Corrected) -> None:
     assert corrected.held(1)["first"] == ["twice"]
     assert corrected.held(2)["second"] == ["twice", "twice at once"]
     assert "first" not in corrected.held(2)
-    newest = snapshots.current(corrected.settings)
+    newest = snapshots.current(installed(corrected.settings).tables)
     for key in ("twice", "twice at once"):
-        changes = explanation(corrected.settings, newest, "first", key)
+        changes = explanation(installed(corrected.settings), newest, "first", key)
         assert [one.change for one in changes] == ["put", "took"]
 
 
@@ -67,13 +68,13 @@ def test_a_correction_after_a_newer_good_record_changes_nothing_and_is_named(
 ) -> None:
     assert corrected.held(2)["of newer"] == ["newer at once", "newer later"]
     assert "client1" not in corrected.held(2)
-    newest = snapshots.current(corrected.settings)
+    newest = snapshots.current(installed(corrected.settings).tables)
     for key in (f"newer {when}", f"closed {when}"):
         partition, offset = corrected.places[key]
         origin = f"{corrected.settings.topic('positions')}[{partition}]@{offset}"
         said = re.compile(rf"(\S+): corrects {re.escape(origin)} without effect")
         [named] = filter(None, map(said.search, corrected.said))
-        explained = explanation(corrected.settings, newest, "client1", key)
+        explained = explanation(installed(corrected.settings), newest, "client1", key)
         if when == "later":  # in one run, times tell: the correction may have counted for a while
             assert [(one.change, str(one.coordinates)) for one in explained[1:]] == [
                 ("no effect", named[1])
@@ -119,6 +120,6 @@ def test_clients_and_exchanges_are_mended_too(corrected: Corrected) -> None:
     assert "of new" not in corrected.held(1)
     assert corrected.held(2)["of new"] == ["new"]
     assert held(corrected.settings) == published(corrected.settings) == corrected.held(2)
-    at = at_snapshot(snapshots.current(corrected.settings), CLIENTS)
-    found = rows(corrected.settings, "SELECT key, name FROM clients", at)
+    at = at_snapshot(snapshots.current(installed(corrected.settings).tables), CLIENTS)
+    found = rows(installed(corrected.settings).tables, "SELECT key, name FROM clients", at)
     assert found == [{"key": "of new", "name": "Ann"}]

@@ -10,6 +10,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine
+from tests.support.installed import installed
 from tests.support.jobs_here import CommandsHere
 from tests.support.mail_server import TAKE_AND_DROP, MailServer
 from tests.support.week_tables import World
@@ -19,7 +20,7 @@ WEEK = "2026-W45"
 
 @pytest.fixture
 def world(settings: Settings, server: MailServer) -> World:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     return World(settings.model_copy(update={"smtp_port": server.port}))
 
 

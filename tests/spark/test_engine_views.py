@@ -13,11 +13,11 @@ import duckdb
 import pytest
 
 from shardpost.delta import snapshots, table_log
-from shardpost.erasure import ErasureRequest, erase
 from shardpost.holders.engine_views import AGAIN, Engine
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
 from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.holders.spark import compaction
+from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds.drop import drop
 from shardpost.settings import Settings
@@ -35,6 +35,7 @@ from tests.support.engines import (
     selects,
     views,
 )
+from tests.support.installed import installed
 from tests.support.record_streams import Again, Stream
 from tests.support.reference import Raw, client, closed, exchange, position
 
@@ -88,7 +89,7 @@ def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
     stream.compact(closed("1"), position("2", "client9", "LON"), exchange("LON", "US"), bad)
     retried = position("", "client3", "NASDAQ").value
     stream.compact(Again(0, retried), closed("5"), closed("9"), client("client1", "anne"))
-    assert set(snapshots.current(settings).folded) == {
+    assert set(snapshots.current(installed(settings).tables).folded) == {
         *("positions", "clients", "exchanges", "share_holders")
     }
     layered = printed(settings)
@@ -100,8 +101,8 @@ def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
     with killing(at_step(monkeypatch, compaction), "commit"):
         run(folding)
     for table in (POSITIONS, SHARE_HOLDERS):  # folded, and left ahead of the snapshot
-        committed = snapshots.current(settings).tables[table.name]
-        assert (table_log.newest_version(settings, table) or 0) > committed
+        committed = snapshots.current(installed(settings).tables).tables[table.name]
+        assert (table_log.newest_version(installed(settings).tables, table) or 0) > committed
     with delta_reader(settings) as ask:
         hold(settings, first, layered)
         hold(settings, printed(settings), ask=ask)
@@ -119,10 +120,12 @@ def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
                 by_polars(text[Engine.POLARS])
         answer = ask({"script": folded[Engine.SPARK], "selects": selects()})
         assert AGAIN in answer["error"]
-    drop(settings)
-    erase(settings, ErasureRequest("client1", "tester", "a test", datetime.now(UTC)))
-    superseded = find_superseded(settings, snapshots.current(settings), LATER, {})
-    assert prune(settings, superseded, datetime.now(UTC))
-    maintain(settings, datetime.now(UTC) + timedelta(days=9))
+    drop(installed(settings))
+    erase(installed(settings), ErasureRequest("client1", "tester", "a test", datetime.now(UTC)))
+    superseded = find_superseded(
+        installed(settings), snapshots.current(installed(settings).tables), LATER, {}
+    )
+    assert prune(installed(settings), superseded, datetime.now(UTC))
+    maintain(installed(settings), datetime.now(UTC) + timedelta(days=9))
     hold(settings, printed(settings))
     assert deletion_vectors(settings) == []

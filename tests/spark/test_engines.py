@@ -32,6 +32,7 @@ from shardpost.spark.delta_files import read
 from shardpost.spark.partitioning import partition_column
 from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.random_histories import LAYERED_BATCHES
 from tests.support.simulated_topic import Stored, numbered
 
@@ -121,9 +122,9 @@ def some_history(seed: int) -> Batch:
 
 def give(spark: SparkSession, at: Settings) -> None:
     for table in as_of.RELATIONS:
-        version = table_log.newest_version(at, table)
+        version = table_log.newest_version(installed(at).tables, table)
         assert version is not None
-        read(spark, at, table, version).createOrReplaceTempView(table.name)
+        read(spark, installed(at).tables, table, version).createOrReplaceTempView(table.name)
 
 
 def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_pa
     for time in (None, *(START + timedelta(hours=hour) for hour in (2, 5, 10))):
         sql = as_of.counted_positions("US", time)
         by_spark = sorted(tuple(row) for row in spark.sql(sql).collect())
-        found = rows(at, sql, dict.fromkeys(as_of.RELATIONS))
+        found = rows(installed(at).tables, sql, dict.fromkeys(as_of.RELATIONS))
         assert by_spark == sorted(tuple(row.values()) for row in found)
         assert by_spark
 
@@ -152,7 +153,7 @@ def test_where_few_positions_have_changed_since_the_history_is_not_shuffled(
     give(spark, at)
     plain, few = (as_of.counted_positions("US", time, few_changed=few) for few in (False, True))
     assert sorted(spark.sql(few).collect()) == sorted(spark.sql(plain).collect())
-    assert rows(at, few, dict.fromkeys(as_of.RELATIONS))
+    assert rows(installed(at).tables, few, dict.fromkeys(as_of.RELATIONS))
     with configured(spark, AUTO_BROADCAST, "-1"), configured(spark, PLAN_LENGTH, "100000"):
         assert semi_joins(spark.sql(plain)) == ["SortMergeJoin"]
         assert semi_joins(spark.sql(few)) == ["BroadcastHashJoin"]
@@ -205,14 +206,18 @@ def test_spark_reads_the_rows_that_datafusion_reads(
     with tempfile.TemporaryDirectory() as home:
         at = Settings(home=Path(home))
         write(at, batches)
-        for snapshot in snapshots.list_all(at):
+        for snapshot in snapshots.list_all(installed(at).tables):
             for table, version in at_snapshot(snapshot, *LAYERED).items():
-                ours = rows(at, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
+                ours = rows(installed(at).tables, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
                 names = [name for name in table.names if name in COMPARED]
                 expected = sorted(repr([row[name] for name in names]) for row in ours)
-                assert compared(read(spark, at, table, version), names) == expected
+                assert (
+                    compared(read(spark, installed(at).tables, table, version), names) == expected
+                )
                 if isinstance(version, LayeredVersion):
-                    whole = read(spark, at, table, version, keys_of(spark, table, ours))
+                    whole = read(
+                        spark, installed(at).tables, table, version, keys_of(spark, table, ours)
+                    )
                     assert compared(whole, names) == expected
 
 

@@ -11,9 +11,9 @@ import pytest
 from pyarrow import parquet
 
 from shardpost.delta.storage import path_of
-from shardpost.erasure import ErasureRequest, erase
 from shardpost.errors import ShardpostError
-from shardpost.locks import exclusive
+from shardpost.locks.locks import exclusive
+from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import run as weekly_email
@@ -24,6 +24,7 @@ from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.spark import audience_freeze
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support.email_requests import email_request
+from tests.support.installed import installed
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 
@@ -38,7 +39,7 @@ NAMES = ("client1", "client2", "client3")
 @pytest.fixture
 def world(settings: Settings, server: MailServer) -> World:
     """Give a world in which three weeks are frozen, and nobody of the last one is mailed yet."""
-    apply_topics(settings)
+    apply_topics(installed(settings))
     found = World(settings.model_copy(update={"smtp_port": server.port}))
     for number, name in enumerate(NAMES):
         found.position(str(number), name, at=LONG_AGO)
@@ -51,12 +52,12 @@ def world(settings: Settings, server: MailServer) -> World:
 
 def run(world: World, *arguments: str, week: IsoWeek = WEEK) -> tuple[int, dict[str, Any]]:
     now = week.end + timedelta(hours=8)
-    return weekly_email(email_request(week, *arguments, now=now), world.settings)
+    return weekly_email(email_request(week, *arguments, now=now), installed(world.settings))
 
 
 def in_files(world: World) -> str:
     """Return all that is in all files of the audiences, and in the table's log."""
-    table = Path(path_of(world.settings, AUDIENCES))
+    table = Path(path_of(installed(world.settings).tables, AUDIENCES))
     files = map(parquet.ParquetFile, table.rglob("*.parquet"))
     rows = [str(row) for file in files for row in file.read().to_pylist()]
     logs = [file.read_text() for file in (table / "_delta_log").glob("*.json")]
@@ -67,11 +68,11 @@ def in_files(world: World) -> str:
 def test_an_old_audience_goes_and_the_next_one_is_mailed_as_it_was_frozen(
     world: World, server: MailServer
 ) -> None:
-    assert erase_old_audiences(world.settings, NOW).weeks == [str(OLD)]
+    assert erase_old_audiences(installed(world.settings), NOW).weeks == [str(OLD)]
     assert str(OLD) not in "".join(
-        path.name for path in Path(path_of(world.settings, AUDIENCES)).iterdir()
+        path.name for path in Path(path_of(installed(world.settings).tables, AUDIENCES)).iterdir()
     )
-    assert close_old_weeks(world.settings, NOW).weeks == [str(OLD)]
+    assert close_old_weeks(installed(world.settings), NOW).weeks == [str(OLD)]
     code, listed = run(world, "--dry-run")
     assert (code, listed["compared_with"]) == (0, str(WEEK.previous))
     assert len(listed["recipients"]) == 3
@@ -88,7 +89,7 @@ def test_an_old_audience_goes_and_the_next_one_is_mailed_as_it_was_frozen(
 def test_one_client_goes_and_the_others_are_mailed(world: World, server: MailServer) -> None:
     assert "client2@x.example" in in_files(world)
     request = ErasureRequest("client2", "anna", "it asked for it", NOW)
-    result = erase(world.settings, request)
+    result = erase(installed(world.settings), request)
     assert result.audiences == [str(OLD), str(WEEK.previous), str(WEEK)]
     found = in_files(world)
     assert "client1@x.example" in found
@@ -100,7 +101,7 @@ def test_one_client_goes_and_the_others_are_mailed(world: World, server: MailSer
 
 
 def test_the_log_of_a_freeze_has_bounds_of_weeks_and_shards_alone(world: World) -> None:
-    logs = Path(path_of(world.settings, AUDIENCES), "_delta_log").glob("*.json")
+    logs = Path(path_of(installed(world.settings).tables, AUDIENCES), "_delta_log").glob("*.json")
     actions = [json.loads(line) for file in logs for line in file.read_text().splitlines()]
     found = [json.loads(one["add"]["stats"]) for one in actions if "add" in one]
     assert found
@@ -116,7 +117,7 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     @contextmanager
     def and_then_it_is_erased(guard: LedgerGuard, shards: Sequence[int]) -> Iterator[None]:
         monkeypatch.undo()
-        erase(world.settings, ErasureRequest("client2", "anna", "x", NOW))
+        erase(installed(world.settings), ErasureRequest("client2", "anna", "x", NOW))
         with guard.locked(shards):
             yield
 
@@ -126,7 +127,7 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     assert not server.taken
     assert run(world)[0] == 0
     assert server.taken == {"client1@x.example": 1, "client3@x.example": 1}
-    assert FrozenWeeks(world.settings).find(WEEK) is not None
+    assert FrozenWeeks(installed(world.settings)).find(WEEK) is not None
 
 
 @pytest.mark.one_of("erasures of an audience")
@@ -139,7 +140,7 @@ def test_a_freeze_that_began_before_an_erasure_has_behind_its_lock_what_the_eras
     @contextmanager
     def after_an_erasure(*given: Any, **more: Any) -> Iterator[None]:
         monkeypatch.undo()
-        erase(world.settings, ErasureRequest("client2", "anna", "x", NOW))
+        erase(installed(world.settings), ErasureRequest("client2", "anna", "x", NOW))
         with exclusive(*given, **more):
             yield
 

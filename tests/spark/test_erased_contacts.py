@@ -9,10 +9,8 @@ from threading import Event
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders import table_commits
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -21,6 +19,8 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
 )
 from shardpost.holders.spark.held_positions import contacts
+from shardpost.locks import locks
+from shardpost.maintenance.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.maintenance.maintain import prune_old
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.sides import compared
@@ -29,6 +29,7 @@ from tests.support import rebuilding
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, run
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.record_streams import Stream
 from tests.support.reference import Raw, client, position, produce
 
@@ -48,22 +49,27 @@ def home(stream: Stream, request: pytest.FixtureRequest) -> Stream:
 
 def erased(settings: Settings) -> ErasedClient:
     request = ErasureRequest("c1", "anna", "it asked for it", datetime.now(UTC))
-    return erase(settings, request)
+    return erase(installed(settings), request)
 
 
 def told(settings: Settings) -> str:
     """Return all that the tables with contacts have at the newest snapshot."""
-    newest = snapshots.current(settings)
+    newest = snapshots.current(installed(settings).tables)
     queries = {t: f"SELECT * FROM {t.name}" for t in OF_CONTACTS}  # noqa: S608
-    return str([rows(settings, sql, at_snapshot(newest, t)) for t, sql in queries.items()])
+    return str(
+        [
+            rows(installed(settings).tables, sql, at_snapshot(newest, t))
+            for t, sql in queries.items()
+        ]
+    )
 
 
 def known(spark: SparkSession, settings: Settings) -> set[tuple[str, str | None]]:
     """Return (client, e-mail) as Spark reads them, and hold DataFusion against it."""
-    newest = snapshots.current(settings)
-    found = contacts(spark, settings, newest).select("client", "email").collect()
+    newest = snapshots.current(installed(settings).tables)
+    found = contacts(spark, installed(settings).tables, newest).select("client", "email").collect()
     sql = "SELECT key, email FROM clients WHERE is_open"
-    ours = rows(settings, sql, at_snapshot(newest, CLIENTS))
+    ours = rows(installed(settings).tables, sql, at_snapshot(newest, CLIENTS))
     assert {(row["key"], row["email"]) for row in ours} == {tuple(row) for row in found}
     return {tuple(row) for row in found}
 
@@ -83,7 +89,7 @@ def test_compactions_reconciliations_and_rebuilds_go_on_after_an_erasure(
     produce(settings, [client("c2", "bobby")])
     run(settings)
     agree(settings, home.fold)
-    newest = snapshots.current(settings)
+    newest = snapshots.current(installed(settings).tables)
     assert (newest.number, newest.erased_in) == (4, 3)
     assert "quine" not in told(settings)
     assert known(spark, settings) == {("c1", None), ("c2", "bobby@x.example")}
@@ -120,7 +126,7 @@ def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
         at_step(monkeypatch, table_commits)("commit snapshot", compact_beside)
         erased(settings)
         beside[0].result(120)
-    newest = snapshots.current(settings)
+    newest = snapshots.current(installed(settings).tables)
     assert (newest.number, newest.erased_in) == (4, 3)
     assert "quine" not in told(settings)
     agree(settings, home.fold)
@@ -150,9 +156,9 @@ def test_from_kafka_which_has_it_yet_it_does_not_come_back(
     assert erased(settings).is_complete
     # The oldest of its records, which Kafka has yet, leaves the history: it was superseded.
     pruning = settings.model_copy(update={"history_days": 1})
-    assert prune_old(pruning, datetime.now(UTC)).rows == {CLIENT_EVENTS.name: 1}
+    assert prune_old(installed(pruning), datetime.now(UTC)).rows == {CLIENT_EVENTS.name: 1}
     rebuilding.start(settings, source=Source.KAFKA)
-    assert compared(settings).is_none
+    assert compared(installed(settings)).is_none
     for exchange in (rebuilding.swap, rebuilding.rollback, rebuilding.swap):
         exchange(settings)
         require_erased(settings)
@@ -164,17 +170,19 @@ def test_from_kafka_which_has_it_yet_it_does_not_come_back(
 def require_erased(settings: Settings) -> None:
     """Hold that the newest snapshot's tables can be read, and have another's contact alone."""
     said = str(rejected_and_history(settings))
-    newest = snapshots.current(settings)
-    said += str(rows(settings, "SELECT * FROM clients", at_snapshot(newest, CLIENTS)))
+    newest = snapshots.current(installed(settings).tables)
+    said += str(
+        rows(installed(settings).tables, "SELECT * FROM clients", at_snapshot(newest, CLIENTS))
+    )
     assert "quine" not in said
     assert "bob" in said
 
 
 def rejected_and_history(settings: Settings) -> list[str]:
     """Return all rows of what the records of clients became."""
-    newest = snapshots.current(settings)
+    newest = snapshots.current(installed(settings).tables)
     found = (
-        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(newest, table))  # noqa: S608
+        rows(installed(settings).tables, f"SELECT * FROM {table.name}", at_snapshot(newest, table))  # noqa: S608
         for table in (CLIENT_EVENTS, REJECTED_RECORDS)
     )
     return sorted(str(row) for part in found for row in part)

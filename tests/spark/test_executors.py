@@ -32,6 +32,7 @@ from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.compacting import agree
+from tests.support.installed import installed
 from tests.support.job_process import PAUSING_ANYWHERE, Job, paused, wait_for
 from tests.support.letter_world import failed, original, put, ready_for_letters, seen
 from tests.support.mail_server import mail_server
@@ -61,7 +62,7 @@ def test_rows_that_workers_wrote_to_other_disks_are_missed_before_a_commit(
     rows = rows.union(rows.withColumn("shard", F.lit(1)))
 
     def write(kept: DataFrame, folder: str) -> delta_files.Written:
-        return delta_files.write(settings, SHARE_HOLDERS, kept, folder)
+        return delta_files.write(installed(settings).tables, SHARE_HOLDERS, kept, folder)
 
     assert write(rows, "all").rows == len(write(rows, "again").files) == 2
     assert write(rows.where("client > '1'"), "none").rows == 0
@@ -73,7 +74,7 @@ def test_rows_that_workers_wrote_to_other_disks_are_missed_before_a_commit(
 
 def test_files_that_are_not_seen_here_are_not_committed(settings: Settings) -> None:
     with pytest.raises(ShardpostError, match=r"expected the file a/b\.parquet, which a worker"):
-        file_statistics.require_seen(settings, SHARE_HOLDERS, ["a/b.parquet"])
+        file_statistics.require_seen(installed(settings).tables, SHARE_HOLDERS, ["a/b.parquet"])
 
 
 def test_a_list_that_a_worker_does_not_see_is_refused_with_what_to_do() -> None:
@@ -153,7 +154,7 @@ def shard_of(client: str) -> int:
 @pytest.fixture
 def world(settings: Settings, on_cluster: OnCluster) -> World:
     made = World(settings.model_copy(update={"mail_connections": CONNECTIONS}))
-    apply_topics(made.settings)
+    apply_topics(installed(made.settings))
     for number, client in enumerate(CLIENTS):
         made.position(str(number), client)
         made.client(client)

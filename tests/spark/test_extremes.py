@@ -10,12 +10,12 @@ from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.holders.queries import explanation
-from shardpost.kafka import clients
 from shardpost.kafka.records import Header
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, kafka_source
 from shardpost.spark.driver import FEW_RECORDS
 from tests.support.compacting import run
+from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.record_streams import Stream
 from tests.support.reference import Raw, position, produce
@@ -33,14 +33,14 @@ FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 def test_how_many_are_null_is_known_of_values_of_any_length(
     spark: SparkSession, settings: Settings
 ) -> None:
-    table_log.create(settings, SHARE_HOLDERS, 30)
+    table_log.create(installed(settings).tables, SHARE_HOLDERS, 30)
     holders = spark.createDataFrame([(LONG, ["1"], 1, 0), (None, [LONG], 1, 0)], SHARE_HOLDERS.ddl)
-    written = delta_files.write(settings, SHARE_HOLDERS, holders, "new")
+    written = delta_files.write(installed(settings).tables, SHARE_HOLDERS, holders, "new")
     assert written.non_null("client") == 1
     assert written.minimum("snapshot") == 1
-    assert table_log.commit(settings, SHARE_HOLDERS, 0, written.files) == 1
+    assert table_log.commit(installed(settings).tables, SHARE_HOLDERS, 0, written.files) == 1
     sql = "SELECT count(*) AS n, max(client) AS longest FROM share_holders"
-    assert rows(settings, sql, {SHARE_HOLDERS: 1}) == [{"n": 2, "longest": LONG}]
+    assert rows(installed(settings).tables, sql, {SHARE_HOLDERS: 1}) == [{"n": 2, "longest": LONG}]
 
 
 def test_ids_and_texts_of_any_length_are_held(stream: Stream) -> None:
@@ -59,7 +59,7 @@ def test_what_a_retry_says_of_its_origin_is_quoted_in_part_and_as_text(
     partition, offset = places[id(poison)]
     topic = settings.topic("positions")
     origin = {"origin-topic": topic.encode(), "letter-id": b"1", "attempt": b"1"}
-    producer = clients.producer(settings)
+    producer = installed(settings).kafka.producer()
     for key, place in (
         (b"\xff" * 5000, {"origin-partition": b"%d" % partition, "origin-offset": b"%d" % offset}),
         (b"1", {"origin-partition": b"\xff" * 5000, "origin-offset": b"\xc3" * 5000}),
@@ -69,9 +69,9 @@ def test_what_a_retry_says_of_its_origin_is_quoted_in_part_and_as_text(
     assert producer.flush(30) == 0
     assert run(settings)["rejected"] == 3
     sql = "SELECT reason FROM position_events WHERE retry_topic IS NOT NULL ORDER BY reason"
-    at = at_snapshot(snapshots.current(settings), POSITION_EVENTS)
+    at = at_snapshot(snapshots.current(installed(settings).tables), POSITION_EVENTS)
     found = f"expected the coordinates of a record of {topic}, found {topic}"
-    assert [row["reason"] for row in rows(settings, sql, at)] == [
+    assert [row["reason"] for row in rows(installed(settings).tables, sql, at)] == [
         f"{found}[{UNKNOWN}]@{UNKNOWN}",
         f"expected the key of {topic}[{partition}]@{offset}, 1, found {'FF' * 50}",
     ]
@@ -114,13 +114,15 @@ def test_timestamps_that_no_calendar_has_become_the_nearest(
     stream.compact(*records)
     said = "reading through Python's client"
     assert (said in caplog.text) == (times is not TIMES and not few)
-    at = at_snapshot(snapshots.current(settings), POSITION_EVENTS)
+    at = at_snapshot(snapshots.current(installed(settings).tables), POSITION_EVENTS)
     sql = "SELECT key, timestamp, value FROM position_events WHERE kind = 'upsert' ORDER BY key"
-    found = rows(settings, sql, at)
+    found = rows(installed(settings).tables, sql, at)
     for row, record, (given, expected) in zip(found, records, times.items(), strict=False):
         assert row["value"] == record.value
         assert row["timestamp"] == expected or given == 0  # 0 is "now" for the client
-    explained = explanation(settings, snapshots.current(settings), "client1", "1")
+    explained = explanation(
+        installed(settings), snapshots.current(installed(settings).tables), "client1", "1"
+    )
     assert len(explained) == 1
 
 

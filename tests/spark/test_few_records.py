@@ -11,15 +11,15 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import OffsetRange
-from shardpost.kafka.kept_clients import kept_consumers
 from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source
 from shardpost.spark.kafka_source import FewRecords, read_ranges
 from shardpost.topics.creation import apply_topics
+from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.raw_headers import produce_raw
 from tests.support.transactions import begun_transaction
@@ -49,17 +49,21 @@ def columns(schema: StructType) -> list[tuple[str, str]]:
 
 def whole(settings: Settings, topic: str) -> list[OffsetRange]:
     """Return all offsets of a topic."""
-    marks = offsets.watermarks(settings, partition_counts(settings, [topic]), committed=True)
+    marks = offsets.watermarks(
+        installed(settings).kafka,
+        partition_counts(installed(settings).kafka, [topic]),
+        committed=True,
+    )
     return [OffsetRange(topic, number, *ends) for number, ends in marks[topic].items()]
 
 
 @pytest.fixture
 def topics(settings: Settings) -> tuple[str, str]:
     """Give two topics with records of all shapes, transactions among them; one has no records."""
-    apply_topics(settings)
+    apply_topics(installed(settings))
     topic, draw = settings.topic("positions"), random.Random(7)  # noqa: S311 - always the same
     configure_topic(settings, topic, {"cleanup.policy": "delete", "retention.ms": "-1"})
-    plain = clients.producer(settings)
+    plain = installed(settings).kafka.producer()
     for outcome in ("commit", "abort", "commit"):
         own = begun_transaction(settings, f"writer/{topic}")
         for producer in (own, plain):
@@ -78,17 +82,20 @@ def test_they_are_those_of_sparks_source(
     settings: Settings, spark: SparkSession, topics: Sequence[str]
 ) -> None:
     ranges = [range_ for topic in topics for range_ in whole(settings, topic)]
-    few = FewRecords.read(settings, ranges)
+    few = FewRecords.read(installed(settings).kafka, ranges)
     assert few is not None
     own = few.or_else(by_nobody)
     for topic in topics:
         wanted = [range_ for range_ in ranges if range_.topic == topic]
-        there, expected = own(spark, settings, wanted), read_ranges(spark, settings, wanted)
+        there, expected = (
+            own(spark, installed(settings).kafka, wanted),
+            read_ranges(spark, installed(settings).kafka, wanted),
+        )
         assert columns(there.schema) == columns(expected.schema)
         assert as_they_are(there) == as_they_are(expected)
     [some, *_] = ranges
-    assert as_they_are(own(spark, settings, [some])) == as_they_are(
-        read_ranges(spark, settings, [some])
+    assert as_they_are(own(spark, installed(settings).kafka, [some])) == as_they_are(
+        read_ranges(spark, installed(settings).kafka, [some])
     )
     [first, *others] = (one for one in ranges if one.topic == topics[0])
     of_others = {
@@ -97,8 +104,10 @@ def test_they_are_those_of_sparks_source(
     }
     without = FewRecords(few.ranges, of_others).or_else(by_nobody)
     assert others
-    assert columns(without(spark, settings, [first]).schema) == columns(expected.schema)
-    assert without(spark, settings, [first]).count() == 0
+    assert columns(without(spark, installed(settings).kafka, [first]).schema) == columns(
+        expected.schema
+    )
+    assert without(spark, installed(settings).kafka, [first]).count() == 0
     assert 0 < len(few.rows[topics[0]]) < sum(range_.size for range_ in ranges)
 
 
@@ -107,11 +116,11 @@ def test_other_ranges_are_read_as_ever(
 ) -> None:
     ranges = whole(settings, topics[0])
     [part] = [OffsetRange(r.topic, r.partition, r.first, r.until - 1) for r in ranges[:1]]
-    few = FewRecords.read(settings, ranges)
+    few = FewRecords.read(installed(settings).kafka, ranges)
     assert few is not None
-    assert as_they_are(few.or_else(read_ranges)(spark, settings, [part])) == as_they_are(
-        read_ranges(spark, settings, [part])
-    )
+    assert as_they_are(
+        few.or_else(read_ranges)(spark, installed(settings).kafka, [part])
+    ) == as_they_are(read_ranges(spark, installed(settings).kafka, [part]))
 
 
 def test_what_is_too_much_or_cannot_be_read_whole_is_left_to_sparks_source(
@@ -121,27 +130,27 @@ def test_what_is_too_much_or_cannot_be_read_whole_is_left_to_sparks_source(
     ranges = whole(settings, topic)
     with monkeypatch.context() as patch:
         patch.setattr(kafka_source, "FEW_BYTES", 5000)
-        assert FewRecords.read(settings, ranges) is None
+        assert FewRecords.read(installed(settings).kafka, ranges) is None
     with monkeypatch.context() as patch:
         patch.setattr(kafka_source, "FEW_RECORDS", sum(range_.size for range_ in ranges) - 1)
-        assert FewRecords.read(settings, ranges) is None
+        assert FewRecords.read(installed(settings).kafka, ranges) is None
     with monkeypatch.context() as patch:
         patch.setattr(BulkReading, "messages", failing)
-        assert FewRecords.read(settings, ranges) is None
+        assert FewRecords.read(installed(settings).kafka, ranges) is None
     gone = next(range_ for range_ in ranges if range_.size > 1)
     before = [KafkaPartition(topic, gone.partition, gone.first + 1)]
-    for done in clients.admin(settings).delete_records(before).values():
+    for done in installed(settings).kafka.admin().delete_records(before).values():
         done.result(30)
-    assert FewRecords.read(settings, ranges) is None
-    assert FewRecords.read(settings, whole(settings, topic)) is not None
-    assert FewRecords.read(settings, []) is None
+    assert FewRecords.read(installed(settings).kafka, ranges) is None
+    assert FewRecords.read(installed(settings).kafka, whole(settings, topic)) is not None
+    assert FewRecords.read(installed(settings).kafka, []) is None
 
 
 def test_so_is_a_header_whose_name_is_no_text(settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     topic = settings.topic("positions")
     produce_raw(settings, topic, b"k", b"v", [(b"\xff", b"1")])
-    assert FewRecords.read(settings, whole(settings, topic)) is None
+    assert FewRecords.read(installed(settings).kafka, whole(settings, topic)) is None
 
 
 @pytest.mark.parametrize("more", [0, 100])  # no marker that is yet to come
@@ -150,6 +159,6 @@ def test_a_reader_whose_time_ran_out_is_not_used_again(
 ) -> None:
     monkeypatch.setattr(kafka_source, "FEW_SECONDS", 5.0 if more == 0 else 0.3)
     ranges = [replace(one, until=one.until + more) for one in whole(settings, topics[0])]
-    with kept_consumers.keeping():
-        assert (FewRecords.read(settings, ranges) is None) is bool(more)
-        assert len(kept_consumers._kept) == (0 if more else 1)
+    with installed(settings).kafka.consumers.keeping():
+        assert (FewRecords.read(installed(settings).kafka, ranges) is None) is bool(more)
+        assert len(installed(settings).kafka.consumers._kept) == (0 if more else 1)

@@ -29,9 +29,10 @@ from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import TombstonesLostError
 from shardpost.holders.spark import follow
 from shardpost.holders.spark.follow import Follower
-from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.locks import LockedError
+from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.locks.locks import LockedError
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds.spark.top_up import compact_and_top_up
 from shardpost.settings import Settings, load
@@ -46,6 +47,7 @@ from tests.support.compacting import agree, held, run, starter
 from tests.support.email_requests import email_request
 from tests.support.ended_process import ended_process
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import MailServer
 from tests.support.record_streams import Growth, Stream
@@ -98,12 +100,12 @@ class Turns:
     ) -> JobResult:
         """Follow until nothing is left to begin."""
         monkeypatch.setattr(follow, "is_asked_to_stop", lambda: not self._begins)
-        return Follower(self._turn, self._settings, Stay(until, every)).run(first)
+        return Follower(self._turn, installed(self._settings), Stay(until, every)).run(first)
 
-    def _turn(self, settings: Settings, asked: CompactionRequest) -> JobResult:
+    def _turn(self, installation: Installation, asked: CompactionRequest) -> JobResult:
         self.asked.append(asked)
         self._begins.pop(0)()
-        return compact_and_top_up(settings, rebuilding.WORK, asked)
+        return compact_and_top_up(installation, rebuilding.WORK, asked)
 
 
 def always_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +121,7 @@ def nothing() -> None:
 def test_each_turn_takes_what_has_come_and_publishes_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     fold = Fold()
     fold.add(starter())
 
@@ -139,15 +141,17 @@ def test_each_turn_takes_what_has_come_and_publishes_it(
     agree(settings, fold)
     assert code == 0
     assert [asked.country_changed for asked in turns.asked] == [True, False, False, False]
-    assert document["following"]["turns"] == len(snapshots.list_all(settings)) == 4
+    assert (
+        document["following"]["turns"] == len(snapshots.list_all(installed(settings).tables)) == 4
+    )
     assert document["following"]["ended"] == "it was asked to stop"
-    assert following.following(settings) is None
+    assert following.following(installed(settings).files) is None
 
 
 def test_with_nothing_new_nothing_is_written_until_a_minute_is_over(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     looks: list[bool] = []
     asked = Inputs.other_ends
 
@@ -163,13 +167,13 @@ def test_with_nothing_new_nothing_is_written_until_a_minute_is_over(
     turns.follow(monkeypatch, CompactionRequest())
     assert looks[:4] == [False, False, False, True]
     assert all(looks[4:])
-    assert len(snapshots.list_all(settings)) == 2
+    assert len(snapshots.list_all(installed(settings).tables)) == 2
 
 
 def test_a_record_begins_a_turn_before_the_next_look_is_due(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     wait, waits = Arrivals.wait, list[bool]()
 
     def waiting(one: Any, last: Any, seconds: float) -> bool:
@@ -181,13 +185,13 @@ def test_a_record_begins_a_turn_before_the_next_look_is_due(
     monkeypatch.setattr(Arrivals, "wait", waiting)
     Turns(settings, nothing, nothing).follow(monkeypatch, CompactionRequest(), every=2.0)
     assert waits == [False, False, False, True]
-    assert len(snapshots.list_all(settings)) == 2
+    assert len(snapshots.list_all(installed(settings).tables)) == 2
 
 
 def test_where_a_topic_ends_elsewhere_and_has_nothing_one_turn_looks(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     looks = count()
     gone, more = ({TopicPartition("retries", 0): end} for end in (57, 58))
     monkeypatch.setattr(Inputs, "other_ends", lambda *_: gone if next(looks) < 5 else more)
@@ -209,7 +213,7 @@ def failing(error: Exception) -> Callable[[], object]:
 def test_what_may_pass_is_waited_for_and_the_turn_is_as_it_was_asked(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
     silent = [failing(KafkaUnreachableError("silent")) for _ in range(2 * follow.MOST_FAILURES)]
@@ -226,13 +230,13 @@ def test_what_may_pass_is_waited_for_and_the_turn_is_as_it_was_asked(
 def test_while_it_waits_it_says_that_it_is_there(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
     monkeypatch.setattr(follow, "NOTED_EVERY", timedelta(0))
     noted: list[datetime] = []
 
     def silent() -> None:
-        there = following.following(settings)
+        there = following.following(installed(settings).files)
         assert there is not None
         noted.append(there.noted_at)
         raise KafkaUnreachableError("silent")
@@ -259,7 +263,7 @@ ENDED = r"^following ended \(it was asked to stop\); for 0 s it could not compac
 def test_where_its_last_turn_failed_it_fails(
     begins: list[Any], said: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     always_new(monkeypatch)
     monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
     made = [one if callable(one) else failing(one) for one in begins]
@@ -271,11 +275,11 @@ def test_where_its_last_turn_failed_it_fails(
 def test_what_was_confirmed_holds_for_one_snapshot(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
 
     def commit_and_fail() -> None:
-        compact_and_top_up(settings, rebuilding.WORK, CompactionRequest())
+        compact_and_top_up(installed(settings), rebuilding.WORK, CompactionRequest())
         raise ShardpostError("left to do: publishing")
 
     turns = Turns(settings, failing(ShardpostError("not yet")), commit_and_fail, nothing)
@@ -296,11 +300,11 @@ def test_what_does_not_pass_ends_it(
     with pytest.raises(type(error), match=str(error)):
         made.follow(monkeypatch, CompactionRequest())
     assert len(made.asked) == turns
-    assert following.following(settings) is None
+    assert following.following(installed(settings).files) is None
 
 
 def test_it_ends_when_its_time_is_over(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     turns = Turns(settings, nothing, nothing)
     code, document = turns.follow(monkeypatch, CompactionRequest(), until=datetime.now(UTC))
     assert (code, len(turns.asked)) == (0, 1)
@@ -310,7 +314,7 @@ def test_it_ends_when_its_time_is_over(settings: Settings, monkeypatch: pytest.M
 def test_it_ends_when_the_code_has_changed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     always_new(monkeypatch)
     monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
     turns = Turns(settings, nothing, nothing, nothing)
@@ -323,10 +327,10 @@ def test_it_ends_when_the_code_has_changed(
 def test_the_older_one_ends_when_a_younger_follows(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
     now = datetime.now(UTC)
-    begun = following.begun(settings, now)
+    begun = following.begun(installed(settings).files, now)
     younger = replace(
         begun, run="other", holder="host, process 7", since=now + timedelta(seconds=30)
     )
@@ -335,14 +339,14 @@ def test_the_older_one_ends_when_a_younger_follows(
     killed = replace(younger, run="killed", process=ended_process())
 
     def noted(other: Following) -> Callable[[], object]:
-        return lambda: following.note(settings, other)
+        return lambda: following.note(installed(settings).files, other)
 
     always_new(monkeypatch)
     turns = Turns(settings, noted(silent), noted(older), noted(killed), noted(younger), nothing)
     _, document = turns.follow(monkeypatch, CompactionRequest())
     assert len(turns.asked) == 4
     assert document["following"]["ended"].startswith("host, process 7 follows since ")
-    assert following.following(settings) == younger
+    assert following.following(installed(settings).files) == younger
 
 
 @pytest.mark.one_of("drivers that stay")
@@ -352,9 +356,9 @@ def test_what_else_is_done_between_turns_changes_nothing(
     settings = stream.settings = stream.settings.model_copy(update={"smtp_port": server.port})
 
     def mail() -> None:
-        now = snapshots.current(settings).looked_at
+        now = snapshots.current(installed(settings).tables).looked_at
         request = email_request(IsoWeek.of(now), "--early", now=now)
-        assert weekly_email(request, settings)[0] == 0
+        assert weekly_email(request, installed(settings))[0] == 0
 
     works: list[Callable[[], object]] = [
         lambda: stream.send([client(f"client{n}", f"client{n}") for n in range(4)]),
@@ -362,7 +366,7 @@ def test_what_else_is_done_between_turns_changes_nothing(
         lambda: rebuilding.start(settings),
         mail,
         lambda: rebuilding.swap(settings),
-        lambda: maintain(settings, datetime.now(UTC) + timedelta(days=9)),
+        lambda: maintain(installed(settings), datetime.now(UTC) + timedelta(days=9)),
         mail,
     ]
 
@@ -436,7 +440,7 @@ def come(settings: Settings, fold: Fold, number: int) -> None:
 def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
     settings: Settings,
 ) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     fold = Fold()
     fold.add(starter())
     with command(settings) as first:
@@ -451,14 +455,16 @@ def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
                 follows(settings, fold, second)
                 number += 1
             ended = first.end()["following"]["ended"]
-            assert f"process {following.following(settings).holder.split()[-1]}" in ended  # type: ignore[union-attr]
+            there = following.following(installed(settings).files)
+            assert there is not None
+            assert f"process {there.holder.split()[-1]}" in ended
             come(settings, fold, number)
             follows(settings, fold, second)
             second.process.send_signal(signal.SIGTERM)
             done = second.end()
     assert done["following"]["ended"] == "it was asked to stop"
     agree(settings, fold)
-    assert following.following(settings) is None
+    assert following.following(installed(settings).files) is None
 
 
 @pytest.mark.one_of("whole systems")
@@ -470,7 +476,7 @@ def test_a_compaction_by_hand_beside_it_and_a_kafka_that_was_gone_change_nothing
     own = load(environ(home=home, kafka_port=daemons.choose_port(), kafka_timeout=5))
     broker.start(own)
     try:
-        apply_topics(own)
+        apply_topics(installed(own))
         fold = Fold()
         fold.add(starter())
         with command(own) as follower:
@@ -492,7 +498,10 @@ def test_a_compaction_by_hand_beside_it_and_a_kafka_that_was_gone_change_nothing
 
 def is_committed(settings: Settings, fold: Fold) -> bool:
     """Tell whether the newest snapshot has what the fold has."""
-    return snapshots.newest(settings) is not None and held(settings) == fold.holders()
+    return (
+        snapshots.newest(installed(settings).tables) is not None
+        and held(settings) == fold.holders()
+    )
 
 
 @pytest.mark.one_of("drivers that stay")
@@ -518,7 +527,7 @@ def test_killed_in_a_later_turn_the_next_run_ends_as_an_unbroken_one(
 
 @pytest.mark.one_of("drivers that stay")
 def test_halted_in_a_turn_it_goes_on_after_another_run_or_before_it(settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     fold = Fold()
     fold.add(starter())
     come(settings, fold, 0)

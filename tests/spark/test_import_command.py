@@ -14,6 +14,7 @@ from tests.support.command_line import CommandLine
 from tests.support.compacting import run
 from tests.support.how_far import drawn, up_to
 from tests.support.imports import NOW, csv_of, decided, import_ids, records, row
+from tests.support.installed import installed
 from tests.support.job_process import kill_at
 from tests.support.jobs_here import CommandsHere
 from tests.support.postgresql import PASSWORD, USER, postgresql
@@ -28,7 +29,7 @@ KILLED_AT = [("import batch in its transaction", 0), ("import batch written", 10
 def world(settings: Settings, spark: SparkSession) -> Settings:
     """Have open positions in a snapshot."""
     del spark  # the compaction finds it
-    apply_topics(settings)
+    apply_topics(installed(settings))
     produce(settings, [position(str(n), "client1", "NASDAQ") for n in range(OPEN)])
     run(settings)
     return settings

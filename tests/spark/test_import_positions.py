@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
@@ -17,6 +16,7 @@ from shardpost.holders.spark import compaction
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
+from shardpost.locks import locks
 from shardpost.position_import import run as position_import_run
 from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.rebuilds.model.rebuild import Source
@@ -35,6 +35,7 @@ from tests.support.imports import (
     run_import,
     state,
 )
+from tests.support.installed import installed
 from tests.support.reference import Raw, closed, exchange, position, produce
 from tests.support.simulated_topic import librdkafka
 
@@ -44,8 +45,8 @@ BATCH = "import batch written"
 
 def of_tables(settings: Settings) -> dict[str, Any]:
     """Return what is open in the newest snapshot: {key: (client, exchange, amount)}."""
-    at = at_snapshot(snapshots.current(settings), POSITIONS)
-    found = rows(settings, "SELECT * FROM positions WHERE is_open", at)
+    at = at_snapshot(snapshots.current(installed(settings).tables), POSITIONS)
+    found = rows(installed(settings).tables, "SELECT * FROM positions WHERE is_open", at)
     return {one["key"]: (one["client"], one["exchange"], float(one["amount"])) for one in found}
 
 
@@ -184,7 +185,7 @@ def test_after_an_import_the_records_of_any_producer_count_and_an_import_follows
         assert of_tables(settings) == expected
     elsewhere = {key for key in keys if librdkafka(key, 4) != partition_of(key, 4)}
     topic = settings.topic("positions")
-    found = snapshots.current(settings).scattered[topic]
+    found = snapshots.current(installed(settings).tables).scattered[topic]
     assert {*found.keys} <= elsewhere
     assert found.count == len(elsewhere & {*keys[6:]}) > 0
 
@@ -208,7 +209,7 @@ def test_after_an_import_the_records_of_any_producer_count_and_an_import_follows
     again = settings.model_copy(update={"home": settings.home / "again"})
     run(again, take_over=True)
     assert of_tables(again) == expected
-    assert snapshots.current(again).scattered[topic].count == len(elsewhere)
+    assert snapshots.current(installed(again).tables).scattered[topic].count == len(elsewhere)
 
 
 def by_default_of_librdkafka(settings: Settings, raw: list[Raw]) -> None:
@@ -302,7 +303,9 @@ def test_beside_another_import_it_refuses_and_a_zombie_is_fenced(
     def beside() -> None:
         with pytest.raises(locks.LockedError, match="import_positions is already running"):
             run_import(settings, second)
-        locks.path_of(settings, IMPORT_POSITIONS.name).unlink()  # as if on another machine
+        locks.path_of(
+            installed(settings).files, IMPORT_POSITIONS.name
+        ).unlink()  # as if on another machine
         run_import(settings, second)
 
     at_step(monkeypatch, position_import_run)("write", beside)
@@ -384,7 +387,9 @@ def test_an_apply_writes_what_its_plan_showed_or_nothing(fresh: Fresh, tmp_path:
     assert run_import(settings, path, up_to=shown["up_to"])["applied_before"]
     rebuilding.start(settings)
     rebuilding.swap(settings)
-    shown["up_to"] = f"{snapshots.current(settings).number - 1}:{shown['import_id']}"
+    shown["up_to"] = (
+        f"{snapshots.current(installed(settings).tables).number - 1}:{shown['import_id']}"
+    )
     with pytest.raises(ShardpostError, match="found changes up to"):
         run_import(settings, path, up_to=shown["up_to"], import_id="another")
 

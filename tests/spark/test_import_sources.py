@@ -17,6 +17,7 @@ from shardpost.position_import.spark import import_rows
 from shardpost.position_import.spark.source_rows import read_source
 from shardpost.settings import Settings
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.postgresql import PASSWORD, USER, Postgresql, postgresql
 
 HEADER = "PositionId,Client,Ticker,Amount,Exchange\n"
@@ -26,7 +27,7 @@ MANY = "12345678901234567890.123456789"
 
 def read(spark: SparkSession, source: Source, **more: Any) -> list[tuple[str | None, ...]]:
     """Return (id, client, ticker, amount, exchange) of each good row, (id, reason) of each bad."""
-    found = read_source(spark, Settings(**more), source)
+    found = read_source(spark, installed(Settings(**more)), source)
     is_utf8 = found.files is None or found.files.is_utf8
     rows = import_rows.as_records(found.frame, 1_000_000, is_utf8=is_utf8).collect()
     return [
@@ -172,12 +173,12 @@ def test_a_file_that_changes_after_it_was_checked_is_noticed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     source = written(tmp_path, "list.csv", HEADER + "1,c,A,1.5,N\n2,c,A,1.5,N\n")
-    found = read_source(spark, Settings(), source)
+    found = read_source(spark, installed(Settings()), source)
     written(tmp_path, "list.csv", HEADER + "1,c,A,1.5,N\n")
     with pytest.raises(ShardpostError, match=r"expected 2 rows in 1 file, .* found 1 in 1: it was"):
         found.require_all(found.frame.count(), source)
     folder = find_source(str(tmp_path))
-    found = read_source(spark, Settings(), folder)
+    found = read_source(spark, installed(Settings()), folder)
     written(tmp_path, "late.csv", HEADER)
     with pytest.raises(ShardpostError, match=r"expected 1 row in 1 file, .* found 1 in 2: it was"):
         found.require_all(1, folder)
@@ -241,7 +242,7 @@ def test_a_folder_is_one_list(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(
         ShardpostError, match=r"c\.csv: expected what .*a\.csv has, rows .* positionid,"
     ):
-        read_source(spark, Settings(), find_source(str(folder)))
+        read_source(spark, installed(Settings()), find_source(str(folder)))
 
 
 LIST = """

@@ -18,6 +18,7 @@ from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from tests.support.aged_tables import AgedTables, data_files
 from tests.support.how_far import some
+from tests.support.installed import installed
 
 IDS = 300_000
 RECORDS = """
@@ -25,13 +26,14 @@ import sys
 from pathlib import Path
 
 from shardpost.holders.holder_records import HolderRecords
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from tests.support.histories import snapshot
 
-settings = Settings(home=Path(sys.argv[1]))
+own = Installation(Settings(home=Path(sys.argv[1])))
 place = TopicPartition("share-holders", 0)
-found = HolderRecords(settings, snapshot(1, {"share_holders": 1}), place, 8 << 20)
+found = HolderRecords(own.tables, snapshot(1, {"share_holders": 1}), place, 8 << 20)
 print(sum(len(record.value) > 2_000_000 for record in found.since(0, set())))
 status = Path("/proc/self/status").read_text()
 print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
@@ -68,28 +70,30 @@ MAINTAIN = """
 import resource, signal, sys
 from datetime import datetime
 from pathlib import Path
+from shardpost.installation import Installation
 from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
-removable_files.noted_snapshots = lambda settings: set()
-settings = Settings(home=Path(sys.argv[1]), snapshot_days=30)
+removable_files.noted_snapshots = lambda own: set()
+own = Installation(Settings(home=Path(sys.argv[1]), snapshot_days=30))
 now, limit = datetime.fromisoformat(sys.argv[2]), int(sys.argv[3])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-sys.exit("; ".join(maintain(settings, now).errors))
+sys.exit("; ".join(maintain(own, now).errors))
 """
 
 LOCKED = """
 import resource, signal, sys
 from pathlib import Path
-from shardpost.locks import LockedError, exclusive
+from shardpost.installation import Installation
+from shardpost.locks.locks import LockedError, exclusive
 from shardpost.settings import Settings
-settings = Settings(home=Path(sys.argv[1]))
+own = Installation(Settings(home=Path(sys.argv[1])))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-with exclusive(settings, "it", "the job"):
+with exclusive(own.files, "it", "the job"):
     try:
-        with exclusive(settings, "it", "the job"):
+        with exclusive(own.files, "it", "the job"):
             print("twice")
     except LockedError as error:
         print(error)
@@ -118,7 +122,7 @@ def peak_of_records(home: Path, clients: int) -> int:
             "shard": pa.array([0] * clients, pa.int32()),
         }
     )
-    made = table_log.opened(settings, SHARE_HOLDERS)
+    made = table_log.opened(installed(settings).tables, SHARE_HOLDERS)
     write_deltalake(made, table.cast(arrow_schema(SHARE_HOLDERS)), mode="append")
     count, mebibytes = map(int, said(RECORDS, home).split())
     assert count == clients
@@ -157,7 +161,7 @@ def test_on_a_full_disk_what_no_snapshot_needs_goes_and_all_stays_readable(
     assert len(data_files(aged.settings)) < len(before)
     aged.require_all_kept()
     aged.compact()
-    assert maintain(aged.settings, aged.now).dropped
+    assert maintain(installed(aged.settings), aged.now).dropped
     aged.require_all_kept()
 
 

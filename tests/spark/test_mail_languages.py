@@ -17,6 +17,7 @@ from shardpost.weekly_email.mail_preview import preview
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.week_status import rows_of_begun
 from tests.support.email_requests import email_request
+from tests.support.installed import installed
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 
@@ -39,7 +40,7 @@ GERMAN = {"german": "de", "twice": "de_CH"}
 
 @pytest.fixture
 def world(settings: Settings, server: MailServer, tmp_path: Path) -> World:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     folder = tmp_path / "look"
     folder.mkdir()
     (folder / "subject.de.txt").write_text("Woche {{ week }}: {{ count | number }}")
@@ -63,11 +64,13 @@ def read(server: MailServer, client: str) -> EmailMessage:
 def test_each_client_is_mailed_in_its_language_as_it_was_shown_before_and_after(
     world: World, server: MailServer
 ) -> None:
-    before = {client: preview(world.settings, client, WEEK, now=NOW) for client in LANGUAGES}
+    before = {
+        client: preview(installed(world.settings), client, WEEK, now=NOW) for client in LANGUAGES
+    }
     assert {client: one.language for client, one in before.items() if one.language} == GERMAN
     request = email_request(WEEK, now=NOW)
-    assert weekly_email(request, world.settings)[0] == 0
-    frozen = FrozenWeeks(world.settings).find(WEEK)
+    assert weekly_email(request, installed(world.settings))[0] == 0
+    frozen = FrozenWeeks(installed(world.settings)).find(WEEK)
     assert frozen is not None
     # Other templates, and another sender, from now on.
     folder = world.settings.mail_templates
@@ -82,8 +85,8 @@ def test_each_client_is_mailed_in_its_language_as_it_was_shown_before_and_after(
         found = read(server, client)
         text = found.get_body(("plain",))
         assert text is not None
-        rows = rows_of_begun(settings, WEEK, client, NOW)
-        after = preview(settings, client, WEEK, rows, now=NOW)
+        rows = rows_of_begun(installed(settings), WEEK, client, NOW)
+        after = preview(installed(settings), client, WEEK, rows, now=NOW)
         assert after.look_since is not None
         for shown in (before[client], after):
             assert found["Subject"] == shown.subject
@@ -91,7 +94,7 @@ def test_each_client_is_mailed_in_its_language_as_it_was_shown_before_and_after(
             assert found["Message-ID"] == shown.headers["Message-ID"]
             assert text.get_content().replace("\r\n", "\n") == shown.text
         assert after.is_frozen
-        row = FrozenWeeks(world.settings).member(frozen, client)
+        row = FrozenWeeks(installed(world.settings)).member(frozen, client)
         assert row is not None
         assert client in GERMAN or row["language"] in {None, "5", '["de"]', "tlh"}
     assert read(server, "german")["Subject"] == "Woche 2026-W45: 2"

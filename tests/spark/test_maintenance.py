@@ -25,6 +25,7 @@ from shardpost.spark import delta_files, driver
 from tests.support.compacting import agree
 from tests.support.delta_readers import read_versions
 from tests.support.how_far import drawn, is_every, up_to
+from tests.support.installed import installed
 from tests.support.job_process import paused
 from tests.support.record_streams import Stream
 from tests.support.reference import Raw, closed, position
@@ -40,14 +41,16 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> No
     stream.compact(closed("1"), position("2", "client9", "LON"), position("50", "new", "NYSE"))
     versions = [
         (table, snapshot.tables[table.name])
-        for snapshot in snapshots.list_all(settings)
+        for snapshot in snapshots.list_all(installed(settings).tables)
         for table in READ
     ]
     versions = drawn(versions, 3)
-    theirs = read_versions(settings, [(path_of(settings, t), v) for t, v in versions])
+    theirs = read_versions(
+        settings, [(path_of(installed(settings).tables, t), v) for t, v in versions]
+    )
     for (table, version), found in zip(versions, theirs, strict=True):
         sql = f"SELECT * FROM {table.name}"  # noqa: S608 - a name of ours
-        ours = rows(settings, sql, {table: version})
+        ours = rows(installed(settings).tables, sql, {table: version})
         names = ("client", "key", "seq", "snapshot", "positions", "exchange", "is_open", "kind")
         assert sorted(map(str, ([row.get(name) for name in names] for row in found))) == sorted(
             map(str, ([row.get(name) for name in names] for row in ours))
@@ -63,13 +66,15 @@ def test_compactions_and_reconciliations_go_on_after_a_pruning(
     stream.settings = settings = stream.settings.model_copy(update={"fold_runs": fold_runs})
     stream.compact(*(position(f"p{n % 5}", f"c{n % 3}", "NASDAQ") for n in range(30)), closed("p4"))
     stream.compact(position("p0", "c9", "NASDAQ"))
-    found = find_superseded(settings, snapshots.current(settings), LATER, {})
+    found = find_superseded(
+        installed(settings), snapshots.current(installed(settings).tables), LATER, {}
+    )
     assert found.rows["position_events"] >= 25
-    made = prune(settings, found, datetime.now(UTC))
+    made = prune(installed(settings), found, datetime.now(UTC))
     assert made is not None
     agree(settings, stream.fold)
     stream.compact(position("p1", "c9", "NASDAQ"), closed("p2"), position("p4", "c1", "NASDAQ"))
-    newest = snapshots.current(settings)
+    newest = snapshots.current(installed(settings).tables)
     assert (newest.number, newest.history_from) == (4, LATER)
     stream.compact(closed("p0"), reconcile=True)
 
@@ -86,9 +91,9 @@ def test_histories_of_many_compactions_are_few_files(
         stream.compact(new, bad, closed(str(number - 2)))
         explained.append(tables.explain("client0", settings=settings))
     for table in (POSITION_EVENTS, REJECTED_RECORDS):
-        newest = snapshots.current(settings).tables[table.name]
+        newest = snapshots.current(installed(settings).tables).tables[table.name]
         # Of each run two at most, for the two cores.
-        assert len(table_log.sizes(settings, table, newest)) <= 4
+        assert len(table_log.sizes(installed(settings).tables, table, newest)) <= 4
         _all_readers_agree(settings, table)
     numbers = range(1, len(explained) + 1)
     at_each = [tables.explain("client0", snapshot=n, settings=settings) for n in numbers]
@@ -97,13 +102,15 @@ def test_histories_of_many_compactions_are_few_files(
 
 def _all_readers_agree(settings: Settings, table: Table) -> None:
     spark = driver.start_session("tests")
-    versions = [snapshot.tables[table.name] for snapshot in snapshots.list_all(settings)]
-    places = [(path_of(settings, table), version) for version in versions]
+    versions = [
+        snapshot.tables[table.name] for snapshot in snapshots.list_all(installed(settings).tables)
+    ]
+    places = [(path_of(installed(settings).tables, table), version) for version in versions]
     # Another JVM: of a quick run one is enough.
     theirs = read_versions(settings, places) if is_every() else [None for _ in versions]
     for version, found in zip(versions, theirs, strict=True):
-        ours = rows(settings, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
-        read = delta_files.read(spark, settings, table, version).collect()
+        ours = rows(installed(settings).tables, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
+        read = delta_files.read(spark, installed(settings).tables, table, version).collect()
         names = ("offset", "snapshot", "kind", "reason", "client", "topic", "seq")
         of_ours = sorted(str([row.get(name) for name in names]) for row in ours)
         assert sorted(str([row.asDict().get(name) for name in names]) for row in read) == of_ours
@@ -125,14 +132,14 @@ def test_maintenance_between_runs_and_beside_one(
 
     def compact(number: int) -> None:
         stream.compact(*batch(number))
-        seen[snapshots.current(settings).number] = answers(settings)
+        seen[snapshots.current(installed(settings).tables).number] = answers(settings)
 
     for number in range(5):
         compact(number)
     make_older(settings)
     stream.send(batch(5))
     with paused(settings, COMPACT_POSITIONS, pause_at="share_holders") as job:
-        found = maintain(settings, datetime.now(UTC))
+        found = maintain(installed(settings), datetime.now(UTC))
         assert found.dropped == [1]
         assert any(table.files for table in found.tables)
         require(settings, seen)
@@ -140,7 +147,7 @@ def test_maintenance_between_runs_and_beside_one(
         assert job.wait() == 0, job.log.read_text()
     agree(settings, stream.fold)
     seen[6] = answers(settings)
-    maintain(settings, datetime.now(UTC) + timedelta(hours=3))
+    maintain(installed(settings), datetime.now(UTC) + timedelta(hours=3))
     require(settings, seen)
     compact(6)
     require(settings, seen)
@@ -154,7 +161,7 @@ def batch(number: int) -> list[Raw]:
 
 
 def answers(settings: Settings) -> dict[str, Any]:
-    number = snapshots.current(settings).number
+    number = snapshots.current(installed(settings).tables).number
     return {
         "holders": tables.holders(snapshot=number, settings=settings),
         "explain": tables.explain("client1", snapshot=number, settings=settings),
@@ -176,18 +183,18 @@ def make_older(settings: Settings) -> None:
         older = stored.set_column(at, field, pa.array(times, field.type))
         table.replace(table.files, [older.slice(0, 4), older.slice(4)])
 
-    row_files.change(settings, snapshots.SNAPSHOTS, snapshots.NUMBER, change)
+    row_files.change(installed(settings).tables, snapshots.SNAPSHOTS, snapshots.NUMBER, change)
 
 
 def require(settings: Settings, seen: dict[int, dict[str, Any]]) -> None:
     """Hold what every kept snapshot answers, by each way of reading, against what it did."""
     spark = driver.start_session("tests")
-    kept = snapshots.list_all(settings)
+    kept = snapshots.list_all(installed(settings).tables)
     for snapshot in drawn(kept, 2):
         expected = seen[snapshot.number]
         number = snapshot.number
         version = version_at(snapshot, SHARE_HOLDERS)
-        held = delta_files.read(spark, settings, SHARE_HOLDERS, version)
+        held = delta_files.read(spark, installed(settings).tables, SHARE_HOLDERS, version)
         found = {row.client: row.positions for row in held.collect() if row.positions}
         assert found == expected["holders"]
         if number == kept[-1].number:
@@ -199,8 +206,12 @@ def require(settings: Settings, seen: dict[int, dict[str, Any]]) -> None:
 
 def require_of_delta(settings: Settings) -> None:
     """Let Delta's own reader of Spark read the stored rows of all kept snapshots."""
-    spark, kept = driver.start_session("tests"), snapshots.list_all(settings)
+    spark, kept = driver.start_session("tests"), snapshots.list_all(installed(settings).tables)
     stored = [(table, snapshot.tables[table.name]) for snapshot in kept for table in READ]
-    theirs = read_versions(settings, [(path_of(settings, t), v) for t, v in stored])
+    theirs = read_versions(
+        settings, [(path_of(installed(settings).tables, t), v) for t, v in stored]
+    )
     for (table, number), found in zip(stored, theirs, strict=True):
-        assert len(found) == delta_files.read(spark, settings, table, number).count()
+        assert (
+            len(found) == delta_files.read(spark, installed(settings).tables, table, number).count()
+        )

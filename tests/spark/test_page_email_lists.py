@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.erasure import ErasureRequest, erase
+from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import kept_dry_runs
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.installed import installed
 from tests.support.page_client import page_client
 from tests.support.week_tables import World
 
@@ -28,7 +29,7 @@ def test_each_list_is_the_dry_runs_and_goes_when_a_client_is_erased(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del spark  # the job finds it
-    apply_topics(settings)
+    apply_topics(installed(settings))
     world = World(settings)
     for number in range(120):
         world.position(f"{number:03}", f"client{number:03}")
@@ -36,7 +37,7 @@ def test_each_list_is_the_dry_runs_and_goes_when_a_client_is_erased(
     world.position(EVIL, EVIL)  # has no contact
     world.commit(looked_at=NOW)
     request = EmailRequest(WEEK, NOW, Mode.DRY_RUN)
-    code, said = run(request, settings)
+    code, said = run(request, installed(settings))
     assert code == 0
     listed: dict[str, list[Any]] = {kind: said[kind] for kind in KINDS}
 
@@ -47,7 +48,7 @@ def test_each_list_is_the_dry_runs_and_goes_when_a_client_is_erased(
             ("0-1", "manual__b+00:00"),
             ("2-3", "manual__b+00:00"),
         ):
-            run(replace(request, shards=shards, kept_as=name), settings)
+            run(replace(request, shards=shards, kept_as=name), installed(settings))
         for kind in KINDS:
             first = page.json("emails/lists", week=WEEK, list=kind)
             lines = (
@@ -66,11 +67,11 @@ def test_each_list_is_the_dry_runs_and_goes_when_a_client_is_erased(
         assert EVIL not in page.response("emails/lists", week=WEEK, list="failed").text
         assert "expected one of" in page.get("emails/lists", 400, week=WEEK, list="all")
 
-        erase(settings, ErasureRequest("client001", "bob", "asked for it", NOW))
+        erase(installed(settings), ErasureRequest("client001", "bob", "asked for it", NOW))
         assert "No dry run of this week is kept" in page.get("emails/lists", week=WEEK)
-    run(replace(request, kept_as="manual__c"), settings)
-    assert kept_dry_runs.find(settings, WEEK) is not None
-    kept_dry_runs.forget_old(settings, WEEK.end + timedelta(days=3), 4)
-    assert kept_dry_runs.find(settings, WEEK) is not None
-    kept_dry_runs.forget_old(settings, WEEK.end + timedelta(days=5), 4)
-    assert kept_dry_runs.find(settings, WEEK) is None
+    run(replace(request, kept_as="manual__c"), installed(settings))
+    assert kept_dry_runs.find(installed(settings).tables, WEEK) is not None
+    kept_dry_runs.forget_old(installed(settings).tables, WEEK.end + timedelta(days=3), 4)
+    assert kept_dry_runs.find(installed(settings).tables, WEEK) is not None
+    kept_dry_runs.forget_old(installed(settings).tables, WEEK.end + timedelta(days=5), 4)
+    assert kept_dry_runs.find(installed(settings).tables, WEEK) is None

@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from shardpost.dead_letters.model.letters import letter_id
-from shardpost.kafka import clients, record_pages
+from shardpost.kafka import record_pages
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.page import access
 from shardpost.settings import Settings
 from tests.support.compacting import run
+from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.page_client import PageClient, page_client
 from tests.support.reference import Raw, Retry, closed, position, produce, produce_retry
@@ -107,7 +108,7 @@ def test_letters_and_retries_are_told_their_life(page: PageClient, story: Settin
 
 
 def test_holders_and_the_ledger_are_told_in_their_words(page: PageClient, story: Settings) -> None:
-    client = clients.producer(story)
+    client = installed(story).kafka.producer()
     ledger, partition = story.topic("weekly-emails"), partition_of("client1", 4)
     for key, value in {
         "2026-W47/client1": {"State": "sent", "MessageId": "<1@x>"},
@@ -129,7 +130,7 @@ def test_pages_have_each_record_once_from_an_offset_a_time_or_a_key_on(
 ) -> None:
     topic, count = story.topic("run-requests"), 330
     begin_ms = int(datetime.now(UTC).timestamp() * 1000)  # Kafka deletes older ones after 7 days
-    client = clients.producer(story)
+    client = installed(story).kafka.producer()
     for number in range(count):
         client.produce(topic, b"%d" % number, b"k%d" % (number % 7), timestamp=begin_ms + number)
     assert client.flush(30) == 0
@@ -232,7 +233,7 @@ def test_what_kafka_has_deleted_is_told_by_history(
     # Else it deletes no records; and not by age, since they are of years past.
     configure_topic(story, topic, {"cleanup.policy": "delete", "retention.ms": "-1"})
     before = [TopicPartition(topic, partition, offset + 1)]
-    for done in clients.admin(story).delete_records(before).values():
+    for done in installed(story).kafka.admin().delete_records(before).values():
         done.result(30)
     place: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
     found = page.json("records/record", **place)

@@ -13,6 +13,7 @@ from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.command_line import CommandLineHere
 from tests.support.compacting import run, starter
+from tests.support.installed import installed
 from tests.support.page_client import PageClient, page_client
 from tests.support.rebuilding import start, swap
 from tests.support.reference import position, produce
@@ -96,7 +97,7 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
         page.send("tables/rebuilds", "tables/rebuilds/drop", 400, number="2", why="")
         said = page.send("tables/rebuilds", "tables/rebuilds/drop", number="2", why="done")
         assert "rebuild 2 is dropped" in said
-        assert store.current(shared) is None
+        assert store.current(installed(shared).tables) is None
         assert page.json("tables/rebuilds")[0]["state"] == "in use for good"
     found = [(one.about, one.kind, one.who, one.why) for one, _ in decisions.list_all(shared)]
     assert found[-1] == (b"rebuild/2", Kind.DISCARDED, "anna", "done")

@@ -15,6 +15,7 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.compacting import agree
+from tests.support.installed import installed
 from tests.support.jobs_here import CommandsHere
 from tests.support.record_streams import Stream
 from tests.support.reference import closed, position, published
@@ -25,7 +26,7 @@ MANY = [position(str(n), f"client{n}", "NASDAQ", timestamp_ms=LONG_AGO) for n in
 
 def freeze(settings: Settings, week: IsoWeek, **asked: Any) -> None:
     request = EmailRequest(week, datetime.now(UTC), Mode.FREEZE, **asked)
-    code, _ = weekly_email(request, settings)
+    code, _ = weekly_email(request, installed(settings))
     assert code == 0
 
 
@@ -37,7 +38,7 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
     mistyped = CommandsHere(settings.model_copy(update={"country": "us"}).environ())
     stream.send(MANY)
     assert "'us': no exchange has it: did you mean US?" in mistyped.refused("compact", code=2)
-    assert snapshots.newest(settings) is None
+    assert snapshots.newest(installed(settings).tables) is None
     stream.compact()
     assert "and snapshot 1 is of 'US'" in mistyped.refused("compact", code=2)
     freeze(settings, week.previous)
@@ -48,23 +49,26 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
     assert (
         "snapshot 2: open positions fall from 12 to 0, holders fall from 12 to 0, by more" in line
     )
-    assert (published(settings), snapshots.current(settings).number) == (before, 1)
-    [told] = look_at_snapshot(settings, datetime.now(UTC)).conditions
+    assert (published(settings), snapshots.current(installed(settings).tables).number) == (
+        before,
+        1,
+    )
+    [told] = look_at_snapshot(installed(settings), datetime.now(UTC)).conditions
     assert (told.rule, told.text in line) == ("compaction-refused", True)
     assert shardpost.json("compact", "--accept-drop")["published"] == 12
     agree(settings, stream.fold)
-    assert look_at_snapshot(settings, datetime.now(UTC)).conditions == []
+    assert look_at_snapshot(installed(settings), datetime.now(UTC)).conditions == []
 
     with pytest.raises(CollapseError, match="recipients fall from 12 to 0"):
         freeze(settings, week)
-    assert FrozenWeeks(settings).find(week) is None
+    assert FrozenWeeks(installed(settings)).find(week) is None
     for accepts, code in ((False, 3), (True, 0)):
         looks = EmailRequest(week, datetime.now(UTC), Mode.DRY_RUN, accept_drop=accepts)
-        found = weekly_email(looks, settings)
+        found = weekly_email(looks, installed(settings))
         assert (found[0], found[1]["recipients"]) == (code, [])
         assert ("recipients fall from 12 to 0" in str(found[1].get("would_be_refused"))) != accepts
     freeze(settings, week, accept_drop=True)
-    frozen = FrozenWeeks(settings).find(week)
+    frozen = FrozenWeeks(installed(settings)).find(week)
     assert frozen is not None
     assert frozen.recipients == 0
 

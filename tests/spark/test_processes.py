@@ -14,7 +14,7 @@ import pytest
 
 from shardpost.embedded.daemons import Daemon, group_members, log_hint, wait_until
 from shardpost.errors import ShardpostError
-from shardpost.process_identity import stat_of
+from shardpost.locks.process_identity import stat_of
 from shardpost.spark.job_process import NOISE, job_folder, pass_on, run_job
 from tests.support.job_process import wait_for
 

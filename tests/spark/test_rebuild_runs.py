@@ -9,7 +9,7 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.locks import LockedError
+from shardpost.locks.locks import LockedError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Standing
 from shardpost.rebuilds.order import Action, tables_of
@@ -25,6 +25,7 @@ from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, starter
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.job_process import Job, kill_at, paused, wait_for
 from tests.support.jobs_here import CommandsHere
 from tests.support.mail_server import mail_server
@@ -71,7 +72,7 @@ def batch(number: int) -> list[Raw]:
 @pytest.fixture
 def filled(settings: Settings) -> tuple[Settings, Fold]:
     """Give settings with a first snapshot, and the fold of its records."""
-    apply_topics(settings)
+    apply_topics(installed(settings))
     fold = Fold()
     fold.add(starter())
     add(settings, fold, 0)
@@ -98,14 +99,14 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     for number, step in enumerate(drawn(BUILDING), 1):
         kill_at(settings, REBUILD_TABLES, GB, pause_at=step)
         assert held(settings) == fold.holders("US")
-        rebuild = store.require_current(settings)
+        rebuild = store.require_current(installed(settings).tables)
         assert rebuild.number == 2
         assert rebuild.progress.units >= done
         done = rebuild.progress.units
         add(settings, fold, number)
     start(settings, "GB")
-    assert store.require_current(settings).progress.units == 3 + 3 + 3 + 1
-    found = compared(settings)
+    assert store.require_current(installed(settings).tables).progress.units == 3 + 3 + 3 + 1
+    found = compared(installed(settings))
     assert found.positions.different == 0
     assert found.positions.equal == len(fold.positions)
     swap(settings)
@@ -120,16 +121,16 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     settings, fold = filled
     start(settings, "GB")
     for number, step in enumerate(drawn(TOPPING_UP), 1):
-        before = store.require_current(settings).candidate
+        before = store.require_current(installed(settings).tables).candidate
         add(settings, fold, number)
-        number_now = snapshots.current(settings).number
-        assert store.require_current(settings).candidate.number == number_now
+        number_now = snapshots.current(installed(settings).tables).number
+        assert store.require_current(installed(settings).tables).candidate.number == number_now
         send(settings, fold, number + 10)
         where = {"share_holders": 2}.get(step, 1)  # the compaction has a step of that name, too
         kill_at(settings, COMPACT_POSITIONS, pause_anywhere_at=step, nth_time=where)
         agree(settings, fold, "US")
         assert before.number < number_now
-        assert store.require_current(settings).candidate.number == number_now
+        assert store.require_current(installed(settings).tables).candidate.number == number_now
     swap(settings)
     agree(settings, fold, "GB")
 
@@ -151,9 +152,11 @@ def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
             is_new ^= True
             done.append((str(action).encode(), str(rebuilt_in(settings)).encode()))
         country = "GB" if is_new else "US"
-        assert snapshots.current(settings).country == country
+        assert snapshots.current(installed(settings).tables).country == country
         assert held(settings) == fold.holders(country)
-        standing = store.require_current(settings).standing(snapshots.current(settings))
+        standing = store.require_current(installed(settings).tables).standing(
+            snapshots.current(installed(settings).tables)
+        )
         assert (standing is Standing.IN_USE) is is_new
         add(settings, fold, number)
         agree(settings, fold, country)
@@ -166,7 +169,7 @@ def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
 
 
 def rebuilt_in(settings: Settings) -> int | None:
-    return snapshots.current(settings).rebuilt_in
+    return snapshots.current(installed(settings).tables).rebuilt_in
 
 
 @pytest.mark.one_of("kills of a rebuild")
@@ -194,7 +197,7 @@ def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
         assert first.wait() == 0, first.log.read_text()
     swap(settings)
     agree(settings, fold, "GB")
-    assert snapshots.current(settings).rebuilt_in == 3
+    assert snapshots.current(installed(settings).tables).rebuilt_in == 3
     with pytest.raises(ShardpostError, match="is in use"):
         start(settings, "GB")
 
@@ -207,7 +210,7 @@ def shardpost(settings: Settings) -> CommandLine:
 @pytest.mark.one_of("stories of a rebuild")
 @pytest.mark.timeout(600)
 def test_another_country_from_start_to_drop(settings: Settings, shardpost: CommandLine) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     assert shardpost("rebuild", "list") == "no rebuild yet\n"
     assert "shardpost compact" in shardpost.refused("rebuild", "diff", code=1)
     produce(settings, [position("1", "a", "NASDAQ"), position("2", "b", "LON")])
@@ -269,7 +272,7 @@ def some(clients: list[str], exchange: str) -> list[Raw]:
 @pytest.mark.one_of("stories of a rebuild")
 @pytest.mark.timeout(600)
 def test_a_mail_run_under_way_stays_on_the_snapshot_that_it_froze(settings: Settings) -> None:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     here, there = [f"us{n}" for n in range(40)], [f"gb{n}" for n in range(10)]
     produce(settings, [*some(here, "NASDAQ"), *some(there, "LON")])
     produce(settings, [contact(client) for client in (*here, *there)])
@@ -282,19 +285,19 @@ def test_a_mail_run_under_way_stays_on_the_snapshot_that_it_froze(settings: Sett
 
     with mail_server(slow) as server:
         mailing = settings.model_copy(update={"smtp_port": server.port, "mail_connections": 1})
-        assert weekly_email(EmailRequest(WEEK, mode=Mode.FREEZE), mailing)[0] == 0
+        assert weekly_email(EmailRequest(WEEK, mode=Mode.FREEZE), installed(mailing))[0] == 0
         produce(settings, [contact("us0", subscribed=False)])
         compacted(settings)
         job = Job(mailing, WEEKLY_EMAIL, EmailRequest(WEEK))
         try:
             wait_for(lambda: server.taken.total() >= 3, "3 mails", job)
             swap(settings)
-            assert snapshots.current(settings).country == "GB"
+            assert snapshots.current(installed(settings).tables).country == "GB"
             assert job.wait() == 0, job.log.read_text()
         finally:
             job.kill()
         # Unsubscribed after the freeze, before the swap: the rebuilt table of clients knows it.
         expected = {f"{client}@x.example": 1 for client in here[1:]}
         assert dict(server.taken) == expected
-        assert weekly_email(EmailRequest(WEEK), mailing)[0] == 0
+        assert weekly_email(EmailRequest(WEEK), installed(mailing))[0] == 0
         assert dict(server.taken) == expected

@@ -22,7 +22,6 @@ from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import decoder_id
 from shardpost.holders.spark.decoding import decoded
-from shardpost.kafka import clients
 from shardpost.rebuilds import drop as dropping
 from shardpost.rebuilds import run, store
 from shardpost.rebuilds.model.difference import Difference
@@ -39,6 +38,7 @@ from tests.support.at_step import at_step
 from tests.support.compacting import agree, held
 from tests.support.compacting import run as run_compaction
 from tests.support.how_far import drawn, up_to
+from tests.support.installed import installed
 from tests.support.job_process import paused
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
@@ -105,8 +105,8 @@ def differences(old: Holders, new: Holders) -> dict[str, int]:
 
 
 def diff(settings: Settings) -> Difference:
-    topped_up(settings, store.require_current(settings), WORK)
-    return compared(settings)
+    topped_up(installed(settings), store.require_current(installed(settings).tables), WORK)
+    return compared(installed(settings))
 
 
 @pytest.mark.one_of("histories with other work between runs")
@@ -154,9 +154,12 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
             for action in actions:
                 do(settings, action, stream.fold, model)
                 check(settings, stream.fold, model)
-    for snapshot in snapshots.list_all(settings):
+    for snapshot in snapshots.list_all(installed(settings).tables):
         country, holders = model.seen[snapshot.number]
-        assert (snapshot.country, query_holders(settings, snapshot, HoldersQuery())) == (
+        assert (
+            snapshot.country,
+            query_holders(installed(settings).tables, snapshot, HoldersQuery()),
+        ) == (
             country,
             holders,
         )
@@ -164,7 +167,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
 
 def check(settings: Settings, fold: Fold, model: Model) -> None:
     agree(settings, fold, model.in_use)
-    snapshot = snapshots.current(settings)
+    snapshot = snapshots.current(installed(settings).tables)
     model.seen[snapshot.number] = snapshot.country, fold.holders(model.in_use)
 
 
@@ -217,7 +220,7 @@ def attempt(settings: Settings, action: str) -> object:
         "diff": diff,
         "swap": swap,
         "rollback": rollback,
-        "drop": dropping.drop,
+        "drop": lambda own: dropping.drop(installed(own)),
     }
     return actions[action](settings)
 
@@ -244,7 +247,7 @@ def test_with_unchanged_code_a_history_is_copied_differs_in_nothing_and_rows_kee
 ) -> None:
     settings = stream.settings
     before, size = history(settings), sizes(settings)
-    own = snapshots.current(settings).decoder
+    own = snapshots.current(installed(settings).tables).decoder
     assert own is not None
     with monkeypatch.context() as patch:
         if is_known:
@@ -252,36 +255,44 @@ def test_with_unchanged_code_a_history_is_copied_differs_in_nothing_and_rows_kee
         else:
             patch.setattr(build, "decoder_id", lambda: "another")
         start(settings)
-    candidate = store.require_current(settings).candidate
+    candidate = store.require_current(installed(settings).tables).candidate
     assert candidate.decoder == (own if is_known else "another")
     found = diff(settings)
     assert found.is_none
     assert found.samples == []
     assert (found.positions.equal, found.holders.equal) == (9, 3)
     swap(settings)
-    assert snapshots.current(settings).folders["positions"] == "positions.2"
+    assert snapshots.current(installed(settings).tables).folders["positions"] == "positions.2"
     assert (history(settings), sizes(settings)) == (before, size)
     agree(settings, stream.fold)
     compacted(settings)  # nothing new: no snapshot
     stream.send([position("7", "client7", "NASDAQ")])
     compacted(settings)
-    assert snapshots.current(settings).decoder == (own if is_known else None)
+    assert snapshots.current(installed(settings).tables).decoder == (own if is_known else None)
     rollback(settings)
-    assert snapshots.current(settings).decoder == own
+    assert snapshots.current(installed(settings).tables).decoder == own
     agree(settings, stream.fold)
 
 
 def sizes(settings: Settings) -> list[int]:
     """Return the sizes of the files of the history of positions in use."""
-    snapshot = snapshots.current(settings)
+    snapshot = snapshots.current(installed(settings).tables)
     version = snapshot.tables[POSITION_EVENTS.name]
-    return sorted(table_log.sizes(settings, snapshot.located(POSITION_EVENTS), version).values())
+    return sorted(
+        table_log.sizes(
+            installed(settings).tables, snapshot.located(POSITION_EVENTS), version
+        ).values()
+    )
 
 
 def history(settings: Settings) -> list[dict[str, Any]]:
     """Return the history of positions in use."""
     sql = 'SELECT * FROM position_events ORDER BY "partition", offset, retry_offset'
-    return rows(settings, sql, at_snapshot(snapshots.current(settings), POSITION_EVENTS))
+    return rows(
+        installed(settings).tables,
+        sql,
+        at_snapshot(snapshots.current(installed(settings).tables), POSITION_EVENTS),
+    )
 
 
 def mended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,8 +343,8 @@ def test_a_changed_decoder_is_seen_part_by_part_swapped_and_rolled_back_after_ma
         assert letters(settings) == {"0": 1, "6": 1}
         assert held(settings) == {"client0": ["0"], "client2": ["2", "8"], "client9": ["4"]}
         assert published(settings) == held(settings)
-        assert snapshots.current(settings).counts.rejected == 2
-        assert snapshots.current(settings).decoder == "mended"
+        assert snapshots.current(installed(settings).tables).counts.rejected == 2
+        assert snapshots.current(installed(settings).tables).decoder == "mended"
         changed: dict[str, dict[str, Any]] = {
             "4": {"client": "client9"},
             "6": {"kind": "rejected", "client": None},
@@ -347,7 +358,7 @@ def test_a_changed_decoder_is_seen_part_by_part_swapped_and_rolled_back_after_ma
         compacted(settings)
     assert rollback(settings)["letters"] == 0
     agree(settings, stream.fold)
-    assert snapshots.current(settings).counts.rejected == stream.fold.rejected
+    assert snapshots.current(installed(settings).tables).counts.rejected == stream.fold.rejected
     assert letters(settings) == {"0": 1, "6": 1}
 
 
@@ -366,14 +377,14 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     monkeypatch.setattr("shardpost.rebuilds.spark.histories.RECORDS_AT_ONCE", 3)
     assert start(settings, source=Source.KAFKA)["missing"] == []
     assert diff(settings).is_none
-    dropping.drop(settings)
+    dropping.drop(installed(settings))
     topic = settings.topic("positions")
     low = settings.partitions - 1
-    while not (end := snapshots.current(settings).end_offsets[topic][low]):
+    while not (end := snapshots.current(installed(settings).tables).end_offsets[topic][low]):
         low -= 1
     # Not also by age: the records are of years past.
     configure_topic(settings, topic, {"cleanup.policy": "delete", "retention.ms": "-1"})
-    admin = clients.admin(settings)
+    admin = installed(settings).kafka.admin()
     gone = admin.delete_records([TopicPartition(topic, low, end)])
     assert [future.result(30) for future in gone.values()]
     result = start(settings, source=Source.KAFKA)
@@ -381,12 +392,17 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     assert f"topic {topic}: {end} of 10 records that were read" in result["missing"]
     found = diff(settings)
     assert found.positions.only_old == found.positions.different > 0
-    rebuild = store.require_current(settings)
+    rebuild = store.require_current(installed(settings).tables)
     # What the topic had until it was read may have superseded what is gone.
     since = rebuild.candidate.history_from
     assert since is not None
-    assert snapshots.current(settings).committed_at < since <= rebuild.changed_at
-    before = {at: query_holders(settings, snapshots.current(settings), at) for at in AS_OF}
+    assert snapshots.current(installed(settings).tables).committed_at < since <= rebuild.changed_at
+    before = {
+        at: query_holders(
+            installed(settings).tables, snapshots.current(installed(settings).tables), at
+        )
+        for at in AS_OF
+    }
     stream.send([position("20", "client4", "NASDAQ", timestamp_ms=1_792_000_000_000)])
     compacted(settings)
     assert letters(settings) == {"0": 1}
@@ -395,12 +411,14 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     assert held(settings) == published(settings) != stream.fold.holders("US")
     for at in AS_OF:
         with pytest.raises(ShardpostError, match="has the whole history from"):
-            query_holders(settings, snapshots.current(settings), at)
+            query_holders(
+                installed(settings).tables, snapshots.current(installed(settings).tables), at
+            )
     rollback(settings)
     agree(settings, stream.fold)
     assert letters(settings) == {"0": 1}
-    newest = snapshots.current(settings)
-    assert {at: query_holders(settings, newest, at) for at in AS_OF} == before
+    newest = snapshots.current(installed(settings).tables)
+    assert {at: query_holders(installed(settings).tables, newest, at) for at in AS_OF} == before
 
 
 @pytest.mark.one_of("stories of a rebuild")
@@ -420,9 +438,9 @@ def test_from_kafka_what_was_read_keeps_its_order_and_a_topic_that_is_replaced_i
     stream.grow(8)
     stream.send([position("9", "client6", "NASDAQ")])
     compacted(settings)
-    at, newest = datetime(2026, 12, 1, tzinfo=UTC), snapshots.current(settings)
-    old = pruned_histories.find_superseded(settings, newest, at, {"positions": {place}})
-    pruned_histories.prune(settings, old, at)
+    at, newest = datetime(2026, 12, 1, tzinfo=UTC), snapshots.current(installed(settings).tables)
+    old = pruned_histories.find_superseded(installed(settings), newest, at, {"positions": {place}})
+    pruned_histories.prune(installed(settings), old, at)
     agree(settings, stream.fold)
     before = history(settings)
     start(settings, source=Source.KAFKA)
@@ -432,15 +450,15 @@ def test_from_kafka_what_was_read_keeps_its_order_and_a_topic_that_is_replaced_i
     after = history(settings)
     assert [row for row in after if row in before] == before
     assert sorted(row["key"] for row in after if row not in before) == ["0", "4"]
-    dropping.drop(settings)
+    dropping.drop(installed(settings))
     hook = at_step(monkeypatch, build)
     hook("rebuilt share_holders", lambda: recreate_topic(settings, topic, 8))
     for often in ("while the tables were built of it: drop them", "Rebuild from the history"):
         with pytest.raises(ShardpostError, match=f"{topic}: expected the id .*{often}"):
             start(settings, source=Source.KAFKA)
-    newest = snapshots.current(settings)
-    assert store.require_current(settings).standing(newest) is Standing.BUILDING
-    dropping.drop(settings)
+    newest = snapshots.current(installed(settings).tables)
+    assert store.require_current(installed(settings).tables).standing(newest) is Standing.BUILDING
+    dropping.drop(installed(settings))
 
 
 def places(settings: Settings) -> list[tuple[tuple[int, int], str]]:
@@ -465,7 +483,7 @@ def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream)
         stream.send([position("5", "client2", "LON"), closed("1")])
         compacted(now)
         agree(settings, stream.fold, "GB")
-    dropping.drop(settings)
+    dropping.drop(installed(settings))
     stream.send([position("7", "client2", "LON")])
     compacted(changed)
     agree(settings, stream.fold, "GB")
@@ -483,28 +501,28 @@ def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk_and_too_many_ch
     start(settings, "GB", "positions")
     there = {path.name for path in (settings.home / "tables").iterdir()}
     assert there >= {"positions.2", "share_holders.2"}
-    _, removed = dropping.drop(settings)
+    _, removed = dropping.drop(installed(settings))
     assert {*removed} == {"positions.2", "share_holders.2"}
     left = {path.name for path in (settings.home / "tables").iterdir()}
     assert left == there - {*removed}
 
     assert start(settings, "GB", "share_holders")["tables"] == {"share_holders": "share_holders.3"}
-    before = snapshots.current(settings).number
+    before = snapshots.current(installed(settings).tables).number
     refused = order(Action.SWAP, max_changed=0.5)
-    code, result = carry_out(refused, settings, WORK)
+    code, result = carry_out(refused, installed(settings), WORK)
     assert (code, result["state"]) == (3, Standing.READY)
     assert "nothing was swapped" in result["refused"]
-    assert snapshots.current(settings).number == before
-    assert carry_out(order(Action.SWAP, max_changed=1.0), settings, WORK)[0] == 0
+    assert snapshots.current(installed(settings).tables).number == before
+    assert carry_out(order(Action.SWAP, max_changed=1.0), installed(settings), WORK)[0] == 0
     [(decision, headers)] = [
         found
         for number in range(settings.partitions)
-        for found in decisions_topic.of_partition(settings, number, None)
+        for found in decisions_topic.of_partition(installed(settings).kafka, number, None)
         if found[0].about == b"rebuild/3"
     ]
     assert (decision.kind, decision.who, decision.why) == ("swapped", "tester", "a test")
     assert headers == {"action": b"swap", "snapshot": str(before + 1).encode()}
-    assert dropping.drop(settings)[1] == []
+    assert dropping.drop(installed(settings))[1] == []
 
 
 @pytest.mark.one_of("stories of a rebuild")
@@ -514,12 +532,12 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     stream.send([position("3", "client1", "NASDAQ"), position("10", "client5", "LON")])
     expected = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
     compacted(settings)
-    at = store.require_current(settings).candidate
+    at = store.require_current(installed(settings).tables).candidate
     stream.send([position(str(n), f"client{n}", "LON") for n in (11, 12)] + [closed("10")])
     with pytest.MonkeyPatch.context() as patch:  # the compaction's own top-up does not come to it
         patch.setattr("shardpost.rebuilds.spark.top_up._top_up", lambda *_: None)
         compacted(settings)
-    found = compared(settings)
+    found = compared(installed(settings))
     assert found.old["snapshot"] == found.new["snapshot"] == at.number
     assert vars(found.holders) == expected
     then = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
@@ -527,10 +545,10 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     by_snapshot = {at.number: expected, at.number + 1: then}
     with paused(settings, REBUILD_TABLES, order(Action.TOP_UP), pause_at="topped up") as job:
         # Its tables are committed, its row is not.
-        assert vars(compared(settings).holders) == expected
+        assert vars(compared(installed(settings)).holders) == expected
         job.resume()
         while found.new["snapshot"] == at.number:
-            found = compared(settings)
+            found = compared(installed(settings))
             assert vars(found.holders) == by_snapshot[found.new["snapshot"]]
         assert job.wait() == 0, job.log.read_text()
-    assert vars(compared(settings).holders) == then
+    assert vars(compared(installed(settings)).holders) == then

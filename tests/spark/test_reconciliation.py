@@ -14,7 +14,6 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionReques
 from shardpost.holders.model.compacted_topics import TombstonesLostError, UncertainKeysError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS
 from shardpost.holders.spark import latest
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
@@ -23,6 +22,7 @@ from shardpost.settings import Settings
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, held, run
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.job_process import kill_at, wait_for
 from tests.support.jobs_here import CommandsHere
 from tests.support.kafka_configs import (
@@ -63,7 +63,7 @@ def clean_until(settings: Settings, left: int, *keys: str) -> None:
         now = int(time.time() * 1000)
         fillers = [Raw("positions", b"filler", None, now, one.partition) for one in partitions]
         produce(settings, fillers)
-        found = [m.key() for one in partitions for m in read_to_end(settings, one)]
+        found = [m.key() for one in partitions for m in read_to_end(installed(settings).kafka, one)]
         return all(found.count(key.encode()) == left for key in keys)
 
     with busy_cleaner(settings):
@@ -71,14 +71,16 @@ def clean_until(settings: Settings, left: int, *keys: str) -> None:
 
 
 def reconciled_keys(settings: Settings) -> list[str]:
-    version = {POSITION_EVENTS: snapshots.current(settings).tables[POSITION_EVENTS.name]}
+    version = {
+        POSITION_EVENTS: snapshots.current(installed(settings).tables).tables[POSITION_EVENTS.name]
+    }
     sql = "SELECT key FROM position_events WHERE kind = 'reconciled' ORDER BY key"
-    return [row["key"] for row in rows(settings, sql, version)]
+    return [row["key"] for row in rows(installed(settings).tables, sql, version)]
 
 
 def client_of(settings: Settings, key: str) -> str | None:
-    at = at_snapshot(snapshots.current(settings), POSITIONS)
-    found = rows(settings, "SELECT key, client, is_open FROM positions", at)
+    at = at_snapshot(snapshots.current(installed(settings).tables), POSITIONS)
+    found = rows(installed(settings).tables, "SELECT key, client, is_open FROM positions", at)
     return next((row["client"] for row in found if row["key"] == key and row["is_open"]), None)
 
 
@@ -111,11 +113,11 @@ def test_lost_tombstones_are_refused_and_a_reconciliation_closes_what_they_close
     clean_until(settings, 0, "1", "5", "6", "7")
     # Raised now, it does not bring back what was deleted while it was short.
     configure_topic(settings, settings.topic("positions"), {"delete.retention.ms": "3888000000"})
-    first = snapshots.current(settings)
+    first = snapshots.current(installed(settings).tables)
     with pytest.raises(TombstonesLostError, match=settings.topic("positions")) as refused:
         run(settings)
     assert refused.value.exit_code == 3
-    assert snapshots.list_all(settings) == [first]
+    assert snapshots.list_all(installed(settings).tables) == [first]
     agree(settings, fold)
 
     fold.add(after)
@@ -223,7 +225,7 @@ def test_a_reconciliation_killed_at_every_step_of_its_own_ends_as_an_unbroken_on
     stream.fold.add([exchange("LON", "US"), *new])
     stream.compact(reconcile=True)
     assert len(reconciled_keys(settings)) == 5
-    assert snapshots.current(settings).number == 2
+    assert snapshots.current(installed(settings).tables).number == 2
 
 
 @pytest.mark.one_of("reconciliations beside changes")
@@ -232,7 +234,7 @@ def test_added_partitions_do_not_make_a_record_seem_gone(fresh: Callable[[], Set
     produce(settings, [position(str(n), "client1", "NASDAQ") for n in range(20)])
     run(settings)
     topic = settings.topic("positions")
-    more = clients.admin(settings)
+    more = installed(settings).kafka.admin()
     more.create_partitions([NewPartitions(topic, 8)])[topic].result(30)
     wait_until_shown(settings, topic, 8)
     assert run(settings, reconcile=True)["reconciled"] == 0
@@ -251,10 +253,10 @@ def test_a_tombstone_that_went_behind_an_undecodable_record_is_refused_and_then_
     run(settings)
     produce(settings, [closed("U1"), Raw("positions", b"U1", BAD)])
     clean_until(settings, 1, "U1")
-    first = snapshots.current(settings)
+    first = snapshots.current(installed(settings).tables)
     with pytest.raises(UncertainKeysError, match=f"{topic}: U1\\. The inputs"):
         run(settings)
-    assert snapshots.list_all(settings) == [first]
+    assert snapshots.list_all(installed(settings).tables) == [first]
 
     found = run(settings, reconcile=True, code=3)
     assert (found["uncertain"], found["uncertain_keys"]) == (1, {topic: ["U1"]})
@@ -277,7 +279,7 @@ def test_an_undecodable_record_among_those_of_transactions_is_no_suspicion(
     here = {"partition": 0, "timestamp_ms": int(time.time() * 1000)}  # others would end the segment
     produce(settings, [position("1", "client1", "NASDAQ", **here)])
     run(settings)
-    writer = clients.transactional_producer(settings, f"{topic}-writer")
+    writer = installed(settings).kafka.transactional_producer(f"{topic}-writer")
     writer.init_transactions(30)
     for record in (
         position("1", "client2", "NASDAQ", **here),  # the one before is still there

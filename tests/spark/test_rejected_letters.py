@@ -14,7 +14,7 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import path_of
 from shardpost.holders import rejected_letters
 from shardpost.holders.queries import HoldersQuery, explanation, query_holders
-from shardpost.kafka import clients, reading, topic_metadata
+from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import record_of
@@ -22,6 +22,7 @@ from shardpost.settings import Settings
 from tests.support.compacting import held, run
 from tests.support.corrections import BAD, MENDED, bad, done, place_of
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, decide, failed, header, live, put, sweep, total
 from tests.support.reference import produce, published
@@ -34,7 +35,9 @@ def ready(fresh: Callable[[], Settings]) -> Settings:
 
 def letter_id(settings: Settings, place: tuple[int, int]) -> str:
     topic, (partition, offset) = settings.topic("positions"), place
-    there = reading.read_to_end(settings, TopicPartition(topic, partition), start=offset)
+    there = reading.read_to_end(
+        installed(settings).kafka, TopicPartition(topic, partition), start=offset
+    )
     return f"{topic}-{partition}-{offset}@{next(there).timestamp()[1]}"
 
 
@@ -57,7 +60,7 @@ def test_a_poison_position_is_parked_mended_twice_by_a_person_and_applied(ready:
     assert done(run(ready)) == {"rejected": 1, "letters": 1}
     [letter] = committed(ready, ready.topic("dead-letters"))
     assert (letter.key, letter.value) == (letter_id(ready, place).encode(), BAD)
-    stored = topic_metadata.partition_counts(ready, [ready.topic("dead-letters")])[
+    stored = topic_metadata.partition_counts(installed(ready).kafka, [ready.topic("dead-letters")])[
         ready.topic("dead-letters")
     ]
     assert letter.partition == partition_of(b"1", stored)
@@ -80,14 +83,14 @@ def test_a_poison_position_is_parked_mended_twice_by_a_person_and_applied(ready:
     assert held(ready) == published(ready) == {"client1": ["1"]}
 
     [_, retry] = committed(ready, ready.topic("retries"))
-    snapshot = snapshots.current(ready)
-    [explained] = explanation(ready, snapshot, "client1", "1")
+    snapshot = snapshots.current(installed(ready).tables)
+    [explained] = explanation(installed(ready), snapshot, "client1", "1")
     assert explained.coordinates == retry.coordinates
     at = datetime.fromtimestamp(retry.timestamp / 1000, UTC)
     assert explained.timestamp == at
-    assert query_holders(ready, snapshot, HoldersQuery(as_of=at)) == {}
+    assert query_holders(installed(ready).tables, snapshot, HoldersQuery(as_of=at)) == {}
     later = HoldersQuery(as_of=at + timedelta(milliseconds=1))
-    assert query_holders(ready, snapshot, later) == {"client1": ["1"]}
+    assert query_holders(installed(ready).tables, snapshot, later) == {"client1": ["1"]}
     assert done(run(ready)) == {}
 
 
@@ -97,7 +100,9 @@ def test_poison_of_which_another_consumer_made_a_letter_first_is_seen_all_the_sa
 ) -> None:
     """Both make the letter of one id; the other's is retried, and the compaction reads retries."""
     place = place_of(ready, bad())
-    [message] = reading.read_to_end(ready, TopicPartition(ready.topic("positions"), place[0]))
+    [message] = reading.read_to_end(
+        installed(ready).kafka, TopicPartition(ready.topic("positions"), place[0])
+    )
     theirs = failed(ready, record_of(message), "ValueError: no comma, please", datetime.now(UTC))
     put(ready, [theirs])
     later = datetime.now(UTC) + timedelta(hours=1)
@@ -130,7 +135,7 @@ def test_poison_that_goes_round_ends_in_the_parking_lot(ready: Settings) -> None
 
 def test_every_byte_of_what_was_rejected_is_in_its_letter(ready: Settings) -> None:
     produce(ready, [bad(b"1", b"\xff\x00"), bad(b"\xfe", None), bad(b"", MENDED)])
-    producer = clients.producer(ready)
+    producer = installed(ready).kafka.producer()
     headers: list[tuple[str, str | bytes | None]] = [("a", b"\xff"), ("a", None), ("attempt", b"7")]
     producer.produce(ready.topic("clients"), key=b"c", value=b"[" * 900_000, headers=headers)
     assert producer.flush(30) == 0
@@ -169,9 +174,9 @@ def test_a_discarded_letter_stays_away_also_when_kafka_has_forgotten(ready: Sett
     run(ready)
     swept(ready)
     assert decide(ready, is_redrive=False) == 1
-    tables = DeltaTable(path_of(ready, SNAPSHOTS)).metadata().id
+    tables = DeltaTable(path_of(installed(ready).tables, SNAPSHOTS)).metadata().id
     group = f"{rejected_letters.GROUP}-{tables}"
-    admin = clients.admin(ready)
+    admin = installed(ready).kafka.admin()
     admin.delete_consumer_groups([group])[group].result(30)
     second = place_of(ready, bad())
     assert run(ready)["letters"] == 1

@@ -13,7 +13,6 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from shardpost import locks
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import GROUP
 from shardpost.dead_letters.letters_table import current_letters, life
@@ -28,14 +27,15 @@ from shardpost.delta.query import rows
 from shardpost.delta.table_log import newest_version
 from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets
-from shardpost.kafka.clients import admin
 from shardpost.kafka.records import Outgoing
+from shardpost.locks import locks
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.delta_files import read
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.job_process import kill_at, paused, wait_for
 from tests.support.letter_world import (
     apply_topics_with_given_times,
@@ -67,19 +67,19 @@ def ready(settings: Settings) -> Settings:
 def run(settings: Settings, seconds: float | None = None) -> dict[str, Any]:
     """Sweep in this process, so many seconds after START or now; return what is not zero."""
     now = None if seconds is None else at(seconds)
-    code, result = sweep_dead_letters(settings, now or datetime.now(UTC))
+    code, result = sweep_dead_letters(installed(settings), now or datetime.now(UTC))
     assert code == (3 if for_a_person(result) else 0)
     assert result["parked"] == sum(group["letters"] for group in result.pop("parked_errors"))
     return {name: count for name, count in result.items() if count}
 
 
 def states(settings: Settings) -> Counter[str]:
-    return Counter(str(step.state) for step in current_letters(settings).values())
+    return Counter(str(step.state) for step in current_letters(installed(settings)).values())
 
 
 def of_table(settings: Settings) -> list[tuple[str, str, int]]:
     found = rows(
-        settings,
+        installed(settings).tables,
         "SELECT id, state, attempt FROM dead_letters ORDER BY id, attempt, state DESC",
         {DEAD_LETTERS: None},
     )
@@ -102,12 +102,12 @@ def test_the_table_has_the_life_of_each_letter(ready: Settings, spark: SparkSess
         ("positions-0-1", "waiting", 1),
         ("positions-0-1", "parked", 1),
     ]
-    steps = [(str(step.state), step.attempt) for step in life(once, "positions-0-1")]
+    steps = [(str(step.state), step.attempt) for step in life(installed(once), "positions-0-1")]
     assert steps == [("waiting", 0), ("retried", 0), ("waiting", 1), ("parked", 1)]
-    [step] = current_letters(once).values()
+    [step] = current_letters(installed(once)).values()
     assert (step.origin_topic, step.error) == ("positions", "ValueError: bad")
-    version = newest_version(once, DEAD_LETTERS) or 0
-    assert read(spark, once, DEAD_LETTERS, version).count() == 4
+    version = newest_version(installed(once).tables, DEAD_LETTERS) or 0
+    assert read(spark, installed(once).tables, DEAD_LETTERS, version).count() == 4
 
 
 def test_old_letters_leave_the_table_while_spark_appends_to_it(
@@ -122,9 +122,11 @@ def test_old_letters_leave_the_table_while_spark_appends_to_it(
         Step("orders-0-1", LetterState.RETRIED, 0, ancient, "dead-letters", 0, 2),
     ]
     made = letters_table.as_rows(life_of_one)
-    file = parquet_files.write(ready, DEAD_LETTERS, made, "00000000-ancient/steps.parquet")
-    version = newest_version(ready, DEAD_LETTERS) or 0
-    table_log.commit(ready, DEAD_LETTERS, version, [file])
+    file = parquet_files.write(
+        installed(ready).tables, DEAD_LETTERS, made, "00000000-ancient/steps.parquet"
+    )
+    version = newest_version(installed(ready).tables, DEAD_LETTERS) or 0
+    table_log.commit(installed(ready).tables, DEAD_LETTERS, version, [file])
     assert states(ready) == {"waiting": 3, "retried": 1}
     put(ready, [failed(ready, original(number)) for number in (3, 4)])
     merged, removed = parquet_files.merge_small, []
@@ -132,22 +134,22 @@ def test_old_letters_leave_the_table_while_spark_appends_to_it(
     strict = ready.model_copy(update={"letter_days": 30})
 
     def beside(*arguments: Any) -> Any:
-        removed.append(remove_old(strict, datetime.now(UTC)).letters)
+        removed.append(remove_old(installed(strict), datetime.now(UTC)).letters)
         return merged(*arguments)
 
     monkeypatch.setattr(parquet_files, "merge_small", beside)
     assert run(ready, 0) == {"waiting": 5}
     assert removed == [1, 0]  # the sweep was second, and appended once more
     assert states(ready) == {"waiting": 5}
-    version = newest_version(ready, DEAD_LETTERS) or 0
-    assert read(spark, ready, DEAD_LETTERS, version).count() == 5
+    version = newest_version(installed(ready).tables, DEAD_LETTERS) or 0
+    assert read(spark, installed(ready).tables, DEAD_LETTERS, version).count() == 5
 
 
 def test_too_many_letters_of_one_error_are_held_and_reported(ready: Settings) -> None:
     guarded = ready.model_copy(update={"retry_flood": 2})
     flood = [failed(guarded, original(n, b"k%d" % n), f"KeyError: '{n}'") for n in range(3)]
     put(guarded, [*flood, failed(guarded, original(9), "OSError: gone")])
-    code, result = sweep_dead_letters(guarded, at(60))
+    code, result = sweep_dead_letters(installed(guarded), at(60))
     assert (code, result["held"], result["retried"]) == (3, 3, 1)
     [mark] = result["held_errors"]
     assert mark.startswith("KeyError-")
@@ -162,28 +164,28 @@ def test_a_sweep_that_parks_and_one_that_finds_a_gap_end_with_three(
         update={"retry_fatal": "KeyError", "foreign_dead_letters": f"{foreign},{foreign}.none"}
     )
     put(strict, [failed(strict, original(n, b"k%d" % n), f"KeyError: {n}") for n in range(3)])
-    code, result = sweep_dead_letters(strict, at(0))
+    code, result = sweep_dead_letters(installed(strict), at(0))
     [group] = result["parked_errors"]
     assert (code, result["parked"], group["origin"], group["letters"]) == (3, 3, "positions", 3)
     assert f"parked: 3 of positions, {group['error']}" in caplog.text
-    code, result = sweep_dead_letters(strict, at(0))
+    code, result = sweep_dead_letters(installed(strict), at(0))
     assert (code, result["parked"], result["parked_errors"]) == (0, 0, [])
 
-    client = admin(strict)
+    client = installed(strict).kafka.admin()
     client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     others = {"topic": foreign, "key": b"k", "value": b"v", "headers": [], "partition": 0}
     put(strict, [Outgoing(**others)] * 4)  # type: ignore[arg-type]
-    offsets.commit_offsets(strict, GROUP, {foreign: {0: 1}})
+    offsets.commit_offsets(installed(strict).kafka, GROUP, {foreign: {0: 1}})
     client.delete_records([TopicPartition(foreign, 0, 3)])
     wait_for(lambda: low_of(strict, foreign) == 3, "the deletion")
-    code, result = sweep_dead_letters(strict, at(0))
+    code, result = sweep_dead_letters(installed(strict), at(0))
     [gap] = result["gaps"]
     assert (code, result["taken_in"], gap["from"], gap["to"]) == (3, 1, 1, 2)
     assert f"{foreign}[0]: offsets 1 to 2: deleted unread" in caplog.text
 
 
 def low_of(settings: Settings, topic: str) -> int:
-    return offsets.watermarks(settings, {topic: 1}, committed=True)[topic][0][0]
+    return offsets.watermarks(installed(settings).kafka, {topic: 1}, committed=True)[topic][0][0]
 
 
 def test_a_store_with_times_of_producers_is_named_as_long_as_it_has_them(
@@ -199,14 +201,14 @@ def test_the_table_has_the_times_of_the_broker_however_many_letters_there_are(
 ) -> None:
     """Read here and in tasks of Spark: a clock that is a day slow makes no letter due."""
     stamped = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
-    apply_topics(stamped)
+    apply_topics(installed(stamped))
     for number, few in enumerate((letters_table.FEW_OFFSETS, 0)):
         monkeypatch.setattr(letters_table, "FEW_OFFSETS", few)
         since = datetime.now(UTC)
         slow = since - timedelta(days=1)
         put(stamped, [failed(stamped, original(number), when=slow)])
         assert run(stamped) == {"waiting": number + 1}
-        [step] = life(stamped, f"positions-0-{number}")
+        [step] = life(installed(stamped), f"positions-0-{number}")
         assert step.at >= since.replace(microsecond=0)
         assert step.due == step.at + timedelta(seconds=60)
 
@@ -245,7 +247,7 @@ def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Se
         with pytest.raises(ShardpostError, match=r"is already running \(pid \d+"):
             run(ready)
         # Nobody sees it: its lock is gone, as after a restart on another machine.
-        locks.path_of(ready, SWEEP_DEAD_LETTERS.name).unlink()
+        locks.path_of(installed(ready).files, SWEEP_DEAD_LETTERS.name).unlink()
         run(ready)
         each_once(ready)
         zombie.resume()
@@ -258,7 +260,7 @@ def sweeping(settings: Settings) -> "subprocess.Popen[str]":
     """Start the command as a terminal does: it and all that it starts are one group."""
     return subprocess.Popen(
         [str(SHARDPOST), "letters", "sweep"],
-        env=submit.job_environment(settings),
+        env=submit.job_environment(installed(settings)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -300,7 +302,7 @@ def test_a_command_that_is_ended_alone_takes_its_driver_along(
 ) -> None:
     count = 1000
     foreign = f"{ready.topic('dead-letters')}-foreign"
-    client = admin(ready)
+    client = installed(ready).kafka.admin()
     client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     slow = ready.model_copy(update={"retry_batch": 1, "foreign_dead_letters": foreign})
     put(slow, [Outgoing(foreign, b"k", b"v", [], 0) for _ in range(count)])
@@ -321,5 +323,5 @@ def test_a_command_that_is_ended_alone_takes_its_driver_along(
 
 
 def any_there(settings: Settings, store: dict[str, int]) -> bool:
-    marks = offsets.watermarks(settings, store, committed=True)
+    marks = offsets.watermarks(installed(settings).kafka, store, committed=True)
     return any(low < high for ends in marks.values() for low, high in ends.values())

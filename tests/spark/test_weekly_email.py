@@ -16,7 +16,7 @@ from shardpost.delta.storage import path_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of
-from shardpost.locks import exclusive
+from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import paused_weeks
@@ -34,6 +34,7 @@ from shardpost.weekly_email.spark import audience_freeze
 from shardpost.weekly_email.spark.audience_freeze import freeze
 from tests.support.at_step import at_step
 from tests.support.email_requests import email_request
+from tests.support.installed import installed
 from tests.support.mail_server import MailServer
 from tests.support.recreated_topic import recreate_topic
 from tests.support.week_tables import World, counts_by_shard
@@ -48,7 +49,7 @@ NOW = WEEK.end + timedelta(hours=8)
 
 @pytest.fixture
 def world(settings: Settings, server: MailServer) -> World:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     quick = {"smtp_port": server.port, "mail_first_delay": 0.05, "mail_attempts": 2}
     return World(settings.model_copy(update=quick))
 
@@ -58,7 +59,7 @@ def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
 
 
 def run(world: World, *arguments: str, now: datetime = NOW) -> tuple[int, dict[str, Any]]:
-    return weekly_email(request(*arguments, now=now), world.settings)
+    return weekly_email(request(*arguments, now=now), installed(world.settings))
 
 
 def total(result: dict[str, Any], state: str) -> int:
@@ -97,7 +98,7 @@ def test_everybody_who_held_at_the_weeks_end_gets_one_as_the_dry_run_says_of_eve
     world.commit(looked_at=NOW)
     code, listed = run(world, "--dry-run")
     assert code == 0
-    assert FrozenWeeks(world.settings).find(WEEK) is None
+    assert FrozenWeeks(installed(world.settings)).find(WEEK) is None
     assert [(to["client"], to["email"], to["positions"]) for to in listed["recipients"]] == [
         (client, f"{client}@x.example", positions)
         for client, positions in sorted(
@@ -149,9 +150,9 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     assert (code, result["snapshot"]) == (0, 1)
     assert (total(result, "sent"), total(result, "suppressed")) == (1, 2)
     assert server.taken == {"client1@x.example": 1}
-    week = FrozenWeeks(world.settings).find(WEEK)
+    week = FrozenWeeks(installed(world.settings)).find(WEEK)
     assert week is not None
-    assert find_late(world.settings, week) == LateClients(("client4",), ("client1",))
+    assert find_late(installed(world.settings), week) == LateClients(("client4",), ("client1",))
 
 
 @pytest.mark.one_of("freezes")
@@ -159,7 +160,7 @@ def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> 
     one_client(world)
     run(world, "--freeze-only")
     # As a run that was killed leaves it: the audience is written, and its week is not frozen.
-    shutil.rmtree(path_of(world.settings, FROZEN_WEEKS))
+    shutil.rmtree(path_of(installed(world.settings).tables, FROZEN_WEEKS))
     world.position("2", "client2")
     world.client("client2")
     world.commit(looked_at=NOW)
@@ -172,10 +173,10 @@ def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> 
 @pytest.mark.one_of("freezes")
 def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) -> None:
     one_client(world)
-    first = prepare(request("--freeze-only"), world.settings)
+    first = prepare(request("--freeze-only"), installed(world.settings))
     waited = replace(first, frozen=None)  # as it was prepared before the first one ended
     later = request("--freeze-only", now=NOW + timedelta(hours=1))
-    assert freeze(world.settings, later, waited).frozen == first.frozen
+    assert freeze(installed(world.settings), later, waited).frozen == first.frozen
 
 
 @pytest.mark.one_of("freezes")
@@ -199,7 +200,7 @@ def test_a_week_is_frozen_of_the_tables_that_are_in_use_when_it_is_frozen(
     at_step(monkeypatch, audience_freeze)("audience written", lambda: world.swap("GB"))
     code, frozen = run(world, "--freeze-only")
     assert (code, frozen["snapshot"], frozen["recipients"]) == (0, 3, 1)
-    week = FrozenWeeks(world.settings).find(WEEK)
+    week = FrozenWeeks(installed(world.settings)).find(WEEK)
     assert week is not None
     assert (week.country, week.snapshot) == ("GB", 3)
     run(world)
@@ -246,9 +247,9 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
         run(world, now=early)
     assert run(world, "--early", now=early)[0] == 0
     assert server.taken == {"client1@x.example": 1}
-    assert FrozenWeeks(world.settings).find(WEEK) is None
-    seen = replace(snapshots.current(world.settings), looked_at=NOW)
-    snapshots.update_looked_at(world.settings, seen)
+    assert FrozenWeeks(installed(world.settings)).find(WEEK) is None
+    seen = replace(snapshots.current(installed(world.settings).tables), looked_at=NOW)
+    snapshots.update_looked_at(installed(world.settings).tables, seen)
     assert run(world)[0] == 0
     assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
 
@@ -296,7 +297,7 @@ def test_an_empty_audience_freezes_too(world: World, server: MailServer) -> None
     world.commit(looked_at=NOW)
     code, result = run(world)
     assert (code, total(result, "sent")) == (0, 0)
-    found = FrozenWeeks(world.settings).find(WEEK)
+    found = FrozenWeeks(installed(world.settings)).find(WEEK)
     assert found is not None
     assert found.recipients == 0
     world.position("1", "client1", at=IN_TIME)
@@ -383,7 +384,7 @@ def test_a_week_that_is_paused_while_it_is_mailed_needs_attention_and_goes_on_la
 
     def pause_at_the_first(stage: str, _recipient: str) -> None:
         if stage == "end" and once.acquire(blocking=False):
-            paused_weeks.pause(world.settings, WEEK, "bob", "a wrong price", NOW)
+            paused_weeks.pause(installed(world.settings), WEEK, "bob", "a wrong price", NOW)
 
     server.script = pause_at_the_first
     code, result = run(slow)
@@ -393,7 +394,7 @@ def test_a_week_that_is_paused_while_it_is_mailed_needs_attention_and_goes_on_la
     assert "was paused on" in capfd.readouterr().err
     with pytest.raises(WeekPausedError, match="a wrong price"):
         run(world)
-    paused_weeks.resume(world.settings, WEEK, "bob", "the price is right", NOW)
+    paused_weeks.resume(installed(world.settings), WEEK, "bob", "the price is right", NOW)
     code, result = run(world)
     assert (code, total(result, "sent"), "paused" in result) == (0, 24, False)
     assert set(server.taken.values()) == {1}
@@ -432,7 +433,7 @@ def test_a_dry_run_names_who_is_new_and_who_left_since_the_last_week_with_an_aud
     world.client("client5")
     world.commit(looked_at=next_time)
     after = email_request(WEEK.next.next, "--dry-run", now=next_time)
-    listed = weekly_email(after, world.settings)[1]
+    listed = weekly_email(after, installed(world.settings))[1]
     assert listed["compared_with"] == str(WEEK)
     assert sorted(listed["new"]) == ["client4", "client5"]
     assert sorted(listed["left"]) == ["client2", "client3"]

@@ -16,6 +16,7 @@ from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import MailServer, mail_server, slow
 from tests.support.week_tables import World, counts_by_shard
@@ -40,7 +41,7 @@ def to(client: str) -> str:
 
 @pytest.fixture
 def world(settings: Settings) -> World:
-    apply_topics(settings)
+    apply_topics(installed(settings))
     made = World(settings.model_copy(update={"mail_connections": CONNECTIONS}))
     for number, client in enumerate(CLIENTS):
         made.position(str(number), client)
@@ -63,7 +64,7 @@ def sender(world: World) -> Job:
 
 def send(world: World, **more: Any) -> int:
     """Send in this process; return the exit code."""
-    return run(EmailRequest(WEEK, **more), world.settings)[0]
+    return run(EmailRequest(WEEK, **more), installed(world.settings))[0]
 
 
 def wait_for_mails(server: MailServer, number: int, job: Job) -> None:

@@ -16,6 +16,7 @@ from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from shardpost.rebuilds.swap import swap_tables
 from tests.support.aged_tables import AgedTables
+from tests.support.installed import installed
 
 
 @dataclass
@@ -31,20 +32,23 @@ class AgedRebuilds:
     @property
     def current(self) -> Rebuild | None:
         """The rebuild that is open."""
-        return store.current(self.aged.settings)
+        return store.current(installed(self.aged.settings).tables)
 
     def begin(self, *tables: str) -> Rebuild:
         """Begin one, of which nothing is built."""
-        return begun(self.aged.settings, Order(Action.START, "tester", country="US", tables=tables))
+        return begun(
+            installed(self.aged.settings),
+            Order(Action.START, "tester", country="US", tables=tables),
+        )
 
     def build(self, crash: str | None = None) -> None:
         """Build what was begun, of the snapshot that it is pinned to."""
-        found = store.require_current(self.aged.settings)
-        pinned = snapshots.stored(self.aged.settings, found.pinned)
+        found = store.require_current(installed(self.aged.settings).tables)
+        pinned = snapshots.stored(installed(self.aged.settings).tables, found.pinned)
         candidate = self._copied(found, found.candidate, pinned, crash)
         if not crash:
             built = replace(found, candidate=candidate, state=State.BUILT)
-            store.update(self.aged.settings, built)
+            store.update(installed(self.aged.settings).tables, built)
 
     def top_up(self, crash: str | None = None) -> Snapshot:
         """Bring the tables beside to the newest snapshot; return them."""
@@ -58,25 +62,25 @@ class AgedRebuilds:
                 if found.is_in_use(newest)
                 else replace(found, candidate=made)
             )
-            store.update(self.aged.settings, moved)
+            store.update(installed(self.aged.settings).tables, moved)
         return made
 
     def swap(self) -> None:
         """Swap, or roll back."""
         beside = self.top_up()
         found, newest = self._now()
-        made, _, _ = swap_tables(self.aged.settings, found, newest, beside)
+        made, _, _ = swap_tables(installed(self.aged.settings), found, newest, beside)
         self.aged.expected[made.number] = self.aged.view(made)
 
     def drop(self) -> list[str]:
         """Drop; return which folders went."""
-        return drop(self.aged.settings)[1]
+        return drop(installed(self.aged.settings))[1]
 
     def require_readable(self) -> None:
         """Hold what the open rebuild has beside the tables in use against what it was copied of."""
         found, newest = self._now()
         if found.standing(newest) is Standing.BUILDING:
-            pinned = snapshots.stored(self.aged.settings, found.pinned)
+            pinned = snapshots.stored(installed(self.aged.settings).tables, found.pinned)
             assert self.aged.view(pinned) == self.aged.expected[found.pinned]
             return
         for view in found.views(newest):
@@ -84,7 +88,9 @@ class AgedRebuilds:
 
     def _now(self) -> tuple[Rebuild, Snapshot]:
         settings = self.aged.settings
-        return store.require_current(settings), snapshots.current(settings)
+        return store.require_current(installed(settings).tables), snapshots.current(
+            installed(settings).tables
+        )
 
     def _copied(
         self, rebuild: Rebuild, view: Snapshot, of: Snapshot, crash: str | None
@@ -96,14 +102,22 @@ class AgedRebuilds:
                 continue
             self._writes += 1
             table, source = view.located(declared), of.located(declared)
-            version = restore_table(settings, declared, view)
+            version = restore_table(installed(settings).tables, declared, view)
             folder = f"{version + 1:08d}-copy{self._writes}"
-            there = table_log.sizes(settings, source, of.tables[table.name])
-            parts = [part for path in there for part in parquet_files.parts(settings, source, path)]
-            made, _ = parquet_files.write_parts(settings, table, parts, f"{folder}/a.parquet")
+            there = table_log.sizes(installed(settings).tables, source, of.tables[table.name])
+            parts = [
+                part
+                for path in there
+                for part in parquet_files.parts(installed(settings).tables, source, path)
+            ]
+            made, _ = parquet_files.write_parts(
+                installed(settings).tables, table, parts, f"{folder}/a.parquet"
+            )
             if crash == "files":
                 continue
-            old = table_log.sizes(settings, table, version)
+            old = table_log.sizes(installed(settings).tables, table, version)
             added = [made] if made else []
-            versions[table.name] = table_log.commit(settings, table, version, added, old)
+            versions[table.name] = table_log.commit(
+                installed(settings).tables, table, version, added, old
+            )
         return replace(of, tables=versions, folders=view.folders)

@@ -32,6 +32,7 @@ from shardpost.settings import Settings
 from tests.support import histories
 from tests.support.histories import History, Record, arrow, close, country_of, put
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.object_store import folder_of
 
 # In the future: files were written long before, by the clock of the file system.
@@ -68,7 +69,7 @@ class AgedTables:
 
     def compact(self, *, crash: str | None = None) -> None:
         """Compact once; with `crash` up to the files (`files`) or the tables (`tables`) alone."""
-        run, last = f"run{next(self._runs)}", snapshots.newest(self.settings)
+        run, last = f"run{next(self._runs)}", snapshots.newest(installed(self.settings).tables)
         number = last.number + 1 if last else 1
         versions = self._restored(last)
         self._is_to_be_restored = True
@@ -94,18 +95,24 @@ class AgedTables:
             folder = f"{version + 1:08d}-{run}-0"
             inner = f"{folder}/group=0" if table.grouped_by else folder
             path = f"{inner}/a.parquet"
-            added = [parquet_files.write(self.settings, table, arrow(table, found), path)]
+            added = [
+                parquet_files.write(
+                    installed(self.settings).tables, table, arrow(table, found), path
+                )
+            ]
             if crash == "files":
                 continue
             if declared is POSITION_EVENTS:
                 merged, old = parquet_files.merge_small(
-                    self.settings, table, version, f"{version + 1:08d}-{run}-1"
+                    installed(self.settings).tables, table, version, f"{version + 1:08d}-{run}-1"
                 )
                 added += merged
             else:
                 known = self._files.get((table.path, version))
-                old = known or [*table_log.sizes(self.settings, table, version)]
-            versions[table.name] = table_log.commit(self.settings, table, version, added, old)
+                old = known or [*table_log.sizes(installed(self.settings).tables, table, version)]
+            versions[table.name] = table_log.commit(
+                installed(self.settings).tables, table, version, added, old
+            )
             if declared is not POSITION_EVENTS:
                 self._files[table.path, versions[table.name]] = [path]
         if crash:
@@ -120,15 +127,15 @@ class AgedTables:
             rebuilt_in=last.rebuilt_in if last else None,
         )
         self._records = read  # before anybody reads the snapshot
-        snapshots.commit(self.settings, made)
+        snapshots.commit(installed(self.settings).tables, made)
         self.expected[number] = self._with(last, tables)
         self._is_to_be_restored = False
 
     def prune(self) -> bool:
         """Prune the history by SHARDPOST_HISTORY_DAYS; tell whether that made a snapshot."""
-        if not prune_old(self.settings, self.now).rows:
+        if not prune_old(installed(self.settings), self.now).rows:
             return False
-        made = snapshots.current(self.settings)
+        made = snapshots.current(installed(self.settings).tables)
         self.expected[made.number] = self.view(made)
         return True
 
@@ -144,14 +151,17 @@ class AgedTables:
     def age_and_die_thinning(self) -> None:
         """Leave files that no row names any more; then age, so that there are rows to thin."""
         self.age(3)
-        snapshots.drop(self.settings, maintain(self.settings, self.now, dry_run=True).dropped)
+        snapshots.drop(
+            installed(self.settings).tables,
+            maintain(installed(self.settings), self.now, dry_run=True).dropped,
+        )
         self.age(3)
 
     def view(self, snapshot: Snapshot) -> View:
         """Return all rows of a snapshot."""
         located = [snapshot.located(table) for table in VIEWED]
         versions = {table: snapshot.tables[table.name] for table in located}
-        opened = OpenedTables(self.settings, versions)
+        opened = OpenedTables(installed(self.settings).tables, versions)
         return {
             table.name: sorted(map(str, opened.rows(f"SELECT * FROM {table.name}")))  # noqa: S608
             for table in located
@@ -162,7 +172,10 @@ class AgedTables:
 
         The newest, and some others; with `--all` each.
         """
-        found = {snapshot.number: snapshot for snapshot in snapshots.list_all(self.settings)}
+        found = {
+            snapshot.number: snapshot
+            for snapshot in snapshots.list_all(installed(self.settings).tables)
+        }
         numbers = sorted(found, reverse=True)
         for number in [*numbers[:1], *drawn(numbers[1:], 3)]:
             assert self.view(found[number]) == self.expected[number], number
@@ -178,7 +191,7 @@ class AgedTables:
     def require_answers(self, snapshot: Snapshot, instants: Iterable[datetime | None]) -> None:
         """Hold who holds what as of each of these times against the plain fold of all records."""
         history = History(self._known(snapshot), [EXCHANGE])
-        tables = OpenedTables(self.settings, at_snapshot(snapshot, *RELATIONS))
+        tables = OpenedTables(installed(self.settings).tables, at_snapshot(snapshot, *RELATIONS))
         for as_of in instants:
             held = histories.held_by(tables, as_of, snapshot.country)
             assert held == histories.holders_of(history, as_of), (snapshot.number, as_of)
@@ -186,7 +199,10 @@ class AgedTables:
     def _restored(self, last: Snapshot | None) -> dict[str, int]:
         """Return the versions of all tables, without what a run left that crashed."""
         if last is None or self._is_to_be_restored:
-            return {table.name: restore_table(self.settings, table, last) for table in VIEW}
+            return {
+                table.name: restore_table(installed(self.settings).tables, table, last)
+                for table in VIEW
+            }
         return {table.name: last.tables[table.name] for table in VIEW}
 
     def _with(self, last: Snapshot | None, tables: dict[Table, list[dict[str, Any]]]) -> View:
@@ -229,13 +245,13 @@ def needed_files(settings: Settings) -> set[Path]:
     """Return the data files that snapshots name."""
     versions = {
         (table, snapshot.tables[table.name])
-        for snapshot in snapshots.list_all(settings)
+        for snapshot in snapshots.list_all(installed(settings).tables)
         for table in VIEW
     }
     return {
         folder_of(settings, table) / path
         for table, version in versions
-        for path in table_log.sizes(settings, table, version)
+        for path in table_log.sizes(installed(settings).tables, table, version)
     }
 
 

@@ -23,6 +23,7 @@ from shardpost.holders.model.view_tables import (
 from shardpost.holders.table_commits import restore_table
 from shardpost.settings import Settings
 from tests.support.histories import Batch, History, Record, arrow, history_of, latest, snapshot
+from tests.support.installed import installed
 
 
 @dataclass
@@ -42,11 +43,14 @@ class AppendedHistories:
 
     def compact(self, batch: Batch) -> Snapshot:
         """Append a batch to the histories, fold what it does not leave, and commit a snapshot."""
-        last = snapshots.newest(self.settings)
+        last = snapshots.newest(installed(self.settings).tables)
         number = last.number + 1 if last else 1
         self.batches.append(batch)
         self.numbers.append(number)
-        versions = {table.name: restore_table(self.settings, table, last) for table in VIEW}
+        versions = {
+            table.name: restore_table(installed(self.settings).tables, table, last)
+            for table in VIEW
+        }
         folded = dict(last.folded) if last else {}
         both = (
             (POSITION_EVENTS, POSITIONS, self.history.positions),
@@ -64,13 +68,13 @@ class AppendedHistories:
         made = replace(snapshot(number, versions), folded=folded)
         if last:
             made = replace(made, history_from=last.history_from, erased_in=last.erased_in)
-        snapshots.commit(self.settings, made)
+        snapshots.commit(installed(self.settings).tables, made)
         return made
 
     def opened(self) -> OpenedTables:
         """Open the tables at the newest snapshot."""
-        newest = snapshots.current(self.settings)
-        return OpenedTables(self.settings, at_snapshot(newest, *RELATIONS))
+        newest = snapshots.current(installed(self.settings).tables)
+        return OpenedTables(installed(self.settings).tables, at_snapshot(newest, *RELATIONS))
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Run a query at the newest snapshot."""
@@ -89,9 +93,15 @@ class AppendedHistories:
     ) -> None:
         version = versions[table.name]
         folder = f"{version + 1:08d}-run{next(self._runs)}"
-        old = table_log.sizes(self.settings, table, version) if replacing else ()
+        old = table_log.sizes(installed(self.settings).tables, table, version) if replacing else ()
         added = []
         if found:
             data = arrow(table, found)
-            added.append(parquet_files.write(self.settings, table, data, f"{folder}/a.parquet"))
-        versions[table.name] = table_log.commit(self.settings, table, version, added, old)
+            added.append(
+                parquet_files.write(
+                    installed(self.settings).tables, table, data, f"{folder}/a.parquet"
+                )
+            )
+        versions[table.name] = table_log.commit(
+            installed(self.settings).tables, table, version, added, old
+        )

@@ -16,13 +16,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.embedded import broker, daemons
-from shardpost.kafka.clients import admin, producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
-from shardpost.process_identity import stat_of
+from shardpost.locks.process_identity import stat_of
 from shardpost.settings import Settings, load
 from shardpost.topics.creation import apply_topics
 from tests.conftest import environ
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 
 QUICK = """
@@ -41,7 +41,7 @@ def own_broker(home: Path, **given: object) -> Iterator[Settings]:
     """Give settings of a broker that nobody else uses, with all topics."""
     settings = load(environ(home=home, kafka_port=daemons.choose_port(), kafka_timeout=30, **given))
     broker.start(settings)
-    apply_topics(settings)
+    apply_topics(installed(settings))
     yield settings
     broker.stop(settings)
 
@@ -71,16 +71,16 @@ def quick_broker(home: Path, *, expiry_minutes: int = 1) -> Iterator[Settings]:
 
 def create(settings: Settings, topics: Mapping[str, Mapping[str, str]]) -> None:
     """Create topics of one partition with their settings, and return when they have leaders."""
-    client = admin(settings)  # it has to outlive what it asks for
+    client = installed(settings).kafka.admin()  # it has to outlive what it asks for
     new = [NewTopic(name, 1, 1, config=dict(config)) for name, config in topics.items()]
     for done in client.create_topics(new).values():
         done.result(60)
-    watermarks(settings, dict.fromkeys(topics, 1), committed=True)
+    watermarks(installed(settings).kafka, dict.fromkeys(topics, 1), committed=True)
 
 
 def commit(settings: Settings, *commits: tuple[str, TopicPartition, int]) -> None:
     """Commit offsets for groups that have no member, as soon as their coordinator is ready."""
-    client = admin(settings)
+    client = installed(settings).kafka.admin()
     deadline = time.monotonic() + 60
     left = list(commits)
     while left:
@@ -96,7 +96,7 @@ def commit(settings: Settings, *commits: tuple[str, TopicPartition, int]) -> Non
 
 def put(settings: Settings, *records: tuple[str, str, str | None]) -> None:
     """Write records (topic, key, value) to the one partition of their topics."""
-    writer = producer(settings)
+    writer = installed(settings).kafka.producer()
     for topic, key, value in records:
         writer.produce(topic, None if value is None else value.encode(), key.encode(), 0)
     assert writer.flush(60) == 0

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
+from tests.support.installed import installed
 from tests.support.written_weeks import begin, freeze
 
 # More than SHARDPOST_LEDGER_DAYS after 2026-W47.
@@ -24,7 +25,7 @@ def make_old(settings: Settings, week: IsoWeek, clients: list[str]) -> None:
     for one in (week, last.previous, last):
         begin(settings, one, one.end)
         freeze(settings, one, clients, one.end)
-    erase_old_audiences(settings, LATER)
+    erase_old_audiences(installed(settings), LATER)
 
 
 class Kill(logging.Handler):
@@ -39,4 +40,4 @@ if __name__ == "__main__":
     logger = logging.getLogger("shardpost.logs")
     logger.setLevel(logging.INFO)
     logger.addHandler(Kill())
-    sys.stdout.write(str(close_old_weeks(load(), LATER)))
+    sys.stdout.write(str(close_old_weeks(installed(load()), LATER)))

@@ -24,6 +24,7 @@ from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 from tests.support.certificates import Authority
+from tests.support.installed import installed
 from tests.support.network import Host, Network, network
 from tests.support.object_store import BUCKET, JVM, KEY, PROPERTIES, SECRET, store_environ
 from tests.support.postgresql import Postgresql, postgresql
@@ -251,7 +252,12 @@ class Cluster:
 
     def leader(self, topic: str, partition: int = 0) -> "Part":
         """Return the broker that leads a partition."""
-        found = cluster_metadata(self.settings).topics[topic].partitions[partition].leader
+        found = (
+            cluster_metadata(installed(self.settings).kafka)
+            .topics[topic]
+            .partitions[partition]
+            .leader
+        )
         return self.brokers[found]
 
     def mend(self) -> None:

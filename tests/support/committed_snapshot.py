@@ -14,6 +14,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
 from tests.support.histories import START, overwrite, rejected_row, snapshot
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
 SHARDS = 2
@@ -39,20 +40,20 @@ def held(
 def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     """Commit a snapshot, of those holders and a rejected record, that covers the inputs."""
     settings = kafka.settings
-    topics = [*input_topics(settings), *retry_topics(settings)]
-    counts = topic_metadata.partition_counts(settings, topics)
+    topics = [*input_topics(installed(settings).kafka), *retry_topics(installed(settings))]
+    counts = topic_metadata.partition_counts(installed(settings).kafka, topics)
     row = rejected_row(settings.topic("positions"), 3, key=b"1")
     view = held(kafka, 1, holders or {"client": ["1"]})
     tables = {
         **view.tables,
         REJECTED_RECORDS.name: overwrite(settings, REJECTED_RECORDS, [row]),
     }
-    ends = Inputs(settings).unread(Look(START, None, counts)).ends
+    ends = Inputs(installed(settings)).unread(Look(START, None, counts)).ends
     made = Snapshot(
         *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
         *(settings.country, SHARDS, "test", settings.home.name),
     )
-    snapshots.commit(settings, made)
+    snapshots.commit(installed(settings).tables, made)
     return made
 
 

@@ -13,12 +13,13 @@ from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
 from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
 from shardpost.topics.declared import STARTER_COUNTRIES
+from tests.support.installed import installed
 from tests.support.reference import Fold, Raw, exchange, published
 
 
 def run(settings: Settings, *, code: int = 0, **asked: Any) -> dict[str, object]:
     """Run one compaction in this process, as asked, which is to end with that code."""
-    found, result = compact(settings, CompactionRequest(**asked))
+    found, result = compact(installed(settings), CompactionRequest(**asked))
     assert found == code
     return result
 
@@ -30,14 +31,14 @@ def starter() -> list[Raw]:
 
 def held(settings: Settings) -> dict[str, list[str]]:
     """Return the holders of the newest snapshot."""
-    at = at_snapshot(snapshots.current(settings), SHARE_HOLDERS)
-    found = rows(settings, "SELECT client, positions FROM share_holders", at)
+    at = at_snapshot(snapshots.current(installed(settings).tables), SHARE_HOLDERS)
+    found = rows(installed(settings).tables, "SELECT client, positions FROM share_holders", at)
     return {row["client"]: row["positions"] for row in found if row["positions"]}
 
 
 def agree(settings: Settings, fold: Fold, country: str | None = None) -> None:
     """Hold tables, counts and topic against the fold: invariants 1 and 2."""
-    snapshot = snapshots.current(settings)
+    snapshot = snapshots.current(installed(settings).tables)
     holders = fold.holders(country or settings.country)
     assert held(settings) == holders
     assert published(settings) == holders
@@ -47,7 +48,7 @@ def agree(settings: Settings, fold: Fold, country: str | None = None) -> None:
     assert snapshot.counts.rejected == fold.rejected
     assert snapshot.counts.unknown == UnknownExchanges.of(fold.unknown_exchanges)
     at = at_snapshot(snapshot, POSITIONS)
-    found = rows(settings, "SELECT key, client FROM positions WHERE is_open", at)
+    found = rows(installed(settings).tables, "SELECT key, client FROM positions WHERE is_open", at)
     assert {row["key"]: row["client"] for row in found} == {
         key: form["Client"] for key, form in fold.positions.items()
     }

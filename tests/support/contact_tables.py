@@ -15,10 +15,11 @@ from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, VIEW
+from shardpost.maintenance.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.settings import Settings
 from tests.support.histories import arrow
+from tests.support.installed import installed
 from tests.support.object_store import folder_of
 
 # Of a plane of characters that deltalake misreads where a log has them as escapes.
@@ -81,7 +82,7 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
     With `older` their logs have bounds of contacts, and escapes, as an older release wrote them.
     """
     for table in VIEW:
-        table_log.create(settings, table, 90)
+        table_log.create(installed(settings).tables, table, 90)
     versions = {table.name: 0 for table in VIEW}
 
     def append(table: Table, files: list[list[Row]], *, fold: bool = False) -> None:
@@ -89,13 +90,17 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
         folder = f"{version + 1:08d}-test-{version}"
         written = replace(table, contacts=()) if older else table
         made = [
-            parquet_files.write(settings, written, arrow(table, rows), f"{folder}/{n}.parquet")
+            parquet_files.write(
+                installed(settings).tables, written, arrow(table, rows), f"{folder}/{n}.parquet"
+            )
             for n, rows in enumerate(files)
         ]
         if older:
             made = [replace(one, stats=json.dumps(json.loads(one.stats))) for one in made]
-        old = table_log.sizes(settings, table, version) if fold else ()
-        versions[table.name] = table_log.commit(settings, table, version, made, old)
+        old = table_log.sizes(installed(settings).tables, table, version) if fold else ()
+        versions[table.name] = table_log.commit(
+            installed(settings).tables, table, version, made, old
+        )
 
     def commit(number: int, up_to: dict[str, int]) -> Snapshot:
         ends = {settings.topic(name): {0: 10} for name in ("positions", "clients", "exchanges")}
@@ -104,7 +109,7 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
             *("US", settings.partitions, "test", f"run{number}"),
             folded=up_to,
         )
-        snapshots.commit(settings, made)
+        snapshots.commit(installed(settings).tables, made)
         return made
 
     append(CLIENT_EVENTS, [FIRST])
@@ -124,13 +129,13 @@ def erased(
 ) -> ErasedClient:
     """Erase a client, as the command does."""
     request = ErasureRequest(client, "anna", "it asked for it", now or datetime.now(UTC))
-    return erase(settings, request, dry_run=dry_run)
+    return erase(installed(settings), request, dry_run=dry_run)
 
 
 def rows_in(settings: Settings, view: Snapshot, *tables: Table) -> list[Row]:
     """Return all rows of tables in a view."""
     found = (
-        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(view, table))  # noqa: S608
+        rows(installed(settings).tables, f"SELECT * FROM {table.name}", at_snapshot(view, table))  # noqa: S608
         for table in tables
     )
     return [*chain.from_iterable(found)]

@@ -16,6 +16,7 @@ from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from tests.support.compacting import run
+from tests.support.installed import installed
 from tests.support.reference import Raw, Retry, closed, position, produce, produce_retry
 
 BAD = b'{"Client":"client1","Ticker":"T","Amount":"1,5","Exchange":"NASDAQ"}'
@@ -33,8 +34,8 @@ def place_of(settings: Settings, record: Raw) -> tuple[int, int]:
 
 def reasons(settings: Settings) -> list[str]:
     sql = "SELECT reason FROM position_events WHERE reason IS NOT NULL ORDER BY retry_offset"
-    at = at_snapshot(snapshots.current(settings), POSITION_EVENTS)
-    return [row["reason"] for row in rows(settings, sql, at)]
+    at = at_snapshot(snapshots.current(installed(settings).tables), POSITION_EVENTS)
+    return [row["reason"] for row in rows(installed(settings).tables, sql, at)]
 
 
 def done(result: dict[str, object]) -> dict[str, object]:
@@ -54,8 +55,8 @@ class Corrected:
 
     def held(self, number: int) -> dict[str, list[str]]:
         """Return what is held at the snapshot of that number, 1 or 2."""
-        snapshot = snapshots.list_all(self.settings)[number - 1]
-        return query_holders(self.settings, snapshot, HoldersQuery())
+        snapshot = snapshots.list_all(installed(self.settings).tables)[number - 1]
+        return query_holders(installed(self.settings).tables, snapshot, HoldersQuery())
 
     def send(self, name: str, record: Raw) -> None:
         """Send a record that is retried under this name."""

@@ -11,6 +11,7 @@ from typing import Any
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.jars import jars_of
+from tests.support.installed import installed
 from tests.support.interpreted_plans import plan_conf
 
 READER = Path(__file__).parent / "delta_reader.py"
@@ -25,8 +26,12 @@ def delta_reader(settings: Settings) -> Iterator[Callable[[dict[str, Any]], Any]
     # Opened for both, so that nobody waits for a reader that has ended.
     with errors.open("w") as log, os.fdopen(os.open(pipe, os.O_RDWR), "wb", 0) as requests:
         reader = subprocess.Popen(
-            [*submit.submit_command(settings, _conf(), settings.home), str(READER), str(pipe)],
-            env=submit.job_environment(settings),
+            [
+                *submit.submit_command(installed(settings), _conf(), settings.home),
+                str(READER),
+                str(pipe),
+            ],
+            env=submit.job_environment(installed(settings)),
             cwd=settings.home,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-from shardpost.process_identity import ProcessIdentity
+from shardpost.locks.process_identity import ProcessIdentity
 
 NAMES_ITSELF = """
-from shardpost.process_identity import ProcessIdentity
+from shardpost.locks.process_identity import ProcessIdentity
 own = ProcessIdentity.own()
 print(own.machine, own.pid, own.start, sep="\\n")
 """

@@ -22,6 +22,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.own_templates import templates_of
 from shardpost.weekly_email.send_plan import MailToSend, SendPlan
 from shardpost.weekly_email.smtp_server import sender_of
+from tests.support.installed import installed
 from tests.support.members import MEMBERS
 from tests.support.written_weeks import begin
 
@@ -58,7 +59,12 @@ class Run:
 
     def keep_look(self) -> None:
         """Keep by what this run writes, and mail nobody."""
-        mail_looks.keep(self.settings, self._prepared().context, self._prepared().shards, self.now)
+        mail_looks.keep(
+            installed(self.settings).tables,
+            self._prepared().context,
+            self._prepared().shards,
+            self.now,
+        )
 
     def fail(self) -> None:
         """Write `sending` and `failed`."""
@@ -66,7 +72,9 @@ class Run:
         self._write(self.step.entry(DeliveryState.FAILED, "550 no"))
 
     def _ledger(self) -> Ledger:
-        return Ledger(self.settings, self.week, partition_of(self.client, self.settings.partitions))
+        return Ledger(
+            installed(self.settings), self.week, partition_of(self.client, self.settings.partitions)
+        )
 
     def _write(self, entry: LedgerEntry) -> None:
         with closing(self._ledger()) as ledger:
@@ -75,23 +83,28 @@ class Run:
 
     def _prepared(self) -> PreparedWeek:
         newest, frozen = (
-            snapshots.current(self.settings),
-            FrozenWeeks(self.settings).find(self.week),
+            snapshots.current(installed(self.settings).tables),
+            FrozenWeeks(installed(self.settings)).find(self.week),
         )
         as_of = frozen.as_of if frozen else self.week.held_at(self.now, newest.looked_at)
         shards = self.settings.partitions
         audience = (newest, shards, [*range(shards)], frozen)
-        sender, templates = sender_of(self.settings), templates_of(self.settings)
+        sender, templates = (
+            sender_of(installed(self.settings)),
+            templates_of(installed(self.settings)),
+        )
         return PreparedWeek(self.week, as_of, sender, *audience, templates)
 
     def _member(self, prepared: PreparedWeek) -> pa.RecordBatch:
         frozen, newest = prepared.frozen, prepared.snapshot
-        contact = contact_of(self.settings, newest, self.client)
+        contact = contact_of(installed(self.settings).tables, newest, self.client)
         assert contact is not None
         if frozen is not None:
-            row = FrozenWeeks(self.settings).member(frozen, self.client) or {}
+            row = FrozenWeeks(installed(self.settings)).member(frozen, self.client) or {}
         else:
-            positions, _ = holding_of(self.settings, newest, prepared.as_of, self.client)
+            positions, _ = holding_of(
+                installed(self.settings).tables, newest, prepared.as_of, self.client
+            )
             row = {**contact._asdict(), "has_contact": True, "positions": positions}
         now = {"subscribed": True, "name_now": contact.name, "email_now": contact.email}
         return pa.RecordBatch.from_pylist([row | now | {"client": self.client}], MEMBERS)

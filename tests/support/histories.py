@@ -28,6 +28,7 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 SHARDS = 8
@@ -237,7 +238,9 @@ def write(settings: Settings, batches: Sequence[Batch]) -> History:
         folded = {name: at for name, at in folded.items() if name in batch.unfolded}
         stored, before = {t.name: found for t, found in tables.items()}, now
         versions = {t.name: overwrite(settings, t, found) for t, found in tables.items()}
-        snapshots.commit(settings, replace(snapshot(number, versions), folded=folded))
+        snapshots.commit(
+            installed(settings).tables, replace(snapshot(number, versions), folded=folded)
+        )
     return history
 
 
@@ -250,7 +253,7 @@ def snapshot(number: int, versions: Mapping[str, int]) -> Snapshot:
 
 def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> int:
     """Replace a table's rows; return its new version."""
-    made = table_log.opened(settings, table)
+    made = table_log.opened(installed(settings).tables, table)
     write_deltalake(made, arrow(table, found), mode="overwrite")
     return made.version()
 

@@ -15,6 +15,7 @@ from shardpost.position_import.model.plan import COLUMNS
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.run import import_positions
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.letter_world import committed
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -44,7 +45,7 @@ def run_import(
     request = ImportRequest(
         find_source(str(source), **where), "somebody", is_applied=apply, now=NOW, **more
     )
-    found, result = import_positions(settings, request)
+    found, result = import_positions(installed(settings), request)
     assert found == code, result
     return result
 
@@ -70,7 +71,7 @@ def decided(settings: Settings) -> list[str]:
     since = datetime(2026, 1, 1, tzinfo=UTC)
     return [
         decision.about.decode()
-        for decision, _ in decisions_topic.list_since(settings, since)
+        for decision, _ in decisions_topic.list_since(installed(settings).kafka, since)
         if decision.kind is Kind.IMPORTED
     ]
 

@@ -16,6 +16,7 @@ from shardpost.settings import Settings
 from shardpost.spark import class_archive, submit
 from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
+from tests.support.installed import installed
 from tests.support.interpreted_plans import plan_conf
 from tests.support.network import Host
 
@@ -52,12 +53,12 @@ class Job:
         document = BY_DEFAULT if request is None else document_of(request)
         file = str(submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
-        submitted = submit.submit_command(settings, _conf(settings), settings.home)
+        submitted = submit.submit_command(installed(settings), _conf(settings), settings.home)
         self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 host.inside([*submitted, *script, document]),
-                env=submit.job_environment(settings)
+                env=submit.job_environment(installed(settings))
                 | submit.temporary_files_in(settings.home)
                 | more,
                 cwd=settings.home,
@@ -137,7 +138,11 @@ def kill_at(settings: Settings, job: JobSpec, request: object = None, **where: A
 def _conf(settings: Settings) -> dict[str, str]:
     options = (*submit.SHORT_RUN_JIT, *class_archive.read_options())
     jars = jars_of("s3") if settings.is_on_store else []
-    return submit.submit_conf(*options, more_jars=jars) | storage.spark_conf(settings) | plan_conf()
+    return (
+        submit.submit_conf(*options, more_jars=jars)
+        | storage.spark_conf(installed(settings).tables)
+        | plan_conf()
+    )
 
 
 def _status(process: psutil.Process) -> str | None:

@@ -10,9 +10,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from shardpost.kafka.clients import admin
 from shardpost.kafka.topic_metadata import cluster_metadata, with_leaders
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 
 # Of a topic whose records the cleaner soon takes.
@@ -46,23 +46,23 @@ def _configure(
     wanted = ConfigResource(kind, name, incremental_configs=entries)
 
     def set_values() -> None:
-        [done] = admin(settings).incremental_alter_configs([wanted]).values()
+        [done] = installed(settings).kafka.admin().incremental_alter_configs([wanted]).values()
         done.result(30)
 
     def is_shown() -> bool:
-        [described] = admin(settings).describe_configs([resource]).values()
+        [described] = installed(settings).kafka.admin().describe_configs([resource]).values()
         found = described.result(30)
         return all(found[key].value == value for key, value in values.items())
 
-    with_leaders(settings, set_values)  # a broker may come or go meanwhile
-    wait_for(lambda: with_leaders(settings, is_shown), f"the settings of {name}")
+    with_leaders(installed(settings).kafka, set_values)  # a broker may come or go meanwhile
+    wait_for(lambda: with_leaders(installed(settings).kafka, is_shown), f"the settings of {name}")
 
 
 def wait_until_shown(settings: Settings, topic: str, partitions: int) -> None:
     """Wait until the broker, to which the controller has given them, shows a topic's partitions."""
 
     def is_shown() -> bool:
-        shown = cluster_metadata(settings).topics
+        shown = cluster_metadata(installed(settings).kafka).topics
         return topic in shown and len(shown[topic].partitions) == partitions
 
     wait_for(is_shown, f"topic {topic} with {partitions} partitions")

@@ -26,7 +26,7 @@ from shardpost.dead_letters.quiet_sweep import StoreEnds
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 from shardpost.dead_letters.redrive_plan import prepared
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
-from shardpost.kafka import clients, reading, topic_metadata
+from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import record_of
@@ -35,6 +35,7 @@ from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import CLIENTS, LETTER_TOPICS, POSITIONS
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.transactions import begun_transaction
 
@@ -67,7 +68,7 @@ def apply_topics_with_given_times(settings: Settings, *, letters_only: bool = Fa
     with pytest.MonkeyPatch.context() as patch:
         if letters_only:
             patch.setattr(topics_file, "DECLARED", (POSITIONS, CLIENTS, *LETTER_TOPICS))
-        apply_topics(settings.model_copy(update={"topics_file": file}))
+        apply_topics(installed(settings.model_copy(update={"topics_file": file})))
 
 
 def ready_for_letters(settings: Settings, **update: Any) -> Settings:
@@ -102,13 +103,12 @@ def failed(
 def _count(bootstrap: str, topic: str) -> int:
     """Return how many partitions a topic has, asked for once and not for every letter."""
     settings = Settings(bootstrap_servers=bootstrap)
-    return topic_metadata.partition_counts(settings, [topic])[topic]
+    return topic_metadata.partition_counts(installed(settings).kafka, [topic])[topic]
 
 
 def put(settings: Settings, records: Iterable[Outgoing]) -> None:
     producer = Producer(
-        clients.client_config(
-            settings,
+        installed(settings).kafka.config(
             **{
                 "partitioner": "murmur2_random",
                 "enable.idempotence": True,
@@ -124,7 +124,7 @@ def put(settings: Settings, records: Iterable[Outgoing]) -> None:
 
 def produce(settings: Settings, *records: Outgoing) -> None:
     """Write records by the client of these settings: to Kafka in memory, if they say so."""
-    producer = clients.producer(settings)
+    producer = installed(settings).kafka.producer()
     for record in records:
         producer.produce(**record.arguments())
     assert producer.flush(1) == 0
@@ -147,17 +147,17 @@ def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionRepor
 
     Where it is known before that nothing is due, nothing is found to be.
     """
-    routes = routes_of(settings)
-    job = Sweep(settings, routes, now, **more)
+    routes = routes_of(installed(settings))
+    job = Sweep(installed(settings), routes, now, **more)
     store, count = routes.store, routes.partitions[routes.store]
     strangers = _open_transactions(settings)
-    known = None if more else quiet_sweep.known_to_wait(settings, store, count, now)
-    before = StoreEnds.now(settings, store, count)
+    known = None if more else quiet_sweep.known_to_wait(installed(settings), store, count, now)
+    before = StoreEnds.now(installed(settings).kafka, store, count)
     done = [sweep_partition(job, TopicPartition(store, number)) for number in range(count)]
     if not any(report.error for report in done):
         await_markers(settings, strangers)
         assert known is None or total(done) == ({"waiting": known} if known else {})
-        quiet_sweep.note(settings, before, done, now)
+        quiet_sweep.note(installed(settings), before, done, now)
     return done
 
 
@@ -168,14 +168,16 @@ def await_markers(settings: Settings, strangers: Set[tuple[str, int]] = frozense
 
 def _open_transactions(settings: Settings) -> set[tuple[str, int]]:
     """Return the partitions of letters with more records than readers of committed ones see."""
-    counts = letter_topics.partitions(settings)
-    stable, high = (watermarks(settings, counts, committed=level) for level in (True, False))
+    counts = letter_topics.partitions(installed(settings).kafka)
+    stable, high = (
+        watermarks(installed(settings).kafka, counts, committed=level) for level in (True, False)
+    )
     return {(topic, n) for topic, ends in high.items() for n in ends if ends[n] > stable[topic][n]}
 
 
 def append(settings: Settings) -> int:
     """Append to the table what it does not have; return how many offsets."""
-    return catch_up(settings, letter_topics.partitions(settings))
+    return catch_up(installed(settings), letter_topics.partitions(installed(settings).kafka))
 
 
 def states(settings: Settings) -> dict[str, str]:
@@ -183,10 +185,10 @@ def states(settings: Settings) -> dict[str, str]:
 
     So does the index say it, of each letter all that the list has, also where it is made anew.
     """
-    before = current_letters(settings)
+    before = current_letters(installed(settings))
     assert in_index(settings) == listed_facts(before)
     append(settings)
-    after = {name: str(step.state) for name, step in current_letters(settings).items()}
+    after = {name: str(step.state) for name, step in current_letters(installed(settings)).items()}
     found = {name: str(step.state) for name, step in before.items()}
     assert after == found, (after, found)
     assert in_index(settings) == listed_facts(before)
@@ -198,7 +200,7 @@ def states(settings: Settings) -> dict[str, str]:
 def in_index(settings: Settings) -> dict[str, Step]:
     """Return all letters as the index has them, with their errors, by their names."""
     every = ListFilters(since=datetime(1970, 1, 1, tzinfo=UTC))
-    found = listed(settings, open_index(settings), every, START)
+    found = listed(installed(settings), open_index(installed(settings)), every, START)
     steps = found.page(0, found.total)
     assert len({step.id for step in steps}) == len(steps) == sum(g.letters for g in found.groups())
     return listed_facts({step.id: step for step in steps})
@@ -219,7 +221,7 @@ def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool =
         Selection(), is_redrive, who="me", why="comma", now=now, allow_repeated=True, value=value
     )
     result = RedriveResult()
-    carry_out_redrive(prepared(settings, request), result)
+    carry_out_redrive(prepared(installed(settings), request), result)
     return result.count
 
 
@@ -233,9 +235,11 @@ def total(reports: Iterable[PartitionReport]) -> dict[str, int]:
 
 def committed(settings: Settings, topic: str) -> Iterator[Record]:
     """Yield all committed records of a topic, partition by partition."""
-    count = topic_metadata.partition_counts(settings, [topic])[topic]
+    count = topic_metadata.partition_counts(installed(settings).kafka, [topic])[topic]
     for partition in range(count):
-        for message in reading.read_to_end(settings, TopicPartition(topic, partition)):
+        for message in reading.read_to_end(
+            installed(settings).kafka, TopicPartition(topic, partition)
+        ):
             yield record_of(message)
 
 

@@ -10,11 +10,12 @@ import sys
 
 import click
 
-from shardpost import claims, locks, process_identity
 from shardpost.alerts.model.firing import ALERTS
 from shardpost.delta import storage
 from shardpost.errors import ShardpostError
+from shardpost.locks import claims, locks, process_identity
 from shardpost.settings import load
+from tests.support.installed import installed
 
 
 def main(name: str, wait: str, lease: str, machine: str) -> None:
@@ -24,10 +25,12 @@ def main(name: str, wait: str, lease: str, machine: str) -> None:
     process_identity._machine = lambda: machine  # type: ignore[assignment]
     settings = load(os.environ)
     try:
-        with locks.exclusive(settings, name, f"the job on {machine}", wait=float(wait)):
+        with locks.exclusive(
+            installed(settings).files, name, f"the job on {machine}", wait=float(wait)
+        ):
             click.echo("held")
             for line in sys.stdin:
-                storage.delete(settings, ALERTS, [line.strip()])
+                storage.delete(installed(settings).tables, ALERTS, [line.strip()])
                 click.echo(f"deleted {line.strip()}")
         click.echo("released")
     except ShardpostError as error:

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from obstore.store import MemoryStore
 
-from shardpost import object_store
+from shardpost.delta import object_store
 from shardpost.settings import Settings
 
 STORE = {

@@ -18,6 +18,7 @@ from httpx import Response
 from shardpost.settings import Settings
 from tests.support.browser_forms import BrowserForms
 from tests.support.how_far import is_every
+from tests.support.installed import installed
 
 FORM = re.compile(r'<form[^>]* method="post" action="([^"]+)">(.*?)</form>', re.DOTALL)
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
@@ -112,7 +113,7 @@ def page_client(
         "is_allowed",
         lambda _user, dag, method, *_: method in may and (sees is None or dag in sees),
     )
-    monkeypatch.setattr(rendering, "task_settings", lambda: settings)
+    monkeypatch.setattr(rendering, "task_installation", lambda: installed(settings))
     browser = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
     base = "http://airflow.test/shardpost/"
     with ExitStack() as running:

@@ -9,6 +9,7 @@ from shardpost.rebuilds.run import SparkWork, run
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 WORK = SparkWork(build, top_up)
 
@@ -41,13 +42,13 @@ def rollback(settings: Settings) -> dict[str, Any]:
 
 def done(settings: Settings, wanted: Order) -> dict[str, Any]:
     """Do what an order says, which is to end well."""
-    code, result = run(wanted, settings, WORK)
+    code, result = run(wanted, installed(settings), WORK)
     assert code == 0
     return result
 
 
 def compacted(settings: Settings) -> dict[str, Any]:
     """Compact, as the job does beside a rebuild; return its result."""
-    code, result = compact_and_top_up(settings, WORK, CompactionRequest())
+    code, result = compact_and_top_up(installed(settings), WORK, CompactionRequest())
     assert code == 0
     return result

@@ -8,10 +8,11 @@ from typing import Any
 from confluent_kafka.cimpl import NewPartitions
 from hypothesis import strategies
 
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import offsets
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from tests.support.compacting import agree, run, starter
+from tests.support.installed import installed
 from tests.support.reference import (
     Fold,
     Raw,
@@ -112,9 +113,11 @@ class Stream:
         if partitions <= self._partitions:
             return
         topic = self.settings.topic("positions")
-        admin = clients.admin(self.settings)  # it has to outlive what it does
+        admin = installed(self.settings).kafka.admin()  # it has to outlive what it does
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-        offsets.watermarks(self.settings, {topic: partitions}, committed=True)  # they have leaders
+        offsets.watermarks(
+            installed(self.settings).kafka, {topic: partitions}, committed=True
+        )  # they have leaders
         self._partitions = partitions
 
     def compact(

@@ -13,10 +13,11 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from shardpost.delta.snapshot import LONGEST_EXCHANGE
 from shardpost.holders.model.as_of import position_sort_key
-from shardpost.kafka import clients, reading, topic_metadata
+from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
+from tests.support.installed import installed
 
 POSITION = {"Client": str, "Ticker": str, "Amount": (int, float), "Exchange": str}
 
@@ -180,7 +181,7 @@ def produce_retry(
 def _quick_producer(settings: Settings) -> Producer:
     """Return one that keeps the order without a producer id, for which others wait 0.5 s."""
     more = {"partitioner": "murmur2_random", "max.in.flight.requests.per.connection": 1}
-    return Producer(clients.client_config(settings, **more))
+    return Producer(installed(settings).kafka.config(**more))
 
 
 def _delivered(error: KafkaError | None, message: Message) -> None:
@@ -213,8 +214,8 @@ def published(settings: Settings) -> dict[str, list[str]]:
     """Return what a reader of the topic share-holders knows."""
     found: dict[str, list[str]] = {}
     topic = settings.topic("share-holders")
-    for shard in range(topic_metadata.partition_counts(settings, [topic])[topic]):
-        for message in reading.read_to_end(settings, TopicPartition(topic, shard)):
+    for shard in range(topic_metadata.partition_counts(installed(settings).kafka, [topic])[topic]):
+        for message in reading.read_to_end(installed(settings).kafka, TopicPartition(topic, shard)):
             client, value = (message.key() or b"").decode(), message.value()
             if value is None:
                 found.pop(client, None)

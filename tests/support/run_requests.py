@@ -11,12 +11,12 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from shardpost.kafka.clients import producer
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.dispatch import dispatch
 from shardpost.run_requests.model.commands import CommandEntry, DispatchCounts
 from shardpost.settings import Settings
 from tests.support import decisions
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 
 KEY = "weekly_email/2026-W47"
@@ -39,7 +39,7 @@ def ask(settings: Settings, key: str | bytes | None, value: object, **more: Any)
     """Put a record into run-requests; bytes and None go as they are."""
     raw = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
     if settings.bootstrap not in _CLIENTS:
-        _CLIENTS[settings.bootstrap] = producer(settings)
+        _CLIENTS[settings.bootstrap] = installed(settings).kafka.producer()
     client = _CLIENTS[settings.bootstrap]
     client.produce(settings.topic("run-requests"), raw, key, **more)
     assert client.flush(30) == 0
@@ -52,14 +52,14 @@ def request(
 
 
 def run(settings: Settings) -> DispatchCounts:
-    return dispatch(settings, datetime.now(UTC))
+    return dispatch(installed(settings), datetime.now(UTC))
 
 
 def history(settings: Settings) -> list[CommandEntry]:
     return [
         entry
-        for partition in range(request_topics.partitions(settings))
-        for entry in request_topics.command_entries(settings, partition)
+        for partition in range(request_topics.partitions(installed(settings).kafka))
+        for entry in request_topics.command_entries(installed(settings).kafka, partition)
     ]
 
 

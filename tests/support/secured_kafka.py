@@ -17,6 +17,7 @@ from shardpost.kafka.topic_metadata import with_leaders
 from shardpost.settings import Settings, load
 from tests.conftest import environ
 from tests.support.certificates import Authority
+from tests.support.installed import installed
 
 USER, PASSWORD = "somebody", 'p"ss\\word; $HOME #1'
 LISTENERS = ("SASL_SSL", "SSL")
@@ -89,7 +90,10 @@ def add_user(plain: Settings) -> None:
     client = AdminClient({"bootstrap.servers": plain.bootstrap})
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     change = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
-    with_leaders(plain, lambda: client.alter_user_scram_credentials([change])[USER].result(60))
+    with_leaders(
+        installed(plain).kafka,
+        lambda: client.alter_user_scram_credentials([change])[USER].result(60),
+    )
 
 
 @dataclass(frozen=True)

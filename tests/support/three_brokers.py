@@ -14,10 +14,10 @@ from confluent_kafka import KafkaException
 from shardpost.embedded import broker, daemons
 from shardpost.embedded.broker import JVM, find_java
 from shardpost.embedded.daemons import Daemon, wait_until
-from shardpost.kafka.clients import admin, forget_admins
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings, load
 from tests.conftest import environ
+from tests.support.installed import forget_admins, installed
 from tests.support.links import Place
 from tests.support.network import LOOPBACK, Host
 from tests.support.secured_kafka import LISTENERS, SecuredKafka, add_user
@@ -72,10 +72,13 @@ class ThreeBrokers:
         """Wait until so many brokers answer."""
 
         def are_there() -> bool:
-            if not is_reachable(self.settings, 5):
+            if not is_reachable(installed(self.settings).kafka, 5):
                 return False
             try:
-                return len(admin(self.settings).list_topics(timeout=5).brokers) == count
+                return (
+                    len(installed(self.settings).kafka.admin().list_topics(timeout=5).brokers)
+                    == count
+                )
             except KafkaException:  # it asked one that does not answer any more
                 forget_admins()
                 return False

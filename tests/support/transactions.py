@@ -7,13 +7,13 @@ import confluent_kafka
 from confluent_kafka import Producer
 
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP
-from shardpost.kafka.clients import consumer, transactional_producer
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 
 def begun_transaction(settings: Settings, transactional_id: str, **config: Any) -> Producer:
     """Return a producer amid a transaction."""
-    producer = transactional_producer(settings, transactional_id, **config)
+    producer = installed(settings).kafka.transactional_producer(transactional_id, **config)
     producer.init_transactions(30)
     producer.begin_transaction()
     return producer
@@ -26,6 +26,6 @@ def begun_publication(settings: Settings, partition: int) -> Producer:
     writer.produce(topic, key=b"killed", value=b"{}", partition=partition)
     writer.flush(30)
     noted = confluent_kafka.TopicPartition(topic, partition, 7)
-    with closing(consumer(settings, PUBLISH_GROUP)) as reader:
+    with closing(installed(settings).kafka.consumer(PUBLISH_GROUP)) as reader:
         writer.send_offsets_to_transaction([noted], reader.consumer_group_metadata(), 30)
     return writer

@@ -19,6 +19,7 @@ from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
 from tests.support.histories import overwrite
+from tests.support.installed import installed
 
 LONG_AGO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 
@@ -75,16 +76,16 @@ class World:
             *(self.number, at, looked_at, {}, versions, Counts()),
             *(self.settings.country, self.settings.partitions, "test", "test"),
         )
-        snapshots.commit(self.settings, made)
+        snapshots.commit(installed(self.settings).tables, made)
         return made
 
     def swap(self, country: str) -> None:
         """Put tables in use by which that country's stock counts, as the swap of a rebuild does."""
-        last = snapshots.current(self.settings)
+        last = snapshots.current(installed(self.settings).tables)
         self.number = number = last.number + 1
         changed = replace(last, number=number, country=country, rebuilt_in=number)
         changed = replace(changed, set_country=self.settings.country)
-        snapshots.commit(self.settings, changed)
+        snapshots.commit(installed(self.settings).tables, changed)
 
     def _change(self, key: str, at: datetime, columns: dict[str, Any]) -> None:
         read_by = {"snapshot": self.number + 1}
@@ -100,6 +101,6 @@ def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:
 
 def counts_by_shard(settings: Settings, week: IsoWeek, now: datetime) -> list[ShardCounts]:
     """Return the counts of each shard as `emails` has them."""
-    audience = audience_of(settings, week, now)
-    status = WeekStatus(settings, week, audience, settings.partitions)
+    audience = audience_of(installed(settings), week, now)
+    status = WeekStatus(installed(settings), week, audience, settings.partitions)
     return [shard.counts for shard in status.by_shard()]

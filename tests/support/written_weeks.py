@@ -23,6 +23,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
 from tests.support.histories import Batch, arrow, country_of, overwrite, put, snapshot, write
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.object_store import folder_of
 
@@ -31,8 +32,8 @@ CLIENTS = ("c0", "c4", "c1", "c2")  # two in shard 0, two in shard 1
 
 def look(settings: Settings, looked_at: datetime) -> None:
     """Commit a snapshot whose inputs were looked at then."""
-    number = len(snapshots.list_all(settings)) + 1
-    snapshots.commit(settings, replace(snapshot(number, {}), looked_at=looked_at))
+    number = len(snapshots.list_all(installed(settings).tables)) + 1
+    snapshots.commit(installed(settings).tables, replace(snapshot(number, {}), looked_at=looked_at))
 
 
 def hold(
@@ -56,11 +57,13 @@ def hold(
         }
         for key, email in contacts.items()
     ]
-    seen = snapshots.current(settings)
+    seen = snapshots.current(installed(settings).tables)
     contacts_at = overwrite(settings, view_tables.CLIENTS, rows)
     tables = {**seen.tables, view_tables.CLIENTS.name: contacts_at}
     number = seen.number + 1
-    snapshots.commit(settings, replace(seen, number=number, tables=tables, looked_at=looked_at))
+    snapshots.commit(
+        installed(settings).tables, replace(seen, number=number, tables=tables, looked_at=looked_at)
+    )
 
 
 ONE = [dict.fromkeys(("position", "ticker", "amount", "exchange"), "1")]
@@ -94,20 +97,20 @@ def freeze(
         *(str(week), 1, week.end, at, version, settings.partitions, len(rows), "US")
     )
     frozen = replace(frozen, **changed)
-    FrozenWeeks(settings).commit(frozen)
+    FrozenWeeks(installed(settings)).commit(frozen)
     return frozen
 
 
 def frozen_row(settings: Settings, week: IsoWeek) -> FrozenWeek:
     """Return the row of a week that is frozen."""
-    found = FrozenWeeks(settings).find(week)
+    found = FrozenWeeks(installed(settings)).find(week)
     assert found is not None
     return found
 
 
 def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
     """Write files as a freeze does, one for each shard; return the version that has them."""
-    table = AudienceFiles(settings)
+    table = AudienceFiles(installed(settings).tables)
     table.create()
     folder = f"{week}-{uuid4()}"
     for shard in sorted({row["shard"] for row in rows}):
@@ -115,21 +118,25 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
         path.mkdir(parents=True)
         own = [row for row in rows if row["shard"] == shard]
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
-    files = file_statistics.add_actions(settings, AUDIENCES, folder)
+    files = file_statistics.add_actions(installed(settings).tables, AUDIENCES, folder)
     added = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in files]
     return table.replace(lambda _name: False, added)
 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:
     """Mark the ledger as the first real run of a week does."""
-    LedgerGuard(settings, week).mark_start(LedgerGuard(settings, week).require_ledger(), at)
+    LedgerGuard(installed(settings), week).mark_start(
+        LedgerGuard(installed(settings), week).require_ledger(), at
+    )
 
 
 def record(
     settings: Settings, week: IsoWeek, client: str, state: DeliveryState | None, reason: str = ""
 ) -> None:
     """Write one entry into the ledger, as a run does."""
-    with closing(Ledger(settings, week, partition_of(client, settings.partitions))) as ledger:
+    with closing(
+        Ledger(installed(settings), week, partition_of(client, settings.partitions))
+    ) as ledger:
         ledger.open()
         ledger.write([LedgerEntry(client, state, "<1@x>", reason or None)])
 
@@ -140,7 +147,7 @@ def mailed_home(
 ) -> Iterator[MemoryKafka]:
     """Give a home of two shards; each week's audience are CLIENTS, of whom some were mailed."""
     with memory_kafka(home=home, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         for week in weeks:
             begin(kafka.settings, week, week.end)
             freeze(kafka.settings, week, CLIENTS, week.end)

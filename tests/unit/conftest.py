@@ -10,6 +10,7 @@ import pytest
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 
@@ -36,7 +37,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryKafk
     """Give a home with Kafka in memory, by the settings KAFKA of the test's module."""
     given = getattr(request.module, "KAFKA", {"partitions": 2, "kafka_timeout": 1})
     with memory_kafka(home=tmp_path, **given) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         yield kafka
 
 

@@ -34,16 +34,17 @@ from tests.support.histories import (
     write,
 )
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.random_histories import LAYERED_BATCHES
 
 
 def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str, list[str]]:
-    return held_by(OpenedTables(at, dict.fromkeys(RELATIONS)), as_of, country)
+    return held_by(OpenedTables(installed(at).tables, dict.fromkeys(RELATIONS)), as_of, country)
 
 
 def rows_of(at: Settings, as_of: datetime | None, *positions: Record) -> list[tuple[str, ...]]:
     write(at, [Batch(positions, [country_of("NASDAQ", "US"), country_of("LON", "GB")])])
-    found = rows(at, counted_positions("US", as_of), dict.fromkeys(RELATIONS))
+    found = rows(installed(at).tables, counted_positions("US", as_of), dict.fromkeys(RELATIONS))
     return sorted(tuple(row.values()) for row in found)
 
 
@@ -108,20 +109,22 @@ def test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold(
     with tempfile.TemporaryDirectory() as home:
         at = Settings(home=Path(home))
         history = write(at, batches)
-        for snapshot in snapshots.list_all(at):
+        for snapshot in snapshots.list_all(installed(at).tables):
             read = until(history, snapshot.number)
             assert found(at, snapshot) == expected(read.positions)
-            tables = OpenedTables(at, at_snapshot(snapshot, *RELATIONS))
+            tables = OpenedTables(installed(at).tables, at_snapshot(snapshot, *RELATIONS))
             for time in TIMES:
                 assert held_by(tables, time) == holders_of(read, time)
-            assert query_holders(at, snapshot, HoldersQuery()) == holders_of(read)
+            assert query_holders(installed(at).tables, snapshot, HoldersQuery()) == holders_of(read)
             for time in TIMES[1::2]:
-                one = query_holders(at, snapshot, HoldersQuery("client1", None, time))
+                one = query_holders(
+                    installed(at).tables, snapshot, HoldersQuery("client1", None, time)
+                )
                 assert one.get("client1") == holders_of(read, time).get("client1")
 
 
 def found(at: Settings, snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
-    some = rows(at, "SELECT * FROM positions", at_snapshot(snapshot, POSITIONS))
+    some = rows(installed(at).tables, "SELECT * FROM positions", at_snapshot(snapshot, POSITIONS))
     assert len({row["key"] for row in some}) == len(some)
     return {row["key"]: tuple(row[name] for name in STORED) for row in some}
 
@@ -137,7 +140,9 @@ def test_a_late_correction_loses_against_what_is_folded(settings: Settings) -> N
     again = retry(put("1", "client2", "NASDAQ"), 1)
     write(settings, [first, Batch([again, put("2", "client2", "NASDAQ")], unfolded=ALL)])
     assert query_holders(
-        settings, snapshots.current(settings), HoldersQuery(as_of=START + timedelta(9))
+        installed(settings).tables,
+        snapshots.current(installed(settings).tables),
+        HoldersQuery(as_of=START + timedelta(9)),
     ) == {
         "client1": ["1"],
         "client2": ["2"],
@@ -154,20 +159,25 @@ def test_what_changed_after_a_snapshot_is_found_in_the_layer(settings: Settings)
             Batch([put("3", "client2", "NASDAQ")], unfolded=ALL),
         ],
     )
-    snapshot = snapshots.current(settings)
+    snapshot = snapshots.current(installed(settings).tables)
     assert snapshot.folded == {"positions": 1, "exchanges": 1, "share_holders": 1}
     sql = "SELECT client, positions FROM share_holders WHERE snapshot > 1"
-    assert rows(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)) == [
+    assert rows(installed(settings).tables, sql, at_snapshot(snapshot, SHARE_HOLDERS)) == [
         {"client": "client2", "positions": ["3"]}
     ]
     for shard in range(8):
         wanted = HoldersQuery(client="client2", shard=shard)
-        assert query_holders(settings, snapshot, wanted) in ({}, {"client2": ["3"]})
+        assert query_holders(installed(settings).tables, snapshot, wanted) in (
+            {},
+            {"client2": ["3"]},
+        )
 
 
 def test_a_table_that_is_folded_is_read_as_it_is_stored(settings: Settings) -> None:
     write(settings, [Batch([put("1", "client1", "NASDAQ")], [country_of("NASDAQ", "US")])])
-    versions = at_snapshot(snapshots.current(settings), POSITIONS, EXCHANGES, SHARE_HOLDERS)
+    versions = at_snapshot(
+        snapshots.current(installed(settings).tables), POSITIONS, EXCHANGES, SHARE_HOLDERS
+    )
     assert list(versions.values()) == [1, 1, 1]  # version 0 is of the empty table
 
 
@@ -175,15 +185,17 @@ def test_the_rows_of_some_keys_are_those_of_the_whole_table(settings: Settings) 
     opened = [put(key, f"client{key}", "NASDAQ") for key in ("1", "2", "3")]
     later = [close("2"), put("3", "client1", "NASDAQ"), put("4", "client4", "NASDAQ")]
     write(settings, [Batch(opened, [country_of("NASDAQ", "US")]), Batch(later, unfolded=ALL)])
-    versions = at_snapshot(snapshots.current(settings), POSITIONS, SHARE_HOLDERS)
+    versions = at_snapshot(snapshots.current(installed(settings).tables), POSITIONS, SHARE_HOLDERS)
     for table, key, wanted in ((POSITIONS, "key", "3"), (SHARE_HOLDERS, "client", "client3")):
         layered = versions[table]
         assert isinstance(layered, LayeredVersion)
         sql = f"SELECT * FROM {table.name} ORDER BY {key}"  # noqa: S608 - ours
-        whole = rows(settings, sql, {table: layered})
+        whole = rows(installed(settings).tables, sql, {table: layered})
         assert len(whole) == 4
         some = replace(layered, keys=f"SELECT '{wanted}' AS {key}")
-        assert rows(settings, sql, {table: some}) == [row for row in whole if row[key] == wanted]
+        assert rows(installed(settings).tables, sql, {table: some}) == [
+            row for row in whole if row[key] == wanted
+        ]
 
 
 RULE = FoldingRule(share=0.1, least_records=50, runs=500)

@@ -14,24 +14,24 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
-from shardpost import claims, locks
-from shardpost.claims import RELIED_ON, Claim, Contender, LostLockError
 from shardpost.delta import storage, table_log
+from shardpost.delta.object_store import Objects, StoredObject, open_objects
 from shardpost.errors import ShardpostError
-from shardpost.locks import (
+from shardpost.locks import claims, locks
+from shardpost.locks.claims import RELIED_ON, Claim, Contender, LostLockError
+from shardpost.locks.locks import (
     LockedError,
     all_exclusive,
     exclusive,
     holders,
     remove_free,
-    require_held,
 )
-from shardpost.object_store import Objects, StoredObject, open_objects
+from shardpost.locks.versioned_texts import Version, VersionedText
 from shardpost.settings import Settings
-from shardpost.versioned_texts import Version, VersionedText
 from shardpost.watch.machine_checks import check_locks
 from shardpost.weekly_email.model.week_tables import LEDGER_MARKS, LedgerMark
 from tests.support.how_far import drawn
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.memory_store import memory_store
 
@@ -49,7 +49,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 
 def text(settings: Settings, name: str = "it") -> VersionedText:
-    return VersionedText(open_objects(settings), f"{locks.FOLDER}/{name}")
+    return VersionedText(open_objects(installed(settings).tables), f"{locks.FOLDER}/{name}")
 
 
 def claim_of_another(settings: Settings, name: str = "it", **known: object) -> None:
@@ -74,7 +74,9 @@ def test_of_several_writers_one_writes_the_next_version(settings: Settings) -> N
     last = text(settings).read()
     # One that was followed at once by another may count as not written, and is written again.
     assert 80 <= int((last.text or "").split()[0]) == last.number
-    assert len(open_objects(settings).names(locks.FOLDER)) == 1  # older versions are removed
+    assert (
+        len(open_objects(installed(settings).tables).names(locks.FOLDER)) == 1
+    )  # older versions are removed
 
 
 def test_who_read_a_version_that_is_long_gone_writes_none(settings: Settings) -> None:
@@ -321,9 +323,9 @@ def test_a_second_run_is_told_who_has_it_on_which_host_and_a_later_one_gets_it(
 ) -> None:
     monkeypatch.setattr(claims, "LEASE_SECONDS", 6)
     with (
-        exclusive(settings, "it", "the job"),
+        exclusive(installed(settings).files, "it", "the job"),
         pytest.raises(LockedError) as refused,
-        exclusive(settings, "it", "it"),
+        exclusive(installed(settings).files, "it", "it"),
     ):
         pytest.fail("it is held")
     who = r"it is already running \(host \S+, pid \d+, since 20[-: 0-9]+ UTC, fencing number 1; "
@@ -331,7 +333,7 @@ def test_a_second_run_is_told_who_has_it_on_which_host_and_a_later_one_gets_it(
     assert re.fullmatch(who + where, str(refused.value))
     free = text(settings).read()
     assert claims.holder_of(free) is None
-    with exclusive(settings, "it", "the job"):
+    with exclusive(installed(settings).files, "it", "the job"):
         held = claims.holder_of(text(settings).read())
         assert held
         assert held.fencing == free.number + 1
@@ -340,7 +342,7 @@ def test_a_second_run_is_told_who_has_it_on_which_host_and_a_later_one_gets_it(
 def test_a_lock_of_a_process_that_died_on_this_machine_is_free_at_once(settings: Settings) -> None:
     claim_of_another(settings, machine=claims.this_process("", SINCE, 1).machine, start="1")
     before = time.monotonic()
-    with exclusive(settings, "it", "the job"):
+    with exclusive(installed(settings).files, "it", "the job"):
         assert time.monotonic() - before < claims.LEASE_SECONDS / 2
 
 
@@ -352,15 +354,15 @@ def test_locks_of_a_run_that_died_on_another_machine_are_free_after_one_lease(
     for name in names:
         claim_of_another(settings, name)
     before = time.monotonic()
-    with all_exclusive(settings, names):
+    with all_exclusive(installed(settings).files, names):
         assert 2 <= time.monotonic() - before < 8
-        assert {lock.name for lock in holders(settings, "mail-")} == {*names}
-    assert not holders(settings)
-    remove_free(settings, "mail-", datetime.now(UTC) - timedelta(days=1))
-    assert len(open_objects(settings).names(locks.FOLDER)) == 8
+        assert {lock.name for lock in holders(installed(settings).files, "mail-")} == {*names}
+    assert not holders(installed(settings).files)
+    remove_free(installed(settings).files, "mail-", datetime.now(UTC) - timedelta(days=1))
+    assert len(open_objects(installed(settings).tables).names(locks.FOLDER)) == 8
     claim_of_another(settings, "mail-3")
-    remove_free(settings, "mail-", datetime.now(UTC) + timedelta(days=1))
-    [left] = open_objects(settings).names(locks.FOLDER)
+    remove_free(installed(settings).files, "mail-", datetime.now(UTC) + timedelta(days=1))
+    [left] = open_objects(installed(settings).tables).names(locks.FOLDER)
     assert left.startswith("_locks/mail-3/")
     said = "mail-0: not renewed for 2 s by the other (host b, pid 7, since 2026-11-23 08:00:00 UTC"
     assert said in caplog.text
@@ -370,10 +372,10 @@ def test_doctor_tells_locks_that_are_renewed_from_those_that_are_not(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "LEASE_SECONDS", 3)
-    assert [one.found for one in check_locks(settings, SINCE)] == ["none held"]
+    assert [one.found for one in check_locks(installed(settings), SINCE)] == ["none held"]
     claim_of_another(settings, "dead")
-    with exclusive(settings, "it", "the job"):
-        dead, it = check_locks(settings, SINCE)
+    with exclusive(installed(settings).files, "it", "the job"):
+        dead, it = check_locks(installed(settings), SINCE)
     assert (dead.check, dead.state, it.check, it.state) == ("lock dead", "warning", "lock it", "ok")
     assert "held by pid 7 on b since 2026-11-23 08:00 UTC, which does not renew it" in dead.found
     assert f"held by pid {os.getpid()} since 20" in it.found
@@ -383,36 +385,37 @@ def test_a_run_that_lost_its_lock_deletes_nothing_and_commits_nothing(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Settings(home=tmp_path / "here")  # deltalake writes to no store in memory
-    table_log.append(here, LEDGER_MARKS, lambda: MARK)
-    version = table_log.newest_version(here, LEDGER_MARKS)
+    table_log.append(installed(here).tables, LEDGER_MARKS, lambda: MARK)
+    version = table_log.newest_version(installed(here).tables, LEDGER_MARKS)
     assert version is not None
-    objects = open_objects(settings)
+    objects = open_objects(installed(settings).tables)
     objects.put("old", b"")
     claim, at = a_claim(settings)
-    monkeypatch.setattr(locks, "_held", [claim])
+    for tables in (installed(settings).tables, installed(here).tables):
+        tables.claims.append(claim)
     claim_of_another(settings)
     at.now = 31
     for write in (
-        lambda: storage.delete(settings, LEDGER_MARKS, ["old"]),
-        lambda: storage.delete_folder(settings, LEDGER_MARKS),
-        lambda: table_log.append(here, LEDGER_MARKS, lambda: MARK),
-        lambda: table_log.restore(here, LEDGER_MARKS, version),
-        lambda: table_log.commit(here, LEDGER_MARKS, version, (), (), {"it": 1}),
+        lambda: storage.delete(installed(settings).tables, LEDGER_MARKS, ["old"]),
+        lambda: storage.delete_folder(installed(settings).tables, LEDGER_MARKS),
+        lambda: table_log.append(installed(here).tables, LEDGER_MARKS, lambda: MARK),
+        lambda: table_log.restore(installed(here).tables, LEDGER_MARKS, version),
+        lambda: table_log.commit(installed(here).tables, LEDGER_MARKS, version, (), (), {"it": 1}),
     ):
         with pytest.raises(LostLockError, match="commits nothing more"):
             write()
     assert "old" in objects.names()
-    assert table_log.newest_version(here, LEDGER_MARKS) == version
+    assert table_log.newest_version(installed(here).tables, LEDGER_MARKS) == version
 
 
 def test_a_lock_that_is_lost_in_its_block_is_said_once_and_stops_others_no_longer(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(claims, "LEASE_SECONDS", 0.6)
-    with exclusive(settings, "it", "the job"):
+    with exclusive(installed(settings).files, "it", "the job"):
         claim_of_another(settings)
         wait_for(lambda: "commits nothing more" in caplog.text, "the renewal")
         with pytest.raises(LostLockError):
-            require_held()
-    require_held()
+            installed(settings).tables.require_held()
+    installed(settings).tables.require_held()
     assert caplog.text.count("commits nothing more") == 1

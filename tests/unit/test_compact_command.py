@@ -14,11 +14,12 @@ from shardpost.commands import positions
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.spark import compaction
-from shardpost.kafka import clients
-from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobSpec
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 
 RESULT: dict[str, Any] = {
     "snapshot": {"snapshot": 4, "positions": 1_000_002, "holders": 2},
@@ -113,9 +114,9 @@ def test_without_kafka_it_says_that_nothing_was_changed(
     gone: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ownership, "require_to_begin", fail(gone))
-    monkeypatch.setattr(clients, "why_gone", lambda _: "connection refused")
+    monkeypatch.setattr(Kafka, "why_nobody_listens", lambda *_: "connection refused")
     with pytest.raises(KafkaUnreachableError) as found:
-        compaction.compact(Settings(home=tmp_path))
+        compaction.compact(installed(Settings(home=tmp_path)))
     assert str(found.value).startswith("nothing was changed: ")
     assert str(found.value).endswith("; then run it again")
     assert isinstance(gone, PySparkException) == ("(connection refused)" in str(found.value))
@@ -126,9 +127,9 @@ def test_any_other_error_stays_as_it_is(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ownership, "require_to_begin", fail(error))
-    monkeypatch.setattr(clients, "why_gone", lambda _: None)
+    monkeypatch.setattr(Kafka, "why_nobody_listens", lambda *_: None)
     with pytest.raises(type(error)) as found:
-        compaction.compact(Settings(home=tmp_path))
+        compaction.compact(installed(Settings(home=tmp_path)))
     assert found.value is error
 
 
@@ -156,7 +157,7 @@ def test_it_follows_for_eight_hours_unless_it_is_to_follow_for_another_time(
 ) -> None:
     asked: list[CompactionRequest] = []
 
-    def submit(_: Settings, __: JobSpec, request: CompactionRequest) -> tuple[int, object]:
+    def submit(_: Installation, __: JobSpec, request: CompactionRequest) -> tuple[int, object]:
         asked.append(request)
         return 0, RESULT
 

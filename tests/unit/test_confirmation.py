@@ -15,6 +15,7 @@ from shardpost.rebuilds.run import begun
 from tests.support import decisions
 from tests.support.command_line import CommandLineHere
 from tests.support.histories import overwrite, snapshot
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 NO = "shardpost: not confirmed: nothing was changed"
@@ -84,8 +85,10 @@ def rebuilt(kafka: MemoryKafka) -> MemoryKafka:
     made = {
         table.name: overwrite(kafka.settings, table, []) for table in (POSITIONS, SHARE_HOLDERS)
     }
-    snapshots.commit(kafka.settings, snapshot(1, made))
-    begun(kafka.settings, Order(Action.START, "me", tables=("positions", "share_holders")))
+    snapshots.commit(installed(kafka.settings).tables, snapshot(1, made))
+    begun(
+        installed(kafka.settings), Order(Action.START, "me", tables=("positions", "share_holders"))
+    )
     return kafka
 
 
@@ -97,7 +100,7 @@ def test_a_rebuild_is_dropped_only_if_a_person_says_so(
     assert (code, out) == (1, "")
     assert "rebuild 2 is building: country US, from history, positions.2" in err
     assert err.endswith(f"{NO}\n")
-    assert store.require_current(rebuilt.settings).state is State.BUILDING
+    assert store.require_current(installed(rebuilt.settings).tables).state is State.BUILDING
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
 from shardpost.weekly_email.week_status import FoundWeek, find_week
 from tests.support.command_line import CommandLine
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.recreated_topic import recreate_topic
 from tests.support.written_weeks import begin, freeze, hold, record
@@ -32,7 +33,7 @@ NONE = dict.fromkeys(STATES, 0)
 
 
 def found(settings: Settings, week: IsoWeek) -> FoundWeek:
-    return find_week(settings, week, NOW)
+    return find_week(installed(settings), week, NOW)
 
 
 def printed(print_: Callable[..., int], *given: object, as_json: bool = False) -> tuple[int, str]:
@@ -258,7 +259,9 @@ def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settin
         )
 
     def asked() -> week_totals.Totals:
-        return week_totals.totals_of_weeks(ended, week_totals.known_weeks(ended), NOW)
+        return week_totals.totals_of_weeks(
+            installed(ended), week_totals.known_weeks(installed(ended)), NOW
+        )
 
     def of_all_weeks() -> dict[str, int]:
         wait_for(lambda: not asked().is_reading, "the counts of all weeks")

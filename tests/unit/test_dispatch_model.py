@@ -26,6 +26,7 @@ from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import load
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.run_requests import STEPS
 
 SETTINGS = load({})
@@ -120,7 +121,9 @@ class World:
     def dispatch(self) -> None:
         rules = RequestRules(frozenset({"dag", "paused"}), 1000, timedelta(days=6), 1, self.now)
         with self.plugged_in():
-            PartitionDispatch(SETTINGS, 0, AirflowRuns(cast(AirflowApi, self)), rules).run()
+            PartitionDispatch(
+                installed(SETTINGS), 0, AirflowRuns(cast(AirflowApi, self)), rules
+            ).run()
 
 
 @dataclass

@@ -19,8 +19,9 @@ from shardpost.delta.snapshot import NEVER, Counts, Scattered, Snapshot
 from shardpost.embedded import airflow, broker, daemons, sink
 from shardpost.embedded.daemons import wait_until
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.locks import Held, exclusive, path_of
-from shardpost.process_identity import stat_of
+from shardpost.installation import Installation
+from shardpost.locks.locks import Held, exclusive, path_of
+from shardpost.locks.process_identity import stat_of
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
 from shardpost.spark import jars
@@ -48,13 +49,14 @@ from shardpost.watch.model.doctor_finding import (
 from shardpost.watch.stack_checks import check_airflow, check_dags, check_heartbeat, check_ports
 from shardpost.watch.table_checks import check_freshness, check_scattered
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 GIB = 1024**3
 FINE = ok("e", "is fine")
 
 
-def wrong_settings() -> Settings:
+def wrong_settings() -> Installation:
     raise UsageError("unknown setting SHARDPOST_HOEM: did you mean SHARDPOST_HOME?")
 
 
@@ -115,7 +117,7 @@ def test_a_check_that_fails_or_hangs_stops_no_other() -> None:
 
 
 def test_it_waits_two_seconds_for_each_answer(settings: Settings) -> None:
-    hasty = impatient(settings)
+    hasty = impatient(installed(settings)).settings
     assert (hasty.kafka_timeout, hasty.smtp_connect_timeout, hasty.smtp_timeout) == (2, 2, 2)
 
 
@@ -200,15 +202,15 @@ def test_a_disk_is_judged_by_its_free_space(tmp_path: Path, free: float, state: 
 
 
 def test_no_lock_is_held_by_a_file_that_a_dead_process_left(settings: Settings) -> None:
-    with exclusive(settings, "it", "the job"):
+    with exclusive(installed(settings).files, "it", "the job"):
         pass
-    assert path_of(settings, "it").exists()
-    assert list(check_locks(settings, NOW)) == [ok("locks", "none held")]
+    assert path_of(installed(settings).files, "it").exists()
+    assert list(check_locks(installed(settings), NOW)) == [ok("locks", "none held")]
 
 
 def test_a_lock_says_who_holds_it_since_when_and_is_not_touched(settings: Settings) -> None:
-    with exclusive(settings, "it", "the job"):
-        [found] = check_locks(settings, datetime.now(UTC))
+    with exclusive(installed(settings).files, "it", "the job"):
+        [found] = check_locks(installed(settings), datetime.now(UTC))
     assert (found.check, found.state) == ("lock it", "ok")
     assert f"held by pid {os.getpid()} since 20" in found.found
 
@@ -271,7 +273,7 @@ def test_a_dead_scheduler_is_one_finding_with_one_cure(
     for service in (airflow, broker, sink):
         found = {"state": state} if service is airflow else {"state": "up"}
         monkeypatch.setattr(service, "state", lambda _, found=found: found)
-    report = [*check_ports(settings, NOW), *check_airflow(settings, NOW)]
+    report = [*check_ports(installed(settings), NOW), *check_airflow(installed(settings), NOW)]
     [wrong] = [one for one in report if one.state != "ok"]
     assert (wrong.check, wrong.found, wrong.cure) == ("airflow", state, cure)
 
@@ -282,7 +284,7 @@ def test_a_port_that_another_has_is_one_cure_for_what_should_be_there(
     monkeypatch.setattr(kafka_checks, "is_reachable", lambda *_: False)
     for is_free, cure in ((True, "shardpost up"), (False, "that of `port of kafka`")):
         monkeypatch.setattr(kafka_checks, "port_is_free", lambda _port, is_free=is_free: is_free)
-        assert next(check_kafka(settings, NOW)).cure == cure
+        assert next(check_kafka(installed(settings), NOW)).cure == cure
 
 
 def test_keys_in_several_partitions_are_named_for_a_week() -> None:

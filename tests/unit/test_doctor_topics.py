@@ -24,6 +24,7 @@ from shardpost.watch import kafka_checks, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.refusing_kafka import refuse
 
@@ -36,12 +37,14 @@ def _kafka_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(settings: Settings, check: str) -> DoctorFinding:
-    [one] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == check]
+    [one] = [
+        one for one in kafka_checks.check_kafka(installed(settings), NOW) if one.check == check
+    ]
     return one
 
 
 def wrong(kafka: MemoryKafka) -> list[DoctorFinding]:
-    found = kafka_checks.check_kafka(kafka.settings, NOW)
+    found = kafka_checks.check_kafka(installed(kafka.settings), NOW)
     return [one for one in found if one.state in ("warning", "error")]
 
 
@@ -65,7 +68,7 @@ def test_letters_that_are_parked_are_counted(
 
 
 def alerts(settings: Settings) -> list[tuple[str, str]]:
-    return [(one.state, one.found) for one in table_checks.check_alerts(settings, NOW)]
+    return [(one.state, one.found) for one in table_checks.check_alerts(installed(settings), NOW)]
 
 
 def test_a_refused_alert_url_is_an_error_that_shows_no_secret_and_what_fires_is_counted(
@@ -80,7 +83,9 @@ def test_a_refused_alert_url_is_an_error_that_shows_no_secret_and_what_fires_is_
     assert "hush" not in said
 
     def fire(*firing: Firing) -> None:
-        history.store_firing(settings, history.list_firing(settings), firing, NOW)
+        history.store_firing(
+            installed(settings).tables, history.list_firing(installed(settings).tables), firing, NOW
+        )
 
     of_kafka = Condition("few-brokers", "", Severity.RISK, "t", "m", "kafka")
     other = replace(of_kafka, rule="emails-open", subject="2026-W47", source="emails")
@@ -163,7 +168,7 @@ def test_run_topics_of_different_sizes_are_an_error(kafka: MemoryKafka) -> None:
 
 
 def test_a_store_that_was_recreated_is_an_error_and_stays_one(kafka: MemoryKafka) -> None:
-    require_stores(kafka.settings, "dead-letters")
+    require_stores(installed(kafka.settings), "dead-letters")
     config = kafka.broker.topics["dead-letters"].config
     kafka.broker.delete_topic("dead-letters")
     kafka.broker.create_topic("dead-letters", 2, config)
@@ -175,19 +180,22 @@ def test_a_store_that_was_recreated_is_an_error_and_stays_one(kafka: MemoryKafka
 
 def test_what_a_compaction_would_refuse_is_said_before(kafka: MemoryKafka) -> None:
     assert (
-        kafka_checks.check_inputs(kafka.settings, NOW).found == "15 offsets not yet in a snapshot"
+        kafka_checks.check_inputs(installed(kafka.settings), NOW).found
+        == "15 offsets not yet in a snapshot"
     )
     kafka.broker.log(TopicPartition("exchanges", 0)).delete_before(1)
     assert (
-        kafka_checks.check_inputs(kafka.settings, NOW).state == "ok"
+        kafka_checks.check_inputs(installed(kafka.settings), NOW).state == "ok"
     )  # nothing was read of it before
     kafka.broker.delete_topic("exchanges")
-    assert "has no topic exchanges" in kafka_checks.check_inputs(kafka.settings, NOW).found
+    assert (
+        "has no topic exchanges" in kafka_checks.check_inputs(installed(kafka.settings), NOW).found
+    )
 
 
 def test_without_tables_the_cure_is_a_compaction(settings: Settings) -> None:
-    assert snapshots.newest(settings) is None
-    [found] = table_checks.check_snapshot(settings, NOW)
+    assert snapshots.newest(installed(settings).tables) is None
+    [found] = table_checks.check_snapshot(installed(settings), NOW)
     assert (found.state, found.cure) == ("warning", "shardpost compact")
 
 
@@ -195,7 +203,7 @@ def test_tables_that_are_damaged_are_an_error_with_the_way_back(settings: Settin
     log = settings.home / "tables" / "snapshots" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text("{")
-    [found] = table_checks.check_snapshot(settings, NOW)
+    [found] = table_checks.check_snapshot(installed(settings), NOW)
     assert found.state == "error"
     assert found.cure
     assert "docs/what-next.md" in found.cure
@@ -219,7 +227,9 @@ def beside(tmp_path: Path) -> AgedRebuilds:
 def said(beside: AgedRebuilds, **later: int) -> list[str]:
     """Return what is said so much later, all of which is well."""
     found = [
-        *table_checks.check_rebuild(beside.aged.settings, datetime.now(UTC) + timedelta(**later))
+        *table_checks.check_rebuild(
+            installed(beside.aged.settings), datetime.now(UTC) + timedelta(**later)
+        )
     ]
     assert {one.state for one in found} <= {"ok"}
     return [one.found for one in found]

@@ -14,6 +14,7 @@ from shardpost import refused_runs
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.installation import Installation
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest
 from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
@@ -22,6 +23,7 @@ from shardpost.spark.driver import why_spark_failed
 from shardpost.spark.job_spec import JobResult
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.installed import installed
 
 KAFKA = """An error occurred while calling o1166.parquet.
 : java.util.concurrent.ExecutionException: no node
@@ -61,14 +63,14 @@ def test_why_a_job_ended_is_on_record_unless_it_only_looks(
     monkeypatch.setattr(sys, "argv", ["/jobs/compact_positions.py", '{"reconcile":true}'])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(driver, "terminate_with_parent", lambda: None)
-    monkeypatch.setattr(driver, "load", lambda: settings)
+    monkeypatch.setattr(driver, "opened", lambda: installed(settings))
 
-    def fail(asked: CompactionRequest, _: Settings) -> JobResult:
+    def fail(asked: CompactionRequest, _: Installation) -> JobResult:
         raise error if asked.reconcile else AssertionError
 
     with pytest.raises(SystemExit, match="1"):
         driver.run_job(CompactionRequest, fail, noted_as=lambda _, job: job if is_real else None)
-    known = refused_runs.refusals(settings, datetime.now(UTC))
+    known = refused_runs.refusals(installed(settings).files, datetime.now(UTC))
     assert {*known} == ({"compact_positions"} if is_real else set())
 
 

@@ -29,6 +29,7 @@ from tests.support.histories import (
     write,
 )
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.random_histories import LAYERED_BATCHES
 
 STORY = [
@@ -40,11 +41,11 @@ STORY = [
 def write_all(settings: Settings, batches: Sequence[Batch]) -> None:
     """Write tables of those snapshots, and in one more those that they do not have."""
     write(settings, batches)
-    last = snapshots.current(settings)
+    last = snapshots.current(installed(settings).tables)
     more = {CLIENTS: [], REJECTED_RECORDS: [rejected_row("positions", 7, len(batches))]}
     versions = {table.name: overwrite(settings, table, rows) for table, rows in more.items()}
     made = snapshot(last.number + 1, {**last.tables, **versions})
-    snapshots.commit(settings, replace(made, folded=last.folded))
+    snapshots.commit(installed(settings).tables, replace(made, folded=last.folded))
 
 
 @example_settings(max_examples=up_to(20, 4))
@@ -82,11 +83,11 @@ def test_trino_parses_its_views_and_duckdb_has_by_them_what_the_tables_have(
 def test_after_a_swap_views_that_were_printed_before_raise_an_error(settings: Settings) -> None:
     write_all(settings, STORY)
     before = views(settings, Engine.DUCKDB), views(settings, Engine.POLARS)
-    last, folders = snapshots.current(settings), {"positions": "positions.2"}
+    last, folders = snapshots.current(installed(settings).tables), {"positions": "positions.2"}
     versions = {**last.tables, "positions": overwrite(settings, POSITIONS.located(folders), [])}
     folded = {"share_holders": last.folded_up_to("share_holders")}
     swapped = replace(snapshot(last.number + 1, versions), folders=folders, folded=folded)
-    snapshots.commit(settings, swapped)
+    snapshots.commit(installed(settings).tables, swapped)
     now = expected(settings)
     assert now["positions"] == []
     assert by_duckdb(views(settings, Engine.DUCKDB)) == now
@@ -128,7 +129,7 @@ def test_a_path_with_a_quote_is_quoted(tmp_path: Path) -> None:
 
 def test_no_table_is_made_with_deletion_vectors(settings: Settings) -> None:
     for table in TABLES:
-        opened = table_log.opened(settings, table)
+        opened = table_log.opened(installed(settings).tables, table)
         features = opened.protocol().reader_features or [], opened.protocol().writer_features or []
         assert "deletionVectors" not in {*features[0], *features[1]}
         overwrite(settings, table, [])

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from shardpost import erasure
 from shardpost.decisions import Kind
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
+from shardpost.maintenance import erasure
 from shardpost.settings import Settings
 from shardpost.weekly_email import email_erasure as weekly_email_erasure
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -32,6 +32,7 @@ from tests.support.command_line import CommandLine
 from tests.support.contact_tables import erased as erased_client
 from tests.support.contact_tables import on_disk
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
 from tests.support.written_weeks import CLIENTS, freeze, frozen_row, mailed_home, record
@@ -66,7 +67,7 @@ erased = partial(erased_client, client=WHO, now=NOW)
 
 
 def state(settings: Settings, week: IsoWeek, client: str = WHO) -> DeliveryState | None:
-    with closing(Ledger(settings, week, partition_of(client, 2))) as ledger:
+    with closing(Ledger(installed(settings), week, partition_of(client, 2))) as ledger:
         return ledger.open().states([client])[0]
 
 
@@ -92,15 +93,17 @@ def is_erased(kafka: MemoryKafka) -> bool:
     ]
     for week in WEEKS:  # the others are as they were
         frozen = frozen_row(at, week)
-        found = [name for shard in (0, 1) for name in FrozenWeeks(at).clients(frozen, shard)]
+        found = [
+            name for shard in (0, 1) for name in FrozenWeeks(installed(at)).clients(frozen, shard)
+        ]
         assert sorted(found) == ["c0", "c2", "c4"]
-        member = FrozenWeeks(at).member(frozen, "c2")
+        member = FrozenWeeks(installed(at)).member(frozen, "c2")
         assert member is not None
         assert member["email"] == "c2@x.example"
         assert len(member["positions"]) == 1
         assert state(at, week, "c0") is DeliveryState.SENT
         assert state(at, week, "c2") is None
-        assert LedgerGuard(at, week).is_whole()
+        assert LedgerGuard(installed(at), week).is_whole()
     return True
 
 
@@ -161,7 +164,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
         frozen = frozen_row(kafka.settings, week)
-        assert FrozenWeeks(kafka.settings).member(frozen, "c2") is not None
+        assert FrozenWeeks(installed(kafka.settings)).member(frozen, "c2") is not None
     assert state(kafka.settings, SENT) is DeliveryState.SENT
     erased(kafka.settings)
     assert is_erased(kafka)
@@ -170,9 +173,9 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: MemoryKafka) -> None:
     at = kafka.settings
-    with LedgerGuard(at, UNKNOWN).locked([0]):
+    with LedgerGuard(installed(at), UNKNOWN).locked([0]):
         result = erased(at)
-        assert FrozenWeeks(at).member(frozen_row(at, UNKNOWN), WHO) is not None
+        assert FrozenWeeks(installed(at)).member(frozen_row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
     assert "is already running" in result.postponed[str(UNKNOWN)]
     assert list(decisions.list_all(at)) == []
@@ -181,7 +184,7 @@ def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: Mem
 
 
 def test_a_sender_that_began_before_can_commit_nothing_any_more(kafka: MemoryKafka) -> None:
-    sender = Ledger(kafka.settings, OPEN, SHARD)
+    sender = Ledger(installed(kafka.settings), OPEN, SHARD)
     assert sender.open().states([WHO]) == [None]
     erased(kafka.settings)
     with pytest.raises(FencedError):
@@ -202,7 +205,9 @@ def test_tables_of_an_older_backup_do_not_mail_it_again(at: Settings, tmp_path: 
 
 def test_an_unknown_delivery_is_decided_by_the_clients_own_id(at: Settings) -> None:
     erased(at)
-    resolve(at, Resolution(UNKNOWN, (WHO,), Outcome.SENT, "anna", "by the server's log", NOW))
+    resolve(
+        installed(at), Resolution(UNKNOWN, (WHO,), Outcome.SENT, "anna", "by the server's log", NOW)
+    )
     assert state(at, UNKNOWN) is DeliveryState.SENT
 
 
@@ -212,8 +217,8 @@ def test_old_weeks_with_erased_clients_are_erased_and_closed_like_others(at: Set
     last = IsoWeek.last_ended(later)
     for week in (last.previous, last):
         freeze(at, week, CLIENTS, week.end)
-    assert erase_old_audiences(at, later).weeks == list(map(str, WEEKS))
-    assert close_old_weeks(at, later).weeks == list(map(str, WEEKS))
+    assert erase_old_audiences(installed(at), later).weeks == list(map(str, WEEKS))
+    assert close_old_weeks(installed(at), later).weeks == list(map(str, WEEKS))
     assert erased(at).audiences == [str(last.previous), str(last)]
 
 
@@ -235,7 +240,7 @@ def test_the_command_says_what_goes_what_stays_and_what_others_must_do(
 def test_the_command_ends_with_1_while_a_week_is_mailed(
     at: Settings, shardpost: CommandLine
 ) -> None:
-    with LedgerGuard(at, OPEN).locked([0]):
+    with LedgerGuard(installed(at), OPEN).locked([0]):
         code, out, err = shardpost.answer("erase", WHO, "--why", "x", "--json")
     assert (code, json.loads(out)["complete"]) == (1, False)
     assert f"not erased: {OPEN}; run again" in err

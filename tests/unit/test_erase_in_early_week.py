@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from shardpost import erasure
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
+from shardpost.maintenance import erasure
 from shardpost.settings import Settings
 from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_guard import LedgerGuard
@@ -22,6 +22,7 @@ from shardpost.weekly_email.send_shard import SendOptions
 from tests.support import decisions
 from tests.support.at_step import at_step
 from tests.support.contact_tables import AT, WHO, erased, write
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.plain_ledger import fold
 from tests.support.written_weeks import record
@@ -45,7 +46,7 @@ def at(kafka: MemoryKafka) -> Settings:
 @pytest.fixture
 def begun(at: Settings) -> PreparedWeek:
     """Give the week as a run has prepared it that mails nobody yet."""
-    return prepare(REQUEST, at)
+    return prepare(REQUEST, installed(at))
 
 
 def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
@@ -54,25 +55,33 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
     assert begun.frozen is None
     assert erased(at).postponed == {}
     with pytest.raises(ShardpostError, match="a client was erased since this run began"):
-        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), REQUEST)
-    assert prepare(REQUEST, at).snapshot.has_contacts
+        send(
+            begun,
+            SendOptions(installed(at), begun.context, ResendPolicy(), NOW, time.time()),
+            REQUEST,
+        )
+    assert prepare(REQUEST, installed(at)).snapshot.has_contacts
 
 
 def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
     at: Settings, begun: PreparedWeek
 ) -> None:
-    last = snapshots.current(at)
+    last = snapshots.current(installed(at).tables)
     number = last.number + 1
     swapped = replace(last, number=number, country="GB", rebuilt_in=number)
-    snapshots.commit(at, replace(swapped, set_country=at.country))
+    snapshots.commit(installed(at).tables, replace(swapped, set_country=at.country))
     with pytest.raises(ShardpostError, match="tables were swapped, or the country changed, since"):
-        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), REQUEST)
-    assert prepare(REQUEST, at).context.country == "GB"
+        send(
+            begun,
+            SendOptions(installed(at), begun.context, ResendPolicy(), NOW, time.time()),
+            REQUEST,
+        )
+    assert prepare(REQUEST, installed(at)).context.country == "GB"
 
 
 @pytest.mark.usefixtures("begun")
 def test_while_the_week_is_mailed_nothing_is_on_record(at: Settings) -> None:
-    with LedgerGuard(at, WEEK).locked([0]):
+    with LedgerGuard(installed(at), WEEK).locked([0]):
         result = erased(at)
     assert "is already running" in result.postponed[str(WEEK)]
     assert list(decisions.list_all(at)) == []
@@ -89,6 +98,6 @@ def test_a_mail_that_was_sent_meanwhile_is_put_under_the_hash(
     hook = at_step(monkeypatch, erasure)
     hook(step, lambda: record(at, WEEK, WHO, DeliveryState.SENT, f"to {WHO}"))
     assert erased(at).ledger == [str(WEEK)]
-    [(client, entry)] = fold(ShardLedger(at, WEEK, SHARD).entries()).items()
+    [(client, entry)] = fold(ShardLedger(installed(at).kafka, WEEK, SHARD).entries()).items()
     assert (client, entry.state) == (erased_id(WHO), DeliveryState.SENT)
     assert WHO not in (entry.reason or "")

@@ -7,7 +7,6 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from shardpost import erasure
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE
@@ -19,7 +18,7 @@ from shardpost.holders.model.view_tables import (
     OF_CONTACTS,
     REJECTED_RECORDS,
 )
-from shardpost.maintenance import removable_files
+from shardpost.maintenance import erasure, removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds import drop as rebuilds_erasure
 from shardpost.rebuilds import store
@@ -43,6 +42,7 @@ from tests.support.contact_tables import (
     write,
 )
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
 # The swaps after which it is erased: the new tables are beside, in use, beside again.
@@ -89,15 +89,15 @@ def folders(*numbers: int) -> list[Table]:
 def require_gone(settings: Settings, beside: AgedRebuilds) -> None:
     """Hold that no swap brings it back, and that an hour later it is not on the disk."""
     for _ in range(2):
-        newest = snapshots.current(settings)
-        found = store.require_current(settings).beside(newest)
+        newest = snapshots.current(installed(settings).tables)
+        found = store.require_current(installed(settings).tables).beside(newest)
         assert found is not None
         for view in (newest, found):
             said = contacts(settings, view)
             assert NAME_OF_WHO not in said
             assert "bob" in said
         beside.swap()
-    maintain(settings, after_an_hour())
+    maintain(installed(settings), after_an_hour())
     assert NAME_OF_WHO not in on_disk(settings, *folders(0, 2))
     assert "bob" in on_disk(settings, *folders(0))
 
@@ -125,7 +125,7 @@ def test_killed_at_any_step_the_next_run_finishes(
     modules = (erasure, rewritten_files, table_commits, rebuilds_erasure)
     with killing(at_step(monkeypatch, *modules), killed_at):
         erased(at)
-    maintain(at, datetime.now(UTC))
+    maintain(installed(at), datetime.now(UTC))
     assert erased(at).is_complete
     require_gone(at, beside)
     assert len(list(decisions.list_all(at))) == 1
@@ -143,10 +143,10 @@ def test_contacts_of_before_it_are_not_compared_with_those_after_a_swap_and_that
     beside.begin(*tables)
     beside.build()
     beside.swap()
-    assert compared(at).not_compared == {}
+    assert compared(installed(at)).not_compared == {}
     assert erased(at).is_complete
     for _ in range(2):
-        found = compared(at)
+        found = compared(installed(at))
         assert {*found.not_compared} == {"clients", "rejected"}
         assert (found.as_json()["clients"], found.is_none) == (None, True)
         why = (
@@ -154,9 +154,9 @@ def test_contacts_of_before_it_are_not_compared_with_those_after_a_swap_and_that
         )
         assert f"contacts: not compared: {why} any more" in found.lines()
         assert f"- rejected records: not compared: {why} any more" in question(3, found)
-        maintain(at, after_an_hour())
+        maintain(installed(at), after_an_hour())
     beside.swap()  # a rollback finds what it needs
-    assert NAME_OF_WHO not in contacts(at, snapshots.current(at))
+    assert NAME_OF_WHO not in contacts(at, snapshots.current(installed(at).tables))
 
 
 def test_tables_in_use_are_kept_as_they_were_swapped_until_the_rebuild_is_dropped(
@@ -164,12 +164,14 @@ def test_tables_in_use_are_kept_as_they_were_swapped_until_the_rebuild_is_droppe
 ) -> None:
     beside.build()
     beside.swap()
-    before, last = compared(at), snapshots.current(at)
-    files = table_log.sizes(at, last.located(CLIENTS), last.tables[CLIENTS.name])
-    table_commits.commit_rewritten(at, last, {CLIENTS: dict.fromkeys(files, as_it_is)}, AT)
-    snapshots.drop(at, [last.number])
-    maintain(at, after_an_hour())
-    assert compared(at) == before
+    before, last = compared(installed(at)), snapshots.current(installed(at).tables)
+    files = table_log.sizes(installed(at).tables, last.located(CLIENTS), last.tables[CLIENTS.name])
+    table_commits.commit_rewritten(
+        installed(at).tables, last, {CLIENTS: dict.fromkeys(files, as_it_is)}, AT
+    )
+    snapshots.drop(installed(at).tables, [last.number])
+    maintain(installed(at), after_an_hour())
+    assert compared(installed(at)) == before
     assert before.not_compared == {}
 
 
@@ -184,7 +186,7 @@ def test_while_they_are_built_it_is_postponed(at: Settings, beside: AgedRebuilds
         "rebuild 2 is being built of snapshot 2, which may have its" in result.postponed["tables"]
     )
     assert list(decisions.list_all(at)) == []
-    assert NAME_OF_WHO in contacts(at, snapshots.current(at))
+    assert NAME_OF_WHO in contacts(at, snapshots.current(installed(at).tables))
     beside.build()
     assert erased(at).is_complete
     require_gone(at, beside)
@@ -194,12 +196,12 @@ def test_what_has_no_contacts_is_built_meanwhile(at: Settings, beside: AgedRebui
     beside.drop()
     beside.begin("share_holders")
     assert erased(at).is_complete
-    assert NAME_OF_WHO not in contacts(at, snapshots.current(at))
+    assert NAME_OF_WHO not in contacts(at, snapshots.current(installed(at).tables))
 
 
 def test_beside_a_run_of_a_rebuild_it_is_postponed(at: Settings, beside: AgedRebuilds) -> None:
     beside.build()
-    with rebuilding(at):
+    with rebuilding(installed(at).files):
         result = erased(at)
     assert "a run of the rebuild is already running" in result.postponed["tables"]
     assert erased(at).is_complete
@@ -210,18 +212,25 @@ def test_what_only_older_snapshots_have_in_other_folders_goes_too(
 ) -> None:
     """As after a rebuild from a topic that has the client no more."""
     beside.build()
-    found = store.require_current(at)
+    found = store.require_current(installed(at).tables)
     versions = dict(found.candidate.tables)
     for table in OF_CONTACTS:
         there, version = found.candidate.located(table), versions[table.name]
-        files = table_log.sizes(at, there, version)
-        versions[table.name] = table_log.commit(at, there, version, [], files)
-    store.update(at, replace(found, candidate=replace(found.candidate, tables=versions)))
-    newest = snapshots.current(at)
-    swap_tables(at, store.require_current(at), newest, replace(found.candidate, tables=versions))
+        files = table_log.sizes(installed(at).tables, there, version)
+        versions[table.name] = table_log.commit(installed(at).tables, there, version, [], files)
+    store.update(
+        installed(at).tables, replace(found, candidate=replace(found.candidate, tables=versions))
+    )
+    newest = snapshots.current(installed(at).tables)
+    swap_tables(
+        installed(at),
+        store.require_current(installed(at).tables),
+        newest,
+        replace(found.candidate, tables=versions),
+    )
     beside.drop()
     result = erased(at)
     assert result.tables == ROWS_OF_WHO
     assert result.is_complete
-    maintain(at, after_an_hour())
+    maintain(installed(at), after_an_hour())
     assert NAME_OF_WHO not in on_disk(at, *folders(0, 2))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from shardpost import erasure
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
@@ -22,8 +21,8 @@ from shardpost.holders.model.view_tables import (
     OF_CONTACTS,
     REJECTED_RECORDS,
 )
-from shardpost.locks import exclusive
-from shardpost.maintenance import removable_files
+from shardpost.locks.locks import exclusive
+from shardpost.maintenance import erasure, removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all
 from shardpost.refused_runs import refusals
 from shardpost.settings import Settings
@@ -46,6 +45,7 @@ from tests.support.contact_tables import (
     write,
 )
 from tests.support.how_far import drawn, some
+from tests.support.installed import installed
 from tests.support.letter_world import append, committed, failed, original, produce
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
@@ -90,12 +90,14 @@ def fail(settings: Settings) -> None:
 
 def current(settings: Settings, *tables: Table) -> list[dict[str, Any]]:
     """Return all rows of tables at the newest snapshot."""
-    return sorted(rows_in(settings, snapshots.current(settings), *tables), key=str)
+    return sorted(
+        rows_in(settings, snapshots.current(installed(settings).tables), *tables), key=str
+    )
 
 
 def letters(settings: Settings) -> list[dict[str, Any]]:
     sql = "SELECT origin_topic, origin_offset, error FROM dead_letters"
-    return rows(settings, sql, {DEAD_LETTERS: None})
+    return rows(installed(settings).tables, sql, {DEAD_LETTERS: None})
 
 
 def without(row: dict[str, Any], table: Table) -> str:
@@ -105,7 +107,7 @@ def without(row: dict[str, Any], table: Table) -> str:
 def is_erased(settings: Settings) -> bool:
     assert NAME_OF_WHO not in str(current(settings, *OF_CONTACTS))
     assert NAME_OF_WHO not in str(letters(settings))
-    assert snapshots.current(settings).erased_in is not None
+    assert snapshots.current(installed(settings).tables).erased_in is not None
     own = {"clients": {1, 3, 4}, "retries": {8}}
     for row in letters(settings):
         is_own = row["origin_offset"] in own.get(row["origin_topic"], ())
@@ -115,9 +117,9 @@ def is_erased(settings: Settings) -> bool:
 
 def test_its_contact_goes_and_all_else_stays(at: Settings) -> None:
     before = {table: current(at, table) for table in OF_CONTACTS}
-    looked_at = snapshots.current(at).looked_at
+    looked_at = snapshots.current(installed(at).tables).looked_at
     result = erased(at)
-    folded = not snapshots.current(at).folded
+    folded = not snapshots.current(installed(at).tables).folded
     assert result.tables == ROWS_OF_WHO | {"dead_letters": 4}
     assert (result.left, result.is_complete) == ({}, True)
     assert is_erased(at)
@@ -130,17 +132,27 @@ def test_its_contact_goes_and_all_else_stays(at: Settings) -> None:
             without(row, table) for row in now
         }
         assert len(own) == len(now) - len(others)
-    newest = snapshots.current(at)
+    newest = snapshots.current(installed(at).tables)
     assert (newest.number, newest.looked_at) == (3, looked_at)
     assert newest.folded == ({} if folded else {"clients": 1})
     assert erased(at).tables == {}
-    assert snapshots.current(at) == newest
+    assert snapshots.current(installed(at).tables) == newest
 
 
 def test_only_files_that_have_it_are_written_anew(at: Settings) -> None:
-    before = {t: table_log.sizes(at, t, snapshots.current(at).tables[t.name]) for t in OF_CONTACTS}
+    before = {
+        t: table_log.sizes(
+            installed(at).tables, t, snapshots.current(installed(at).tables).tables[t.name]
+        )
+        for t in OF_CONTACTS
+    }
     erased(at)
-    after = {t: table_log.sizes(at, t, snapshots.current(at).tables[t.name]) for t in OF_CONTACTS}
+    after = {
+        t: table_log.sizes(
+            installed(at).tables, t, snapshots.current(installed(at).tables).tables[t.name]
+        )
+        for t in OF_CONTACTS
+    }
     kept = {t.name: len({*before[t]} & {*after[t]}) for t in OF_CONTACTS}
     assert kept == {"client_events": 1, "clients": 0, "rejected_records": 0}
 
@@ -149,10 +161,12 @@ def test_what_is_not_contact_is_answered_as_before_and_older_contacts_are_refuse
     at: Settings,
 ) -> None:
     erased(at)
-    newest = snapshots.current(at)
-    assert queries.knows_client(at, newest, WHO)
-    old = snapshots.get(at, 2, now=datetime.now(UTC))
-    assert not queries.knows_client(at, old, WHO)  # by its positions, of which it has none
+    newest = snapshots.current(installed(at).tables)
+    assert queries.knows_client(installed(at).tables, newest, WHO)
+    old = snapshots.get(installed(at).tables, 2, now=datetime.now(UTC))
+    assert not queries.knows_client(
+        installed(at).tables, old, WHO
+    )  # by its positions, of which it has none
     for table in OF_CONTACTS:
         with pytest.raises(ShardpostError, match="a client was erased in snapshot 3"):
             at_snapshot(old, table)
@@ -165,53 +179,62 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
-    FrozenWeeks(at).commit(FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
+    FrozenWeeks(installed(at)).commit(FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
     erased(at)
-    maintain(at, datetime.now(UTC) + GRACE / 2)
-    old = snapshots.list_all(at)[1]
-    assert NAME_OF_WHO in str(rows(at, "SELECT * FROM clients", at_snapshot(old, CLIENTS)))
-    maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1))
+    maintain(installed(at), datetime.now(UTC) + GRACE / 2)
+    old = snapshots.list_all(installed(at).tables)[1]
+    assert NAME_OF_WHO in str(
+        rows(installed(at).tables, "SELECT * FROM clients", at_snapshot(old, CLIENTS))
+    )
+    maintain(installed(at), datetime.now(UTC) + GRACE + timedelta(minutes=1))
     assert NAME_OF_WHO not in on_disk(at, *OF_CONTACTS)
     assert is_erased(at)
     # What Kafka names, and what a week is of, is there; all but the contacts can be read.
-    assert [one.number for one in snapshots.list_all(at)] == [1, 2, 3]
-    assert maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1)).errors == []
+    assert [one.number for one in snapshots.list_all(installed(at).tables)] == [1, 2, 3]
+    assert maintain(installed(at), datetime.now(UTC) + GRACE + timedelta(minutes=1)).errors == []
 
 
 def test_the_maintenance_lets_a_client_be_found_whose_bounds_an_older_release_wrote(
     at: Settings,
 ) -> None:
     def found() -> int:
-        newest, key = snapshots.current(at), text_literal(WHO)
+        newest, key = snapshots.current(installed(at).tables), text_literal(WHO)
         sql = f"SELECT key FROM client_events WHERE key = {key}"  # noqa: S608
-        return len(rows(at, sql, at_snapshot(newest, CLIENT_EVENTS)))
+        return len(rows(installed(at).tables, sql, at_snapshot(newest, CLIENT_EVENTS)))
 
     before = current(at, *OF_CONTACTS)
     assert found() < ROWS_OF_WHO["client_events"]
-    with exclusive(at, COMPACT_POSITIONS.name, "x"):
-        assert "is already running" in maintain_all(at, AT).errors[0]
-    assert "is already running" in refusals(at, datetime.now(UTC))["maintain_tables"].why
-    assert maintain_all(at, AT).errors == []
-    assert refusals(at, datetime.now(UTC)) == {}
+    with exclusive(installed(at).files, COMPACT_POSITIONS.name, "x"):
+        assert "is already running" in maintain_all(installed(at), AT).errors[0]
+    assert (
+        "is already running"
+        in refusals(installed(at).files, datetime.now(UTC))["maintain_tables"].why
+    )
+    assert maintain_all(installed(at), AT).errors == []
+    assert refusals(installed(at).files, datetime.now(UTC)) == {}
     assert found() == ROWS_OF_WHO["client_events"]
     assert current(at, *OF_CONTACTS) == before
-    newest = snapshots.current(at)
-    assert maintain_all(at, AT).errors == []
-    assert snapshots.current(at) == newest
+    newest = snapshots.current(installed(at).tables)
+    assert maintain_all(installed(at), AT).errors == []
+    assert snapshots.current(installed(at).tables) == newest
 
 
 def test_a_clock_that_was_ahead_before_the_erasure_keeps_no_contact_longer(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
-    last, ahead = snapshots.current(at), datetime.now(UTC) + timedelta(days=366)
-    snapshots.commit(at, replace(last, number=last.number + 1, committed_at=ahead))
+    last, ahead = snapshots.current(installed(at).tables), datetime.now(UTC) + timedelta(days=366)
+    snapshots.commit(
+        installed(at).tables, replace(last, number=last.number + 1, committed_at=ahead)
+    )
     erased(at)
-    newest = snapshots.current(at)
+    newest = snapshots.current(installed(at).tables)
     assert newest.committed_at >= ahead
     soon = datetime.now(UTC)
-    snapshots.commit(at, replace(newest, number=newest.number + 1, committed_at=soon))
-    maintain(at, soon + GRACE)
+    snapshots.commit(
+        installed(at).tables, replace(newest, number=newest.number + 1, committed_at=soon)
+    )
+    maintain(installed(at), soon + GRACE)
     assert NAME_OF_WHO not in on_disk(at, *OF_CONTACTS)
 
 
@@ -242,21 +265,21 @@ def test_killed_at_any_step_it_is_there_or_gone_and_the_next_run_finishes(
     before = str(current(at, *OF_CONTACTS))
     with killing(at_step(monkeypatch, erasure, rewritten_files, table_commits), killed_at):
         erased(at)
-    is_done = snapshots.current(at).erased_in is not None
+    is_done = snapshots.current(installed(at).tables).erased_in is not None
     if not is_done:
         assert str(current(at, *OF_CONTACTS)) == before
     erased(at)
     assert is_erased(at)
-    assert snapshots.current(at).number == 3
+    assert snapshots.current(installed(at).tables).number == 3
     assert len(list(decisions.list_all(at))) == 1
 
 
 def test_beside_a_compaction_that_goes_on_the_tables_are_postponed(at: Settings) -> None:
-    with exclusive(at, COMPACT_POSITIONS.name, "x"):
+    with exclusive(installed(at).files, COMPACT_POSITIONS.name, "x"):
         result = erased(at)
     assert "is already running" in result.postponed["tables"]
     assert list(decisions.list_all(at)) == []
-    assert snapshots.current(at).erased_in is None
+    assert snapshots.current(installed(at).tables).erased_in is None
     assert erased(at).postponed == {}
     assert is_erased(at)
 

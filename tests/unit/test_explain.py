@@ -44,6 +44,7 @@ from tests.support.histories import (
     retry,
 )
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.random_histories import BATCHES, LAYERED_BATCHES
 
 US = country_of("NASDAQ", "US")
@@ -243,20 +244,22 @@ AND h.key IN (SELECT c.key FROM position_events c WHERE c.client = {client})
 def by_one_scan(at: Settings, snapshot: Snapshot, client: str) -> list[Transition]:
     def read(*_given: object) -> list[dict[str, Any]]:
         sql = REFERENCE.format(client=text_literal(client))
-        return rows(at, sql, at_snapshot(snapshot, POSITION_EVENTS))
+        return rows(installed(at).tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_rows_of_positions", read)
-        return explanation(at, snapshot, client, None)
+        return explanation(installed(at), snapshot, client, None)
 
 
 def merged(world: AppendedHistories) -> Snapshot:
     """Return the newest snapshot with one file in the place of all of its history."""
-    at, last = world.settings, snapshots.current(world.settings)
+    at, last = world.settings, snapshots.current(installed(world.settings).tables)
     version = last.tables[POSITION_EVENTS.name]
-    old = [*table_log.sizes(at, POSITION_EVENTS, version)]
-    made = parquet_files.merge(at, POSITION_EVENTS, old, f"{version + 1:08d}-merged/a.parquet")
-    after = table_log.commit(at, POSITION_EVENTS, version, [made], old)
+    old = [*table_log.sizes(installed(at).tables, POSITION_EVENTS, version)]
+    made = parquet_files.merge(
+        installed(at).tables, POSITION_EVENTS, old, f"{version + 1:08d}-merged/a.parquet"
+    )
+    after = table_log.commit(installed(at).tables, POSITION_EVENTS, version, [made], old)
     return replace(last, tables={**last.tables, POSITION_EVENTS.name: after})
 
 
@@ -272,10 +275,10 @@ def test_of_a_random_history_it_tells_what_one_scan_of_all_columns_tells(
         world = AppendedHistories(Settings(home=Path(home)))
         for batch in batches:
             world.compact(batch)
-        newest = snapshots.current(world.settings)
+        newest = snapshots.current(installed(world.settings).tables)
         expected = by_one_scan(world.settings, newest, "client1")
         seen = merged(world) if is_merged else newest
-        assert explanation(world.settings, seen, "client1", None) == expected
+        assert explanation(installed(world.settings), seen, "client1", None) == expected
 
 
 @pytest.mark.parametrize("count", [1, 20, 21, 45, 1_000, 1_001])
@@ -287,12 +290,12 @@ def test_of_any_number_of_positions_it_tells_what_one_scan_tells(
     others = [put(f"{n}", "client2", "NASDAQ") for n in range(count)]
     world.compact(Batch([*own, *others], [country_of("NASDAQ", "US")]))
     world.compact(Batch([close("it's 0"), put("0", "client1", "NASDAQ")]))
-    newest = snapshots.current(world.settings)
-    found = explanation(world.settings, newest, "client1", None)
+    newest = snapshots.current(installed(world.settings).tables)
+    found = explanation(installed(world.settings), newest, "client1", None)
     assert len(found) == count + 2
     assert found == by_one_scan(world.settings, newest, "client1")
-    assert explanation(world.settings, newest, "client1", "0") == found[:1]
-    assert explanation(world.settings, newest, "client3", None) == []
+    assert explanation(installed(world.settings), newest, "client1", "0") == found[:1]
+    assert explanation(installed(world.settings), newest, "client3", None) == []
 
 
 def test_a_history_is_opened_once_and_its_keys_are_asked_for_in_short_lists(
@@ -308,7 +311,14 @@ def test_a_history_is_opened_once_and_its_keys_are_asked_for_in_short_lists(
             return super().rows(sql)
 
     monkeypatch.setattr(module, "OpenedTables", Watched)
-    assert len(explanation(world.settings, snapshots.current(world.settings), "client1", None))
+    assert len(
+        explanation(
+            installed(world.settings),
+            snapshots.current(installed(world.settings).tables),
+            "client1",
+            None,
+        )
+    )
     keys, records = asked
     assert "DISTINCT c.key" in keys
     assert [one.count(",") + 1 for one in records.split(" IN (")[1:]] == [20, 20, 5]
@@ -323,12 +333,12 @@ def test_keys_of_every_plane_are_found_as_the_first_and_as_the_last_of_a_file(
     tables.compact(Batch([put(f"{who}2", who, "NASDAQ"), put(after, after, "NASDAQ")]))
     for client, expected in ((who, [who, f"{who}2"]), (after, [after])):
         asked = HoldersQuery(client, as_of=datetime(2030, 1, 1, tzinfo=UTC))
-        newest = snapshots.current(tables.settings)
-        assert query_holders(tables.settings, newest, asked) == {client: expected}
+        newest = snapshots.current(installed(tables.settings).tables)
+        assert query_holders(installed(tables.settings).tables, newest, asked) == {client: expected}
         assert [
-            one.position for one in explanation(tables.settings, newest, client, None)
+            one.position for one in explanation(installed(tables.settings), newest, client, None)
         ] == expected
         for position in expected:
-            assert explanation(tables.settings, newest, client, position)
+            assert explanation(installed(tables.settings), newest, client, position)
         sql = f"SELECT key FROM positions WHERE client = {text_literal(client)} ORDER BY 1"  # noqa: S608
         assert [row["key"] for row in tables.rows(sql)] == expected

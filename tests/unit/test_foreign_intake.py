@@ -17,9 +17,10 @@ from shardpost.dead_letters.model.sweep_result import (
     There,
     next_offset,
 )
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_metadata import topic_ids
+from tests.support.installed import installed
 from tests.support.letter_world import START
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.transactions import begun_transaction
@@ -31,13 +32,13 @@ KAFKA = {"partitions": 1, "kafka_timeout": 1, "foreign_dead_letters": f"{DLT.top
 def create(kafka: MemoryKafka, topic: str = DLT.topic, partitions: int = 1) -> None:
     large = {"max.message.bytes": "9000000"}
     new = NewTopic(topic, partitions, 1, config=large)
-    clients.admin(kafka.settings).create_topics([new])[topic].result()
+    installed(kafka.settings).kafka.admin().create_topics([new])[topic].result()
 
 
 def recreate(kafka: MemoryKafka) -> None:
     """Delete the topic and create it anew; what was committed is there as before."""
     offset, topic_id = committed(kafka)
-    clients.admin(kafka.settings).delete_topics([DLT.topic])[DLT.topic].result()
+    installed(kafka.settings).kafka.admin().delete_topics([DLT.topic])[DLT.topic].result()
     create(kafka)
     commit(kafka, offset or 0, topic_id)
 
@@ -50,7 +51,7 @@ def put(kafka: MemoryKafka, *values: bytes, to: TopicPartition = DLT) -> None:
 
 
 def taken(kafka: MemoryKafka) -> Intake:
-    return take_in(kafka.settings, routes_of(kafka.settings), START)
+    return take_in(installed(kafka.settings), routes_of(installed(kafka.settings)), START)
 
 
 def stored(kafka: MemoryKafka) -> list[bytes | None]:
@@ -58,15 +59,15 @@ def stored(kafka: MemoryKafka) -> list[bytes | None]:
 
 
 def committed(kafka: MemoryKafka) -> tuple[int | None, str | None]:
-    reader = clients.consumer(kafka.settings, GROUP)
-    found = offsets.committed_offsets(kafka.settings, reader, [DLT]).get(DLT)
+    reader = installed(kafka.settings).kafka.consumer(GROUP)
+    found = offsets.committed_offsets(installed(kafka.settings).kafka, reader, [DLT]).get(DLT)
     return found or (None, None)
 
 
 def commit(kafka: MemoryKafka, offset: int, topic_id: str | None = None) -> None:
     """Commit with the id of a topic or, as was done before, without."""
     metadata = () if topic_id is None else (topic_id,)
-    reader = clients.consumer(kafka.settings, GROUP)
+    reader = installed(kafka.settings).kafka.consumer(GROUP)
     found = confluent_kafka.TopicPartition(*DLT, offset, *metadata)
     reader.commit(offsets=[found], asynchronous=False)
 
@@ -172,7 +173,7 @@ def test_a_recreated_topic_whose_offset_kafka_has_forgotten_is_read_from_its_sta
     create(kafka)
     put(kafka, b"old", b"old")
     assert taken(kafka) == Intake(2)
-    clients.admin(kafka.settings).delete_topics([DLT.topic])[DLT.topic].result()
+    installed(kafka.settings).kafka.admin().delete_topics([DLT.topic])[DLT.topic].result()
     assert taken(kafka) == Intake()
     create(kafka)
     put(kafka, b"new")
@@ -195,7 +196,10 @@ def test_an_offset_that_was_committed_without_an_id_is_gone_on_from(kafka: Memor
     put(kafka, b"0", b"1", b"2")
     commit(kafka, 2)
     assert taken(kafka) == Intake(1)
-    assert committed(kafka) == (4, topic_ids(kafka.settings, [DLT.topic])[DLT.topic])
+    assert committed(kafka) == (
+        4,
+        topic_ids(installed(kafka.settings).kafka, [DLT.topic])[DLT.topic],
+    )
 
 
 def test_with_an_id_or_on_a_broker_without_ids_a_single_deleted_offset_is_a_gap() -> None:

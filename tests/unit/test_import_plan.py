@@ -40,6 +40,7 @@ from shardpost.position_import.run import ImportWriter, applied_import, record_o
 from shardpost.shares import parse_share, share
 from tests.support.at_step import at_step
 from tests.support.committed_snapshot import commit_snapshot
+from tests.support.installed import installed
 from tests.support.letter_world import committed
 from tests.support.memory_kafka import MemoryKafka
 
@@ -370,15 +371,17 @@ def record(key: str, *, imported: bool = True) -> Outgoing:
 
 
 def ends(kafka: MemoryKafka) -> dict[int, int]:
-    found = offsets.watermarks(kafka.settings, {"positions": PARTITIONS}, committed=False)
+    found = offsets.watermarks(
+        installed(kafka.settings).kafka, {"positions": PARTITIONS}, committed=False
+    )
     return {partition: high for partition, (_, high) in found["positions"].items()}
 
 
 def write(kafka: MemoryKafka, keys: list[str], since: dict[int, int]) -> int:
-    config = topic_config(kafka.settings, "positions")
-    with closing(ImportWriter(kafka.settings, config)) as writer:
+    config = topic_config(installed(kafka.settings).kafka, "positions")
+    with closing(ImportWriter(installed(kafka.settings), config)) as writer:
         writer.open()
-        decided = record_of(kafka.settings, APPLIED, "a list")
+        decided = record_of(installed(kafka.settings).kafka, APPLIED, "a list")
         return writer.write(map(record, keys), decided, since)
 
 
@@ -389,7 +392,7 @@ def test_all_is_written_once_and_then_on_record(
     seen: list[AppliedImport | None] = []
 
     def look() -> None:
-        seen.append(applied_import(kafka.settings, "c1"))
+        seen.append(applied_import(installed(kafka.settings).kafka, "c1"))
 
     monkeypatch.setattr(run, "step", lambda name: look() if "written" in name else None)
     assert write(kafka, KEYS, ends(kafka)) == 7
@@ -401,8 +404,8 @@ def test_all_is_written_once_and_then_on_record(
 
 def test_without_records_it_is_on_record_all_the_same(kafka: MemoryKafka) -> None:
     assert write(kafka, [], ends(kafka)) == 0
-    assert applied_import(kafka.settings, "c1") == APPLIED
-    assert applied_import(kafka.settings, "c2") is None
+    assert applied_import(installed(kafka.settings).kafka, "c1") == APPLIED
+    assert applied_import(installed(kafka.settings).kafka, "c2") is None
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -410,12 +413,12 @@ def test_a_record_of_another_program_since_the_comparison_stops_it(
     kafka: MemoryKafka, key: str
 ) -> None:
     since = ends(kafka)
-    at = produce(kafka.settings, record(key, imported=False))
+    at = produce(installed(kafka.settings).kafka, record(key, imported=False))
     with pytest.raises(ShardpostError, match="since the list was compared; 0 records are") as error:
         write(kafka, ["0"], since)
     assert str(at) in str(error.value)
     assert len([*committed(kafka.settings, "positions")]) == 1
-    assert applied_import(kafka.settings, "c1") is None
+    assert applied_import(installed(kafka.settings).kafka, "c1") is None
 
 
 def test_between_two_transactions_it_stops_the_second(
@@ -423,16 +426,18 @@ def test_between_two_transactions_it_stops_the_second(
 ) -> None:
     monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     other = record("other", imported=False)
-    at_step(monkeypatch, run)("import batch written", lambda: produce(kafka.settings, other))
+    at_step(monkeypatch, run)(
+        "import batch written", lambda: produce(installed(kafka.settings).kafka, other)
+    )
     with pytest.raises(ShardpostError, match="4 records are written, the rest is not"):
         write(kafka, KEYS, ends(kafka))
     assert len([*committed(kafka.settings, "positions")]) == 5
-    assert applied_import(kafka.settings, "c1") is None
+    assert applied_import(installed(kafka.settings).kafka, "c1") is None
 
 
 def test_records_of_imports_that_were_aborted_stop_nothing(kafka: MemoryKafka) -> None:
     since = ends(kafka)
-    produce(kafka.settings, record("0"))  # as an aborted one stands in the log
+    produce(installed(kafka.settings).kafka, record("0"))  # as an aborted one stands in the log
     assert write(kafka, KEYS[1:], since) == 6
 
 
@@ -450,15 +455,17 @@ def test_of_all_retries_only_a_correction_of_a_position_stops_an_import(kafka: M
     commit_snapshot(kafka)
 
     def retried(*headers: tuple[str, str | bytes | None]) -> object:
-        return produce(kafka.settings, Outgoing("retries", b"1", b"{}", [*headers], 0))
+        return produce(
+            installed(kafka.settings).kafka, Outgoing("retries", b"1", b"{}", [*headers], 0)
+        )
 
     retried(("origin-topic", b"orders"))
     retried()
     retried(("origin-topic", b"clients"))
-    assert find_base(kafka.settings).unread == []
+    assert find_base(installed(kafka.settings)).unread == []
     at = retried(("origin-topic", b"positions"))
     with pytest.raises(ShardpostError) as raised:
-        find_base(kafka.settings)
+        find_base(installed(kafka.settings))
     assert str(raised.value) == (
         f"{at}: a correction that is not in the tables yet: a list cannot be compared with old"
         " positions; run `shardpost compact` first"

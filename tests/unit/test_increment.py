@@ -10,6 +10,7 @@ from shardpost.holders.holder_records import ChangedHolders
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.holders.spark import increment
 from tests.support.committed_snapshot import held
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
 HOLDERS = {f"client{n:05d}": [f"a long id of a position: {n:08d}"] * 5 for n in range(10_000)}
@@ -21,7 +22,7 @@ def test_the_lists_of_a_few_clients_count_not_the_table(
 ) -> None:
     monkeypatch.setattr(increment, "MAX_BYTES", most)
     last = held(kafka, 1, HOLDERS)
-    run = mock.Mock(settings=kafka.settings, last=last)
+    run = mock.Mock(installation=installed(kafka.settings), last=last)
     run.tables.located.return_value = last.located(SHARE_HOLDERS)
     clients = Random(1).sample([*HOLDERS], 20)  # noqa: S311 - the same ones each time
     found = increment._known_lists(run, [*clients, "nobody"])
@@ -37,7 +38,9 @@ def test_changed_holders_of_several_snapshots_count_not_the_table(
     monkeypatch.setattr(holder_records, "BYTES_AT_ONCE", most)
     clients = Random(1).sample([*HOLDERS], 20)  # noqa: S311 - the same ones each time
     older = {client: 1 for client in HOLDERS if client not in clients}
-    found = ChangedHolders.read(kafka.settings, held(kafka, 3, HOLDERS, **older), since=1)
+    found = ChangedHolders.read(
+        installed(kafka.settings).tables, held(kafka, 3, HOLDERS, **older), since=1
+    )
     assert (found is not None) is is_known
     if found is not None:
         changed = [holder for shard in found.of_shard for holder in found.of(shard, since=1)]

@@ -16,11 +16,12 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.unread import Look, Unread, UnreadableRecordsError
-from shardpost.kafka import clients, reading, topic_metadata
+from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.topic_metadata import RecreatedTopicError
 from shardpost.rebuilds.spark.histories import held_now, not_held
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.transactions import begun_transaction
 
@@ -40,18 +41,18 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
 
 
 def put(kafka: MemoryKafka, topic: str, count: int, partition: int = 0) -> None:
-    producer = clients.producer(kafka.settings)
+    producer = installed(kafka.settings).kafka.producer()
     for number in range(count):
         producer.produce(topic, b"{}", str(number), partition)
     assert producer.flush(10) == 0
 
 
 def look(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> Unread:
-    return Inputs(kafka.settings).unread(look_of(kafka, last, reconcile=reconcile))
+    return Inputs(installed(kafka.settings)).unread(look_of(kafka, last, reconcile=reconcile))
 
 
 def look_of(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> Look:
-    counts = topic_metadata.partition_counts(kafka.settings, [*INPUTS, "retries"])
+    counts = topic_metadata.partition_counts(installed(kafka.settings).kafka, [*INPUTS, "retries"])
     return Look(NOW, last, counts, reconcile)
 
 
@@ -192,10 +193,12 @@ def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
     kafka.broker.create_topic("mirror.positions", 2, COMPACT)
     put(kafka, "mirror.positions", 5)
     renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
-    counts = topic_metadata.partition_counts(renamed, ["mirror.positions", *INPUTS[1:], "retries"])
+    counts = topic_metadata.partition_counts(
+        installed(renamed).kafka, ["mirror.positions", *INPUTS[1:], "retries"]
+    )
     with pytest.raises(ShardpostError, match=r"topic mirror.positions was never read: snapshot 1"):
-        Inputs(renamed).unread(Look(NOW, last, counts))
-    found = Inputs(renamed).unread(Look(NOW, last, counts, reconcile=True))
+        Inputs(installed(renamed)).unread(Look(NOW, last, counts))
+    found = Inputs(installed(renamed)).unread(Look(NOW, last, counts, reconcile=True))
     assert found.ranges == [OffsetRange("mirror.positions", 0, 0, 5)]
     assert found.generations == {"positions": 1}
 
@@ -227,15 +230,15 @@ def test_a_rebuild_from_kafka_leaves_out_a_retry_topic_that_was_replaced_and_ref
     kafka: MemoryKafka,
 ) -> None:
     pinned = after(kafka, "retries", 3)
-    assert {*held_now(kafka.settings, pinned)} == {*INPUTS, "retries"}
+    assert {*held_now(installed(kafka.settings).kafka, pinned)} == {*INPUTS, "retries"}
     recreate(kafka, "retries", 5)
-    held = held_now(kafka.settings, pinned)
+    held = held_now(installed(kafka.settings).kafka, pinned)
     assert {*held} == {*INPUTS}
     gone = not_held(pinned, held)
     assert gone == ("topic retries no longer exists, or was replaced",)
     recreate(kafka, "clients")
     with pytest.raises(RecreatedTopicError, match=r"topic clients: .* Rebuild from the history"):
-        held_now(kafka.settings, pinned)
+        held_now(installed(kafka.settings).kafka, pinned)
 
 
 def test_a_recreated_retry_topic_that_is_first_seen_empty_is_read_from_its_beginning(
@@ -270,17 +273,17 @@ def test_a_partition_that_kafka_does_not_show_of_the_same_topic_stops_the_run_fo
 
 def test_a_topic_that_is_recreated_while_it_is_read_is_refused(kafka: MemoryKafka) -> None:
     found = look(kafka, None)
-    Inputs(kafka.settings).require_same(found)
+    Inputs(installed(kafka.settings)).require_same(found)
     recreate(kafka, "exchanges")
     with pytest.raises(RecreatedTopicError, match=r"topic exchanges: .* nothing was changed"):
-        Inputs(kafka.settings).require_same(found)
+        Inputs(installed(kafka.settings)).require_same(found)
 
 
 def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKafka) -> None:
     last = after(kafka, count=5)
     recreate(kafka, "positions", 3)
-    assert Inputs(kafka.settings).unread_originals(last) == 0
-    assert Inputs(kafka.settings).unread_originals(None) == 3
+    assert Inputs(installed(kafka.settings)).unread_originals(last) == 0
+    assert Inputs(installed(kafka.settings)).unread_originals(None) == 3
 
 
 @pytest.fixture
@@ -358,12 +361,12 @@ def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
     own = "; ".join(f"{topic}: topic=r-own" for topic in INPUTS)
     here = {"bootstrap_servers": kafka.settings.bootstrap, "home": kafka.settings.home}
     moved = Settings(**here, retry_origins=own)
-    snapshots.commit(moved, last)
-    _, found = Inputs(moved).look()
+    snapshots.commit(installed(moved).tables, last)
+    _, found = Inputs(installed(moved)).look()
     assert found.ranges == [OffsetRange("retries", 0, 2, 3)]
     assert (set(found.ends), found.gone) == ({*INPUTS, "r-own", "retries"}, [])
     kafka.broker.delete_topic("retries")
-    _, found = Inputs(moved).look()
+    _, found = Inputs(installed(moved)).look()
     assert found.ranges == []
     assert found.gone == ["retries"]
     assert "retries" not in found.ends
@@ -373,12 +376,12 @@ def test_a_missing_topic_is_not_said_to_be_created_by_whom_does_not_create_it(
     kafka: MemoryKafka,
 ) -> None:
     with pytest.raises(ShardpostError, match="has no topic again: create it, or correct"):
-        topic_metadata.partition_counts(kafka.settings, ["positions", "again"])
+        topic_metadata.partition_counts(installed(kafka.settings).kafka, ["positions", "again"])
     with pytest.raises(ShardpostError, match=r"create it \(`shardpost topics apply` creates parki"):
-        topic_metadata.partition_counts(kafka.settings, ["again", "parking-lot"])
+        topic_metadata.partition_counts(installed(kafka.settings).kafka, ["again", "parking-lot"])
 
 
 def test_a_former_input_is_no_retry_topic(kafka: MemoryKafka) -> None:
     last = after(kafka)
     renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
-    assert Inputs(renamed).former_retries(last) == []
+    assert Inputs(installed(renamed)).former_retries(last) == []

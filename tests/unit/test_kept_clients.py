@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.kept_clients import KeptClients, kept_consumer, kept_consumers
+from shardpost.kafka.kept_clients import KeptClients
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.consumer import MemoryConsumer
 
@@ -87,18 +88,24 @@ def test_one_that_was_lost_meanwhile_is_closed_not_used() -> None:
 
 def test_a_consumer_is_used_again_for_its_group_and_not_after_an_error(kafka: MemoryKafka) -> None:
     settings = kafka.settings
-    with kept_consumers.keeping():
-        with kept_consumer(settings, "a") as first:
+    with installed(kafka.settings).kafka.consumers.keeping():
+        with installed(settings).kafka.kept_consumer("a") as first:
             pass
-        with kept_consumer(settings, "b") as other, kept_consumer(settings, "a") as again:
+        with (
+            installed(settings).kafka.kept_consumer("b") as other,
+            installed(settings).kafka.kept_consumer("a") as again,
+        ):
             pass
         assert (again is first, other is first) == (True, False)
-        with pytest.raises(ValueError, match="x"), kept_consumer(settings, "a") as failed:
+        with (
+            pytest.raises(ValueError, match="x"),
+            installed(settings).kafka.kept_consumer("a") as failed,
+        ):
             raise ValueError("x")
         assert failed is first
-        with kept_consumer(settings, "a") as new:
+        with installed(settings).kafka.kept_consumer("a") as new:
             assert new is not first
-    with kept_consumer(settings, "a") as last:
+    with installed(settings).kafka.kept_consumer("a") as last:
         assert last is not new
 
 
@@ -124,10 +131,12 @@ def test_a_consumer_whose_coordinator_was_silent_is_not_used_again(
         return own(reader, *arguments, **more)
 
     monkeypatch.setattr(MemoryConsumer, "committed", committed)
-    with kept_consumers.keeping():
+    with installed(kafka.settings).kafka.consumers.keeping():
         for _ in range(3):
-            with kept_consumer(kafka.settings, "a") as reader:
-                assert offsets.committed_offset(kafka.settings, reader, PLACE) is None
+            with installed(kafka.settings).kafka.kept_consumer("a") as reader:
+                assert (
+                    offsets.committed_offset(installed(kafka.settings).kafka, reader, PLACE) is None
+                )
     silent, by_another, *later = asked
     assert silent is not by_another
     assert len({silent, by_another, *later}) == 3  # the third is kept
@@ -152,11 +161,11 @@ def test_offsets_are_committed_by_another_consumer_where_the_coordinator_was_sil
 
     noted("committed")
     noted("commit")
-    with kept_consumers.keeping():
+    with installed(kafka.settings).kafka.consumers.keeping():
         for offset in (7, 8):
-            offsets.commit_offsets(settings, "a", {"positions": {0: offset}})
-            with kept_consumer(settings, "a") as reader:
-                assert offsets.committed_offset(settings, reader, PLACE) == offset
+            offsets.commit_offsets(installed(settings).kafka, "a", {"positions": {0: offset}})
+            with installed(settings).kafka.kept_consumer("a") as reader:
+                assert offsets.committed_offset(installed(settings).kafka, reader, PLACE) == offset
     silent, *_ = used["committed"]
     assert silent not in used["commit"]
     assert len(used["commit"]) == 2

@@ -37,6 +37,7 @@ from tests.support.histories import (
     write,
 )
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.random_histories import LAYERED_BATCHES
 from tests.support.written_weeks import begin, freeze, mailed_home
 
@@ -96,19 +97,22 @@ def test_a_late_record_concerns_who_would_be_mailed_otherwise(
     late: list[Record], missed: list[str], changed: list[str], at: Settings
 ) -> None:
     history = write(at, [FIRST, Batch(late)])
-    assert find_late(at, frozen(at, history)) == concerned(missed, changed)
+    assert find_late(installed(at), frozen(at, history)) == concerned(missed, changed)
 
 
 def test_a_late_country_concerns_everybody_who_holds_there(at: Settings) -> None:
     history = write(at, [FIRST, Batch([], [country_of("LON", "US", 1)])])
-    assert find_late(at, frozen(at, history)) == concerned(["z1"])
+    assert find_late(installed(at), frozen(at, history)) == concerned(["z1"])
 
 
 def test_it_is_the_country_of_the_freeze_that_counts(at: Settings) -> None:
     history = write(at, [FIRST, Batch([put("7", "new", "LON", 5)])])
     week = frozen(at, history)
-    snapshots.commit(at, replace(snapshots.current(at), number=3, country="GB"))
-    assert find_late(at, week) == LateClients()
+    snapshots.commit(
+        installed(at).tables,
+        replace(snapshots.current(installed(at).tables), number=3, country="GB"),
+    )
+    assert find_late(installed(at), week) == LateClients()
 
 
 def test_before_the_next_snapshot_nothing_is_late_and_later_it_may_be_unknown(
@@ -116,11 +120,13 @@ def test_before_the_next_snapshot_nothing_is_late_and_later_it_may_be_unknown(
 ) -> None:
     history = write(at, [FIRST])
     week = frozen(at, history)
-    assert find_late(at, week) == LateClients()
-    pruned = replace(snapshots.current(at), number=2, history_from=WEEK.end + timedelta(1))
-    snapshots.commit(at, pruned)
-    assert find_late(at, week) is None
-    assert find_late(at, replace(week, audience_erased_at=AT)) is None
+    assert find_late(installed(at), week) == LateClients()
+    pruned = replace(
+        snapshots.current(installed(at).tables), number=2, history_from=WEEK.end + timedelta(1)
+    )
+    snapshots.commit(installed(at).tables, pruned)
+    assert find_late(installed(at), week) is None
+    assert find_late(installed(at), replace(week, audience_erased_at=AT)) is None
 
 
 def test_a_client_that_was_erased_is_not_missed(at: Settings) -> None:
@@ -128,11 +134,11 @@ def test_a_client_that_was_erased_is_not_missed(at: Settings) -> None:
     positions = mailed(until(history, 1), WEEK.end)
     del positions["c1"]
     week = freeze(at, WEEK, positions, AT, positions=positions)
-    assert find_late(at, week) == concerned(["c1"], ["c2"])
-    with closing(Ledger(at, WEEK, partition_of("c1", 2))) as ledger:
+    assert find_late(installed(at), week) == concerned(["c1"], ["c2"])
+    with closing(Ledger(installed(at), WEEK, partition_of("c1", 2))) as ledger:
         ledger.open()
         ledger.write([LedgerEntry(erased_id("c1"), DeliveryState.SENT, is_erased=True)])
-    assert find_late(at, week) == concerned([], ["c2"])
+    assert find_late(installed(at), week) == concerned([], ["c2"])
 
 
 def test_emails_shows_them_and_the_watch_tells_people_from_a_share_on(
@@ -147,13 +153,13 @@ def test_emails_shows_them_and_the_watch_tells_people_from_a_share_on(
     assert document["late"] == {"missed": 6, "changed": 0, "clients": names}
     said = shardpost("emails", "--week", str(WEEK))
     assert "came late: by records that were read after the freeze, 6 more clients held" in said
-    found = look_at_emails(at, AT)
+    found = look_at_emails(installed(at), AT)
     assert [one.value for one in found.measures if one.name == "emails_late"] == [6]
     [one] = found.conditions
     assert (one.rule, one.subject) == ("emails-late", str(WEEK))
     assert "more than SHARDPOST_MAIL_FAILED_ALLOWED and _SHARE allow of 6 clients" in one.text
     more = at.model_copy(update={"mail_failed_allowed": 6})
-    assert look_at_emails(more, AT).conditions == []
+    assert look_at_emails(installed(more), AT).conditions == []
 
 
 @of_hypothesis(
@@ -168,7 +174,7 @@ def test_it_is_the_difference_of_two_folds(batches: Sequence[Batch], hours: int)
         at, as_of = kafka.settings, START + timedelta(hours=hours)
         history = write(at, batches)
         then, now = (mailed(read, as_of) for read in (until(history, 1), history))
-        found = find_late(at, frozen(at, history, as_of))
+        found = find_late(installed(at), frozen(at, history, as_of))
         assert found == concerned(
             now.keys() - then.keys(),
             (client for client in then if then[client] != now.get(client)),

@@ -17,7 +17,6 @@ from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import query
-from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
@@ -26,6 +25,7 @@ from shardpost.topics.creation import apply_topics
 from shardpost.watch.sources import look_at_letters
 from tests.support import decisions
 from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.installed import installed
 from tests.support.letter_world import (
     START,
     append,
@@ -72,20 +72,20 @@ class Letters:
     def recreate(self, *topics: str) -> None:
         for topic in topics:
             self.kafka.broker.delete_topic(topic)
-        apply_topics(self.settings)
+        apply_topics(installed(self.settings))
 
     def states(self) -> dict[str, str]:
         """Return the state of each letter; the same from table and topics, and from the table."""
         found = states(self.settings)
-        assert current_progress(self.settings).unread == []
-        every = current_letters(self.settings)
+        assert current_progress(installed(self.settings)).unread == []
+        every = current_letters(installed(self.settings))
         is_open = {name: step for name, step in every.items() if step.is_in_topic}
-        assert current_letters(self.settings, closed_since=NEVER) == is_open
+        assert current_letters(installed(self.settings), closed_since=NEVER) == is_open
         return found
 
     def rows(self) -> list[dict[str, Any]]:
         sql = 'SELECT id, state, "offset", generation FROM dead_letters ORDER BY at, id, state DESC'
-        return query.rows(self.settings, sql, {DEAD_LETTERS: None})
+        return query.rows(installed(self.settings).tables, sql, {DEAD_LETTERS: None})
 
 
 def recorded(offset: int, seconds: int) -> Record:
@@ -100,7 +100,7 @@ def name(offset: int, seconds: int = 0) -> str:
 def letters(tmp_path: Path) -> Iterator[Letters]:
     given = {"partitions": 2, "home": tmp_path, "retry_jitter": 0.0, "kafka_timeout": 1}
     with memory_kafka(lambda: milliseconds(START), **given) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         yield Letters(kafka)
 
 
@@ -117,7 +117,7 @@ def test_recreated_topics_are_read_from_their_beginning(letters: Letters) -> Non
     assert letters.append() == 0
     letters.fail(8, seconds=9)
     assert letters.states() == expected | {name(8, 9): "waiting"}
-    assert describe(letters.settings, name(0, 9)).state == "parked"
+    assert describe(installed(letters.settings), name(0, 9)).state == "parked"
 
 
 def test_what_was_in_the_old_topic_keeps_its_history_and_is_lost(letters: Letters) -> None:
@@ -127,9 +127,9 @@ def test_what_was_in_the_old_topic_keeps_its_history_and_is_lost(letters: Letter
     letters.append()
     letters.recreate(STORE, LOT)
     for letter_id, state in ((name(0), "parked"), (name(1), "waiting")):
-        details = describe(letters.settings, letter_id)
+        details = describe(installed(letters.settings), letter_id)
         assert (details.state, details.record) == ("lost", None)
-        assert str(life(letters.settings, letter_id)[-1].state) == state
+        assert str(life(installed(letters.settings), letter_id)[-1].state) == state
     assert letters.states() == {}
     assert [row["generation"] for row in letters.rows()] == [0, 0, 0]
 
@@ -144,7 +144,7 @@ def test_a_letter_that_comes_again_after_that_is_in_its_new_state(letters: Lette
     assert letters.states() == {name(0): "waiting", name(1): "discarded"}
     letters.park()
     assert letters.states() == {name(0): "parked", name(1): "discarded"}
-    assert len(life(letters.settings, name(0))) == 5
+    assert len(life(installed(letters.settings), name(0))) == 5
     letters.recreate(STORE, LOT)
     assert letters.states() == {name(1): "discarded"}
 
@@ -189,9 +189,9 @@ def test_a_topic_that_ends_before_what_was_read_is_read_again(letters: Letters) 
 def test_a_table_that_is_up_to_date_gets_no_version(letters: Letters) -> None:
     letters.fail(0)
     letters.append()
-    version = open_table(letters.settings).version()
+    version = open_table(installed(letters.settings).tables).version()
     assert letters.append() == 0
-    assert open_table(letters.settings).version() == version
+    assert open_table(installed(letters.settings).tables).version() == version
 
 
 def test_the_list_is_refused_while_a_store_is_not_what_it_was(
@@ -202,7 +202,7 @@ def test_the_list_is_refused_while_a_store_is_not_what_it_was(
     assert listed(shardpost) == [name(0)]
     known = letters.settings.home / "stores" / f"{STORE}.json"
     assert not known.exists()  # the list only looks
-    stores.require_stores(letters.settings, "dead-letters", "parking-lot")
+    stores.require_stores(installed(letters.settings), "dead-letters", "parking-lot")
     letters.recreate(STORE)
     letters.fail(1, 2)
     refused = shardpost.refused("letters", "list", "--json", code=1)
@@ -261,7 +261,9 @@ def park(kafka: MemoryKafka, letter_id: str, times: int) -> None:
     headers = [*ORIGIN, *counted, ("letter-id", letter_id.encode()), ("attempt", b"1")]
     headers += [("origin-key", b"k"), ("error", b"ValueError: x")]
     headers.append(("failed-at", b"2026-11-21T12:00:00Z"))
-    producer(kafka.settings).produce("parking-lot", b"v", letter_id.encode(), 0, headers=headers)
+    installed(kafka.settings).kafka.producer().produce(
+        "parking-lot", b"v", letter_id.encode(), 0, headers=headers
+    )
 
 
 @pytest.mark.parametrize(("times", "said"), [(1, f"{AGAIN_IN_VAIN}\n"), (2, "")])
@@ -376,7 +378,7 @@ def test_a_plan_is_of_one_parking_lot(kafka: MemoryKafka, shardpost: CommandLine
     park(kafka, "one", 1)
     shown = shardpost.json("letters", "discard")["up_to"]
     kafka.broker.delete_topic(LOT)
-    apply_topics(kafka.settings)
+    apply_topics(installed(kafka.settings))
     (kafka.settings.home / "stores" / f"{LOT}.json").unlink()  # accepted as it is now
     park(kafka, "other", 1)
     said = shardpost.refused("letters", "discard", "--up-to", shown, code=2)
@@ -393,15 +395,15 @@ def test_when_a_letter_is_due_follows_from_the_settings_of_now(
     letters.put(*(failed(letters.settings, recorded(n, 0)) for n in range(50)))
     if has_table:
         letters.append()
-    put_at = min(step.at for step in current_letters(letters.settings).values())
+    put_at = min(step.at for step in current_letters(installed(letters.settings)).values())
     for first, jitter, seconds in ((60, 0, 60), (36_000, 0, 36_000), (60, 0.5, 75), (5, 0.9, 6)):
         changed = {"retry_first_delay": first, "retry_jitter": jitter}
         settings = letters.settings.model_copy(update=changed)
         now = put_at + timedelta(seconds=seconds)
-        steps = current_letters(settings)
+        steps = current_letters(installed(settings))
         outcomes = {name: step.due is not None and step.due <= now for name, step in steps.items()}
-        index = letter_index.open_index(settings)
-        found = listed_letters.listed(settings, index, ListFilters(), now)
+        index = letter_index.open_index(installed(settings))
+        found = listed_letters.listed(installed(settings), index, ListFilters(), now)
         assert {step.id: step.due for step in found.page(0, 99)} == {
             name: step.due for name, step in steps.items()
         }
@@ -413,8 +415,8 @@ def test_when_a_letter_is_due_follows_from_the_settings_of_now(
 def test_an_overdue_letter_is_one_by_the_settings_of_now(letters: Letters) -> None:
     letters.fail(1)
     letters.append()
-    [step] = current_letters(letters.settings).values()
+    [step] = current_letters(installed(letters.settings)).values()
     for first, names in ((60, ["letters-overdue"]), (36_000, [])):
         settings = letters.settings.model_copy(update={"retry_first_delay": first})
-        found = look_at_letters(settings, step.at + timedelta(hours=2))
+        found = look_at_letters(installed(settings), step.at + timedelta(hours=2))
         assert [condition.rule for condition in found.conditions] == names

@@ -16,6 +16,7 @@ from shardpost.maintenance.model.needed_files import NeededFiles, unneeded_entri
 from shardpost.maintenance.removable_files import needed_paths
 from shardpost.settings import Settings
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.object_store import folder_of
 
 pytestmark = pytest.mark.also_on_store
@@ -26,28 +27,28 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    table_log.create(settings, TABLE, 30)
+    table_log.create(installed(settings).tables, TABLE, 30)
     return settings
 
 
 def grow(settings: Settings, versions: int) -> int:
     """Commit versions, each with one file more, some of them removed later."""
-    before = table_log.newest_version(settings, TABLE) or 0
+    before = table_log.newest_version(installed(settings).tables, TABLE) or 0
     for version in range(before, before + versions):
         stats = json.dumps({"numRecords": 1})
         added = [AddAction(f"{version + 1:08d}-a/f.parquet", 1, {}, 1, True, stats)]
         removed = [f"{version - 4:08d}-a/f.parquet"] if version >= 5 else []
-        table_log.commit(settings, TABLE, version, added, removed)
+        table_log.commit(installed(settings).tables, TABLE, version, added, removed)
     return before + versions
 
 
 def paths(settings: Settings, version: int | None = None) -> set[str]:
-    table = storage.opened(settings, TABLE, version)
-    return set(table_log.sizes(settings, TABLE, table.version()))
+    table = storage.opened(installed(settings).tables, TABLE, version)
+    return set(table_log.sizes(installed(settings).tables, TABLE, table.version()))
 
 
 def log(settings: Settings) -> set[str]:
-    return {file.path for file in stored_files.stored_files(settings, TABLE)}
+    return {file.path for file in stored_files.stored_files(installed(settings).tables, TABLE)}
 
 
 @pytest.mark.parametrize("seed", some(range(8)))
@@ -63,9 +64,11 @@ def test_every_kept_version_opens_at_every_moment(settings: Settings, seed: int)
             random.sample(sorted(known & _readable(settings, known)), 3 if newest > 3 else 1)
         )
         expected = {version: paths(settings, version) for version in {*kept, newest}}
-        gone = unneeded_entries(stored_files.stored_files(settings, TABLE), kept, LATER)
+        gone = unneeded_entries(
+            stored_files.stored_files(installed(settings).tables, TABLE), kept, LATER
+        )
         for file in gone:
-            stored_files.remove(settings, TABLE, [file.path])
+            stored_files.remove(installed(settings).tables, TABLE, [file.path])
             if random.random() < 0.2:
                 assert paths(settings) == expected[newest]
         assert {version: paths(settings, version) for version in expected} == expected
@@ -86,7 +89,7 @@ def _readable(settings: Settings, versions: set[int]) -> set[int]:
 
 def test_a_checkpoint_that_a_reader_may_not_have_seen_is_not_relied_on(settings: Settings) -> None:
     grow(settings, 35)
-    files = stored_files.stored_files(settings, TABLE)
+    files = stored_files.stored_files(installed(settings).tables, TABLE)
     [newest] = [file for file in files if "29.checkpoint" in file.path]
     older = [  # a store's times are of whole seconds
         replace(file, at=file.at - timedelta(seconds=1)) for file in files if file is not newest
@@ -98,9 +101,9 @@ def test_a_checkpoint_that_a_reader_may_not_have_seen_is_not_relied_on(settings:
 
 def test_the_next_commits_go_on_after_what_was_removed(settings: Settings) -> None:
     newest = grow(settings, 40)
-    files = stored_files.stored_files(settings, TABLE)
+    files = stored_files.stored_files(installed(settings).tables, TABLE)
     gone = unneeded_entries(files, [], LATER)
-    stored_files.remove(settings, TABLE, [file.path for file in gone])
+    stored_files.remove(installed(settings).tables, TABLE, [file.path for file in gone])
     assert len(log(settings)) <= 5
     assert grow(settings, 15) == newest + 15
     assert len(paths(settings)) == 5
@@ -112,14 +115,16 @@ GROWN = Table("grown", columns("n BIGINT"))
 def grow_at_random(settings: Settings, random: Random, versions: int) -> None:
     """Add, remove, add again and restore; every tenth version has a checkpoint."""
     gone: set[str] = set()
-    table_log.create(settings, GROWN, 1)
+    table_log.create(installed(settings).tables, GROWN, 1)
     for _ in range(versions):
-        version = table_log.newest_version(settings, GROWN)
+        version = table_log.newest_version(installed(settings).tables, GROWN)
         assert version is not None
         if version and random.random() < 0.1:
-            table_log.restore(settings, GROWN, random.randint(max(0, version - 15), version - 1))
+            table_log.restore(
+                installed(settings).tables, GROWN, random.randint(max(0, version - 15), version - 1)
+            )
             continue
-        there = sorted(table_log.sizes(settings, GROWN, version))
+        there = sorted(table_log.sizes(installed(settings).tables, GROWN, version))
         old = random.sample(there, random.randint(0, min(3, len(there))))
         not_there = sorted(gone - {*there})
         again = random.sample(not_there, min(len(not_there), random.choice([0, 0, 1])))
@@ -129,24 +134,33 @@ def grow_at_random(settings: Settings, random: Random, versions: int) -> None:
             file.parent.mkdir(exist_ok=True)
             file.touch()
         added = [AddAction(path, 1, {}, 0, True, "{}") for path in [*new, *again]]
-        table_log.commit(settings, GROWN, version, added, old)
+        table_log.commit(installed(settings).tables, GROWN, version, added, old)
         gone = (gone | {*old}) - {*again}
 
 
 def one_by_one(settings: Settings, versions: list[int]) -> set[str]:
     """Return the same by opening each version."""
-    return {path for version in versions for path in table_log.sizes(settings, GROWN, version)}
+    return {
+        path
+        for version in versions
+        for path in table_log.sizes(installed(settings).tables, GROWN, version)
+    }
 
 
 def found(settings: Settings, versions: list[int]) -> set[str]:
-    return needed_paths(settings, GROWN, stored_files.stored_files(settings, GROWN), versions)
+    return needed_paths(
+        installed(settings).tables,
+        GROWN,
+        stored_files.stored_files(installed(settings).tables, GROWN),
+        versions,
+    )
 
 
 @pytest.mark.parametrize("seed", some(range(4), 0))
 def test_any_versions_of_any_history(settings: Settings, seed: int) -> None:
     random = Random(seed)  # noqa: S311
     grow_at_random(settings, random, 45)
-    newest = table_log.newest_version(settings, GROWN)
+    newest = table_log.newest_version(installed(settings).tables, GROWN)
     assert newest is not None
     for count in (0, 1, 2, 5, 20, newest + 1):
         versions = random.sample(range(newest + 1), count)
@@ -159,7 +173,7 @@ def test_a_log_of_which_the_maintenance_has_left_what_is_kept(
 ) -> None:
     random = Random(seed)  # noqa: S311
     grow_at_random(settings, random, 45)
-    newest = table_log.newest_version(settings, GROWN)
+    newest = table_log.newest_version(installed(settings).tables, GROWN)
     assert newest is not None
     log = Path(folder_of(settings, GROWN), "_delta_log")
     checkpoints = {int(file.name[:20]): file for file in log.glob("*.checkpoint.parquet")}
@@ -201,12 +215,15 @@ def test_a_version_that_was_opened_is_not_opened_again_and_is_taken_for_no_other
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow_at_random(settings, Random(1), 12)  # noqa: S311
-    files, newest = stored_files.stored_files(settings, GROWN), storage.opened(settings, GROWN)
+    files, newest = (
+        stored_files.stored_files(installed(settings).tables, GROWN),
+        storage.opened(installed(settings).tables, GROWN),
+    )
     for versions in ([3, 7], [3, newest.version()]):
         expected = one_by_one(settings, versions)
-        assert needed_paths(settings, GROWN, files, versions, newest) == expected
+        assert needed_paths(installed(settings).tables, GROWN, files, versions, newest) == expected
     monkeypatch.setattr(storage, "DeltaTable", None)
-    assert needed_paths(settings, GROWN, files, versions, newest) == expected
+    assert needed_paths(installed(settings).tables, GROWN, files, versions, newest) == expected
 
 
 def test_a_file_is_needed_by_a_version_that_has_it_and_by_no_other() -> None:

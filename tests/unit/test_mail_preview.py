@@ -25,6 +25,7 @@ from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_status import rows_of_begun
 from tests.support.command_line import CommandLineHere
 from tests.support.handed_over import Run
+from tests.support.installed import installed
 from tests.support.week_tables import World
 from tests.support.written_weeks import begin, freeze, record
 
@@ -52,7 +53,7 @@ def world(at: Settings) -> World:
 
 
 def shown(world: World, client: str, **more: object) -> MailPreview:
-    return preview(world.settings.model_copy(update=more), client, WEEK, now=NOW)
+    return preview(installed(world.settings.model_copy(update=more)), client, WEEK, now=NOW)
 
 
 def test_of_a_week_that_is_not_frozen_it_is_what_a_run_of_now_would_send(world: World) -> None:
@@ -64,7 +65,7 @@ def test_of_a_week_that_is_not_frozen_it_is_what_a_run_of_now_would_send(world: 
     assert "9         AAPL       100  NASDAQ\n10        AAPL    1234.5  NYSE\n" in found.text
     assert "<td>10</td><td>AAPL</td>" in found.html
     assert (found.language, found.remark) == (None, None)
-    early = preview(world.settings, "c1", WEEK.next, now=NOW)
+    early = preview(installed(world.settings), "c1", WEEK.next, now=NOW)
     assert "as of Monday 2026-11-09 08:00 UTC," in early.text
     with pytest.raises(ShardpostError, match="later holds no US stock at snapshot 1"):
         shown(world, "later")
@@ -81,7 +82,7 @@ def test_of_a_frozen_week_it_is_that_of_its_audience(world: World) -> None:
     assert "not subscribed" in str(shown(world, "gone").remark)
     with pytest.raises(ShardpostError, match="off is not in its audience"):
         shown(world, "off")
-    FrozenWeeks(world.settings).mark_erased(WEEK, NOW)
+    FrozenWeeks(installed(world.settings)).mark_erased(WEEK, NOW)
     with pytest.raises(ShardpostError, match="was erased"):
         shown(world, "c1")
 
@@ -91,7 +92,13 @@ def run(settings: Settings, now: datetime = NOW, *, again: bool = False) -> Run:
 
 
 def as_sent(settings: Settings, now: datetime = NOW) -> MailPreview:
-    return preview(settings, "c1", WEEK, rows_of_begun(settings, WEEK, "c1", NOW), now=now)
+    return preview(
+        installed(settings),
+        "c1",
+        WEEK,
+        rows_of_begun(installed(settings), WEEK, "c1", NOW),
+        now=now,
+    )
 
 
 def require_same(found: MailPreview, mail: Mail) -> None:
@@ -138,7 +145,7 @@ def test_what_was_sent_is_shown_by_the_sender_and_the_templates_of_then(
     found = as_sent(later)
     require_same(found, mail)
     assert (found.subject, found.look_since, found.is_frozen) == ("Look a", NOW, True)
-    assert preview(later, "c1", WEEK, now=NOW).subject == "Look b"
+    assert preview(installed(later), "c1", WEEK, now=NOW).subject == "Look b"
     gone = later.model_copy(update={"unsubscribe_secret": "b:0123456789abcdef-b"})
     assert "differs" in why_not_known(gone)
 
@@ -154,7 +161,7 @@ def test_what_was_resolved_as_sent_is_shown_as_it_was_written_before(
     )
     run(settings, NOW + MINUTE).keep_look()
     given = (WEEK, ("c1",), Outcome.SENT, "bob", "by the log of the server", NOW + 9 * MINUTE)
-    resolve(settings, Resolution(*given))
+    resolve(installed(settings), Resolution(*given))
     require_same(as_sent(settings), mail)
 
 
@@ -291,13 +298,13 @@ def test_templates_are_written_and_a_wrong_one_stops_preview_and_send(
 
 def test_an_audience_table_of_an_earlier_release_gets_the_column(at: Settings) -> None:
     columns = tuple(one for one in AUDIENCES.columns if one[0] != "language")
-    table_log.create(at, Table("audiences", columns, "shard"), 1)
+    table_log.create(installed(at).tables, Table("audiences", columns, "shard"), 1)
     world = World(at)
     world.position("1", "c1")
     world.client("c1")
     world.commit(looked_at=NOW)
     freeze(at, WEEK, ["c1"], NOW)
-    assert preview(at, "c1", WEEK, now=NOW).is_frozen
-    row = FrozenWeeks(at).member(FrozenWeeks(at).list_all()[0], "c1")
+    assert preview(installed(at), "c1", WEEK, now=NOW).is_frozen
+    row = FrozenWeeks(installed(at)).member(FrozenWeeks(installed(at)).list_all()[0], "c1")
     assert row is not None
     assert row["language"] is None

@@ -16,6 +16,7 @@ import pytest
 from shardpost import tables
 from shardpost.delta import parquet_files, snapshots, stored_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
@@ -24,6 +25,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, rejected_letters
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.holders.share_holders_topic import noted_snapshots
+from shardpost.installation import Installation
 from shardpost.maintenance import maintain as module
 from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain
@@ -37,6 +39,7 @@ from shardpost.weekly_email.model.week_tables import AUDIENCES
 from tests.support.aged_tables import START, AgedTables, data_files, needed_files
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
 
@@ -74,20 +77,20 @@ def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
     for _ in range(27):  # nine days
         aged.compact()
         aged.wait(hours=8)
-    found = maintain(aged.settings, aged.now)
+    found = maintain(installed(aged.settings), aged.now)
     assert aged.require_all_kept() == set(found.kept)
     committed = [(n, aged.now - timedelta(hours=8 * (28 - n))) for n in range(1, 28)]
     assert set(found.kept) == kept_snapshots(committed, aged.now, 30, GRACE)
     assert data_files(aged.settings) == needed_files(aged.settings)
-    assert maintain(aged.settings, aged.now).is_empty
+    assert maintain(installed(aged.settings), aged.now).is_empty
 
 
 def test_a_dry_run_says_what_goes_and_changes_nothing(old: AgedTables) -> None:
     before = data_files(old.settings)
-    said = maintain(old.settings, old.now, dry_run=True)
+    said = maintain(installed(old.settings), old.now, dry_run=True)
     assert data_files(old.settings) == before
     assert old.require_all_kept() == set(range(1, 13))
-    assert maintain(old.settings, old.now).as_json() == said.as_json()
+    assert maintain(installed(old.settings), old.now).as_json() == said.as_json()
     planned = {
         folder_of(old.settings, table) / file.path
         for table, one in zip(TABLES, said.tables, strict=False)
@@ -103,13 +106,13 @@ def test_a_clock_that_has_jumped_ahead_removes_nothing_of_today(aged: AgedTables
     for _ in range(8):
         aged.compact()
         aged.wait(minutes=15)
-    assert maintain(aged.settings, aged.now + timedelta(days=3650)).dropped == []
+    assert maintain(installed(aged.settings), aged.now + timedelta(days=3650)).dropped == []
     aged.wait(days=3650)
     aged.compact()
-    assert maintain(aged.settings, aged.now).dropped == []
+    assert maintain(installed(aged.settings), aged.now).dropped == []
     aged.wait(days=-3650)
     aged.compact()
-    assert maintain(aged.settings, aged.now).dropped == []
+    assert maintain(installed(aged.settings), aged.now).dropped == []
     assert aged.require_all_kept() == set(range(1, 11))
 
 
@@ -118,15 +121,15 @@ def test_what_a_run_is_writing_stays(aged: AgedTables) -> None:
     aged.compact(crash="files")
     running = data_files(aged.settings)
     aged.wait(days=900)
-    maintain(aged.settings, aged.now)
+    maintain(installed(aged.settings), aged.now)
     assert data_files(aged.settings) == running
     aged.compact(crash="tables")
     running = data_files(aged.settings)
     aged.wait(days=900)
-    maintain(aged.settings, aged.now)
+    maintain(installed(aged.settings), aged.now)
     assert data_files(aged.settings) == running
     aged.compact()  # from now on what they left belongs to nobody
-    maintain(aged.settings, aged.now)
+    maintain(installed(aged.settings), aged.now)
     assert data_files(aged.settings) == needed_files(aged.settings)
     aged.require_all_kept()
 
@@ -135,9 +138,9 @@ def test_without_kafka_no_snapshot_goes(old: AgedTables, monkeypatch: pytest.Mon
     def refuse(_settings: Settings) -> set[int]:
         raise ShardpostError("Kafka does not answer")
 
-    assert maintain(old.settings, old.now, dry_run=True).dropped
+    assert maintain(installed(old.settings), old.now, dry_run=True).dropped
     monkeypatch.setattr(removable_files, "noted_snapshots", refuse)
-    found = maintain(old.settings, old.now)
+    found = maintain(installed(old.settings), old.now)
     assert (found.dropped, len(found.kept)) == ([], 12)
     assert "Kafka does not answer" in found.errors[0]
     old.require_all_kept()
@@ -149,11 +152,11 @@ def test_what_kafka_names_is_kept(aged: AgedTables, monkeypatch: pytest.MonkeyPa
         aged.wait(hours=6)
     monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
     strict = aged.settings.model_copy(update={"snapshot_days": 1})
-    found = maintain(strict, aged.now)
+    found = maintain(installed(strict), aged.now)
     assert {1, 2, 9} <= set(found.kept)
     assert 3 in found.dropped
     assert aged.require_all_kept() == set(found.kept)
-    assert set(snapshots.runs(aged.settings)) == set(found.kept)
+    assert set(snapshots.runs(installed(aged.settings).tables)) == set(found.kept)
 
 
 def _steps(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[int]:
@@ -181,19 +184,19 @@ def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
     folder = tmp_path_factory.mktemp("copies")
     whole = _copied(old, folder / "whole")
     count = _steps(monkeypatch, None)
-    maintain(whole.settings, whole.now)
+    maintain(installed(whole.settings), whole.now)
     steps = next(count)
     assert steps >= 5  # snapshots, the files of three tables, the end
     for at in some(range(steps)):
         broken = _copied(old, folder / str(at))
         _steps(monkeypatch, at)
         with pytest.raises(KeyboardInterrupt):
-            maintain(broken.settings, broken.now)
+            maintain(installed(broken.settings), broken.now)
         broken.require_all_kept()
         broken.compact()
         broken.require_all_kept()
         _steps(monkeypatch, None)
-        maintain(broken.settings, broken.now)
+        maintain(installed(broken.settings), broken.now)
         broken.require_all_kept()
         assert data_files(broken.settings) == needed_files(broken.settings)
 
@@ -205,19 +208,19 @@ def test_broken_off_while_it_removes_files_all_is_readable(
     for left in some((0, 1, 7)):
         removed = itertools.count()
 
-        def remove(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+        def remove(tables: Tables, table: Table, paths: Iterable[str]) -> None:
             for path in paths:
                 if next(removed) == left:  # noqa: B023 - called in this round
                     raise KeyboardInterrupt
-                own(settings, table, [path])
+                own(tables, table, [path])
 
         with monkeypatch.context() as patch:
             patch.setattr(stored_files, "remove", remove)
             with pytest.raises(KeyboardInterrupt):
-                maintain(old.settings, old.now)
+                maintain(installed(old.settings), old.now)
         old.require_all_kept()
         old.compact()
-    maintain(old.settings, old.now)
+    maintain(installed(old.settings), old.now)
     old.require_all_kept()
     assert data_files(old.settings) == needed_files(old.settings)
 
@@ -225,7 +228,7 @@ def test_broken_off_while_it_removes_files_all_is_readable(
 def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
     for _ in range(3):
         aged.compact()
-    found = {size.table: size for size in table_sizes(aged.settings)}
+    found = {size.table: size for size in table_sizes(installed(aged.settings))}
     history = found[POSITION_EVENTS.name]
     assert (history.files, history.versions, history.kept_for) == (3, 3, "3 snapshots")
     assert history.rows == len(aged.expected[3][POSITION_EVENTS.name])
@@ -246,33 +249,33 @@ KAFKA = {"partitions": SHARDS}
 def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
     settings = aged.settings
     aged.compact()
-    table_log.create(settings, AUDIENCES, 36_500)
+    table_log.create(installed(settings).tables, AUDIENCES, 36_500)
 
     def written(folder: str) -> list[str]:
         data = pa.Table.from_pylist([{"client": folder, "week": folder}], arrow_schema(AUDIENCES))
         path = f"{folder}/group=0/a.parquet"
-        action = parquet_files.write(settings, AUDIENCES, data, path)
-        version = table_log.newest_version(settings, AUDIENCES) or 0
+        action = parquet_files.write(installed(settings).tables, AUDIENCES, data, path)
+        version = table_log.newest_version(installed(settings).tables, AUDIENCES) or 0
         if not folder.startswith("running"):
-            table_log.commit(settings, AUDIENCES, version, [action])
+            table_log.commit(installed(settings).tables, AUDIENCES, version, [action])
             _freeze(settings, folder, version + 1)
         return [path]
 
     kept = [*written("2026-W01"), *written("2026-W02"), *written("running-2026-W03")]
     for days in (1, 900):
         aged.wait(days=days)
-        maintain(settings, aged.now)
+        maintain(installed(settings), aged.now)
     root = folder_of(settings, AUDIENCES)
     assert [path for path in kept if not (root / path).exists()] == []
     for week, version in (("2026-W01", 1), ("2026-W02", 2)):
         sql = f"SELECT client FROM audiences WHERE week = '{week}'"  # noqa: S608
-        assert rows(settings, sql, {AUDIENCES: version}) == [{"client": week}]
+        assert rows(installed(settings).tables, sql, {AUDIENCES: version}) == [{"client": week}]
 
 
 def _freeze(settings: Settings, week: str, version: int) -> None:
-    number = snapshots.current(settings).number
+    number = snapshots.current(installed(settings).tables).number
     frozen = FrozenWeek(week, number, START, START, version, 2, 1, "US")
-    FrozenWeeks(settings).commit(frozen)
+    FrozenWeeks(installed(settings)).commit(frozen)
 
 
 def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read_it(
@@ -284,7 +287,7 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
         aged.wait(hours=12)
         aged.compact()
     strict = aged.settings.model_copy(update={"snapshot_days": 1})
-    found = maintain(strict, aged.now)
+    found = maintain(installed(strict), aged.now)
     assert found.pinned == {1: "the audience of 2026-W01 is of it"}
     assert 2 in found.dropped
     assert 1 in aged.require_all_kept()
@@ -293,14 +296,14 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
     with pytest.raises(ShardpostError, match=r"snapshot 2 .* that are: 1 and "):
         tables.snapshot(2, strict)
     erased_at = aged.now
-    FrozenWeeks(strict).mark_erased(IsoWeek(2026, 1), erased_at)
+    FrozenWeeks(installed(strict)).mark_erased(IsoWeek(2026, 1), erased_at)
     with pytest.raises(ShardpostError, match=r"snapshot 1 .* is no longer kept"):
         tables.snapshot(1, strict)
     for minutes in (0, 60):  # who was given it just before reads on
-        found = maintain(strict, erased_at + timedelta(minutes=minutes))
+        found = maintain(installed(strict), erased_at + timedelta(minutes=minutes))
         assert found.pinned == {1: "the audience of 2026-W01 was of it"}
         assert aged.view(given) == aged.expected[1]
-    assert 1 in maintain(strict, erased_at + timedelta(hours=2)).dropped
+    assert 1 in maintain(installed(strict), erased_at + timedelta(hours=2)).dropped
 
 
 def test_a_disk_that_has_room_once_files_are_gone_is_thinned_at_once(
@@ -315,21 +318,21 @@ def test_a_disk_that_has_room_once_files_are_gone_is_thinned_at_once(
         return written(*given)
 
     monkeypatch.setattr(parquet_files, "rewrite", write)
-    found = maintain(aged.settings, aged.now)
+    found = maintain(installed(aged.settings), aged.now)
     assert found.errors == []
     assert found.dropped
     assert aged.require_all_kept() == set(found.kept)
-    assert maintain(aged.settings, aged.now).is_empty
+    assert maintain(installed(aged.settings), aged.now).is_empty
 
 
 @pytest.mark.parametrize("write", [publishing.publish, rejected_letters.send])
 def test_what_was_published_and_whose_letters_were_sent_is_what_kafka_names(
-    kafka: MemoryKafka, write: Callable[[Settings, Snapshot], object]
+    kafka: MemoryKafka, write: Callable[[Installation, Snapshot], object]
 ) -> None:
     made = commit_snapshot(kafka, client1=["1"])
-    assert noted_snapshots(kafka.settings) == set()
-    write(kafka.settings, made)
-    assert noted_snapshots(kafka.settings) == {1}
+    assert noted_snapshots(installed(kafka.settings)) == set()
+    write(installed(kafka.settings), made)
+    assert noted_snapshots(installed(kafka.settings)) == {1}
 
 
 def test_a_table_whose_kept_versions_cannot_be_read_is_left_alone(aged: AgedTables) -> None:
@@ -340,7 +343,7 @@ def test_a_table_whose_kept_versions_cannot_be_read_is_left_alone(aged: AgedTabl
     log = folder_of(aged.settings, POSITION_EVENTS) / "_delta_log"
     (log / f"{1:020d}.json").unlink()
     before = {*log.parent.rglob("*.parquet")}
-    found = maintain(aged.settings, aged.now)
+    found = maintain(installed(aged.settings), aged.now)
     [error] = found.errors
     assert error.startswith("position_events: nothing removed: ")
     assert {*log.parent.rglob("*.parquet")} == before

@@ -19,7 +19,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
-from shardpost.locks import exclusive
+from shardpost.locks.locks import exclusive
 from shardpost.maintenance import maintain as maintain_module
 from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all, prune_old
@@ -36,6 +36,7 @@ from tests.support.at_step import at_step
 from tests.support.command_line import CommandLine
 from tests.support.histories import START, Batch, country_of, put
 from tests.support.how_far import drawn, some, up_to
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 pytestmark = pytest.mark.also_on_store
@@ -57,7 +58,7 @@ def home(folder: Path, **given: Any) -> Iterator[AgedTables]:
     ):
         patch.setattr(removable_files, "noted_snapshots", lambda _settings: set())
         patch.setattr(parquet_files, "FILES_PER_TIER", 4)  # files are merged within a day or two
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         yield AgedTables(kafka.settings, Random(7), fold_share=0.5)  # noqa: S311
 
 
@@ -66,7 +67,7 @@ def offered(aged: AgedTables) -> set[int]:
     found = set()
     for number in drawn([*aged.expected], 6):
         with suppress(ShardpostError):
-            found.add(snapshots.get(aged.settings, number, now=aged.now).number)
+            found.add(snapshots.get(installed(aged.settings).tables, number, now=aged.now).number)
     return found
 
 
@@ -83,18 +84,18 @@ def test_random_histories_with_prunings_and_maintenance_between_any_two_runs(
         aged.wait(**random.choices(waits, [10, 20, 10, 1, 1])[0])
         if is_pruned and random.random() < 0.6:
             pruned += aged.prune()
-            newest = snapshots.current(aged.settings)
+            newest = snapshots.current(installed(aged.settings).tables)
             aged.require_answers(newest, [None, newest.history_from])
         if random.random() < 0.4:
             read = offered(aged)
-            maintain(aged.settings, aged.now)
+            maintain(installed(aged.settings), aged.now)
             assert read <= aged.require_all_kept()
     assert pruned or not is_pruned
     for table in VIEW:
-        assert table_log.newest_version(aged.settings, table) is not None
+        assert table_log.newest_version(installed(aged.settings).tables, table) is not None
     aged.compact()
     aged.require_all_kept()
-    *kept, newest = snapshots.list_all(aged.settings)
+    *kept, newest = snapshots.list_all(installed(aged.settings).tables)
     aged.require_answers(newest, drawn(aged.instants(newest), 9))
     for snapshot in drawn(kept, 4):
         times = aged.instants(snapshot)
@@ -108,10 +109,10 @@ def test_readers_beside_prunings_and_maintenance_never_see_a_hole(aged: AgedTabl
     def chosen(number: int) -> Iterator[Snapshot]:
         """Yield the newest, or of all that may be asked for the one that goes first."""
         while not ended.is_set():
-            yield snapshots.current(aged.settings)
+            yield snapshots.current(installed(aged.settings).tables)
             for one in [*aged.expected] if number % 2 else ():
                 with suppress(ShardpostError):
-                    yield snapshots.get(aged.settings, one, now=aged.now)
+                    yield snapshots.get(installed(aged.settings).tables, one, now=aged.now)
                     break
 
     def read(number: int) -> int:
@@ -130,7 +131,7 @@ def test_readers_beside_prunings_and_maintenance_never_see_a_hole(aged: AgedTabl
             for _ in range(3):
                 aged.compact()
                 pruned += aged.prune()
-                maintain(aged.settings, aged.now)
+                maintain(installed(aged.settings), aged.now)
                 # Who is reading now was offered what he reads: his hour is not over.
                 aged.wait(minutes=55)
         finally:
@@ -145,26 +146,36 @@ def test_tables_behind_a_url_are_listed_pruned_thinned_and_removed(tmp_path: Pat
         aged.age(6)
         files = {*on_disk(root)}
         assert aged.prune()
-        [size] = [one for one in table_sizes(aged.settings) if one.table == POSITION_EVENTS.name]
+        [size] = [
+            one
+            for one in table_sizes(installed(aged.settings))
+            if one.table == POSITION_EVENTS.name
+        ]
         assert (size.files, size.kept_for) == (len({*on_disk(root)}), "10 snapshots")
-        planned = maintain(aged.settings, aged.now, dry_run=True)
+        planned = maintain(installed(aged.settings), aged.now, dry_run=True)
         assert planned.errors == []
         assert planned.dropped
-        found = maintain(aged.settings, aged.now)
+        found = maintain(installed(aged.settings), aged.now)
         assert found.as_json() == planned.as_json()
         assert files - {*on_disk(root)}
         assert aged.require_all_kept() == set(found.kept)
         assert {*on_disk(root)} == needed(aged.settings)
         assert not (tmp_path / "home" / "tables").exists()
         aged.compact()
-        newest = snapshots.current(aged.settings)
+        newest = snapshots.current(installed(aged.settings).tables)
         aged.require_answers(newest, aged.instants(newest))
 
 
 def needed(settings: Settings) -> set[str]:
     """Return the files of the history that kept snapshots name."""
-    versions = (one.tables[POSITION_EVENTS.name] for one in snapshots.list_all(settings))
-    return {path for one in versions for path in table_log.sizes(settings, POSITION_EVENTS, one)}
+    versions = (
+        one.tables[POSITION_EVENTS.name] for one in snapshots.list_all(installed(settings).tables)
+    )
+    return {
+        path
+        for one in versions
+        for path in table_log.sizes(installed(settings).tables, POSITION_EVENTS, one)
+    }
 
 
 def on_disk(root: Path) -> Iterator[str]:
@@ -193,75 +204,80 @@ NOW = START + timedelta(days=3, hours=1)
 
 
 def test_a_dry_run_says_how_much_would_go(at: Settings) -> None:
-    said = prune_old(at, NOW, dry_run=True)
+    said = prune_old(installed(at), NOW, dry_run=True)
     assert said.rows == {"position_events": 1}
     assert said.history_from == NOW - timedelta(days=1)
     assert said.bytes > 0
     assert "1 of position_events would be deleted from the histories, superseded" in said.lines()[0]
-    assert snapshots.current(at).number == 3
+    assert snapshots.current(installed(at).tables).number == 3
 
 
 def test_it_is_pruned_once_and_the_snapshot_says_from_when(at: Settings) -> None:
-    done = maintain_all(at, NOW)
+    done = maintain_all(installed(at), NOW)
     assert done.errors == []
     assert json.loads(json.dumps(done.as_json()))["records"]["rows"] == {"position_events": 1}
-    newest = snapshots.current(at)
+    newest = snapshots.current(installed(at).tables)
     assert (newest.number, newest.history_from) == (4, NOW - timedelta(days=1))
-    assert maintain_all(at, NOW).lines(90)[-1]
-    assert snapshots.current(at) == newest
+    assert maintain_all(installed(at), NOW).lines(90)[-1]
+    assert snapshots.current(installed(at).tables) == newest
 
 
 def test_beside_a_compaction_that_goes_on_it_is_left_to_the_next_time(at: Settings) -> None:
-    with exclusive(at, COMPACT_POSITIONS.name, "x"):
-        done = maintain_all(at, NOW)
+    with exclusive(installed(at).files, COMPACT_POSITIONS.name, "x"):
+        done = maintain_all(installed(at), NOW)
     assert "is already running" in done.errors[0]
-    assert snapshots.current(at).number == 3
+    assert snapshots.current(installed(at).tables).number == 3
 
 
 def test_a_clock_that_is_ahead_prunes_no_more_than_a_day_of_it(at: Settings) -> None:
-    said = prune_old(at, NOW + timedelta(days=3650), dry_run=True)
+    said = prune_old(installed(at), NOW + timedelta(days=3650), dry_run=True)
     assert said.history_from == START + timedelta(days=3)
 
 
 def test_snapshots_that_frozen_weeks_keep_do_not_hold_the_horizon_back(at: Settings) -> None:
     """Of the seven days between two of them a day would count."""
     young = at.model_copy(update={"snapshot_days": 5})
-    last, weeks, days = snapshots.current(at), range(1, 21), range(1, 7)
+    last, weeks, days = snapshots.current(installed(at).tables), range(1, 21), range(1, 7)
     times = [last.committed_at + timedelta(weeks=week) for week in weeks]
     times += [times[-1] + timedelta(days=day) for day in days]
     for number, time in enumerate(times, last.number + 1):
-        snapshots.commit(at, replace(last, number=number, committed_at=time))
-    said = prune_old(young, times[-1], dry_run=True)
+        snapshots.commit(installed(at).tables, replace(last, number=number, committed_at=time))
+    said = prune_old(installed(young), times[-1], dry_run=True)
     assert said.history_from == times[-1] - timedelta(days=1)
 
 
 def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> None:
     order = Order(Action.START, "tester", country="US", tables=("share_holders",))
-    begun(at, order)
-    said, done = (maintain_all(at, NOW, dry_run=dry_run) for dry_run in (True, False))
+    begun(installed(at), order)
+    said, done = (maintain_all(installed(at), NOW, dry_run=dry_run) for dry_run in (True, False))
     assert said.errors == done.errors
     expected = "old superseded records are kept: not while the tables of rebuild 2 are beside"
     assert expected in done.errors[0]
     assert any("would be deleted from the histories" in line for line in done.lines(90))
-    assert snapshots.current(at).history_from is None
-    with rebuilding(at):
-        assert "a run of the rebuild is already running" in maintain_all(at, NOW).errors[0]
-    drop(at)
-    assert maintain_all(at, NOW).errors == []
-    assert snapshots.current(at).history_from == NOW - timedelta(days=1)
+    assert snapshots.current(installed(at).tables).history_from is None
+    with rebuilding(installed(at).files):
+        assert (
+            "a run of the rebuild is already running" in maintain_all(installed(at), NOW).errors[0]
+        )
+    drop(installed(at))
+    assert maintain_all(installed(at), NOW).errors == []
+    assert snapshots.current(installed(at).tables).history_from == NOW - timedelta(days=1)
 
 
 def test_what_was_found_before_a_swap_is_not_pruned_of_the_tables_after_it(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    last = snapshots.current(at)
+    last = snapshots.current(installed(at).tables)
     swapped = replace(last, number=last.number + 1, rebuilt_in=last.number + 1)
     hook = at_step(monkeypatch, maintain_module)
-    hook("find old records", lambda: snapshots.commit(at, swapped))
-    assert f"tables were swapped since snapshot {last.number}" in maintain_all(at, NOW).errors[0]
-    assert snapshots.current(at) == swapped
-    assert maintain_all(at, NOW).errors == []
-    assert snapshots.current(at).history_from == NOW - timedelta(days=1)
+    hook("find old records", lambda: snapshots.commit(installed(at).tables, swapped))
+    assert (
+        f"tables were swapped since snapshot {last.number}"
+        in maintain_all(installed(at), NOW).errors[0]
+    )
+    assert snapshots.current(installed(at).tables) == swapped
+    assert maintain_all(installed(at), NOW).errors == []
+    assert snapshots.current(installed(at).tables).history_from == NOW - timedelta(days=1)
 
 
 def test_a_rebuild_that_begins_says_up_to_when_its_histories_are_pruned(
@@ -269,18 +285,18 @@ def test_a_rebuild_that_begins_says_up_to_when_its_histories_are_pruned(
 ) -> None:
     caplog.set_level(logging.INFO, logger="shardpost.rebuilds.run")
     order = Order(Action.START, "tester", country="US", tables=("share_holders",))
-    begun(at, order)
+    begun(installed(at), order)
     assert "pruned" not in caplog.text
-    drop(at)
-    maintain_all(at, NOW)
-    begun(at, order)
+    drop(installed(at))
+    maintain_all(installed(at), NOW)
+    begun(installed(at), order)
     assert f"pruned up to {NOW - timedelta(days=1):%Y-%m-%d %H:%M} UTC: " in caplog.text
 
 
 def test_unless_it_is_told_nothing_goes(at: Settings) -> None:
     for_good = at.model_copy(update={"history_days": None})
-    assert "records" not in maintain_all(for_good, NOW).as_json()
-    assert snapshots.current(at).history_from is None
+    assert "records" not in maintain_all(installed(for_good), NOW).as_json()
+    assert snapshots.current(installed(at).tables).history_from is None
 
 
 def test_the_command_prints_it(shardpost: CommandLine) -> None:

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from shardpost.delta import snapshots, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
@@ -21,6 +22,7 @@ from shardpost.settings import Settings
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 from tests.support.how_far import drawn, some, up_to
+from tests.support.installed import installed
 
 FOLDERS = {f"{name}.2" for name in NAMES}
 LONG = 3  # days after which a snapshot is not kept any more
@@ -56,14 +58,17 @@ def age(aged: AgedTables, days: int) -> None:
 
 def data_files(settings: Settings, path: str) -> set[str]:
     [table] = [one.located({one.name: path}) for one in VIEW if one.name == path.partition(".")[0]]
-    files = (file.path for file in stored_files(settings, table))
+    files = (file.path for file in stored_files(installed(settings).tables, table))
     return {path for path in files if not path.startswith("_delta_log")}
 
 
 def needed_files(settings: Settings, table: Table) -> set[str]:
     """Return the files of a table that snapshots name, all in one folder."""
-    found = snapshots.list_all(settings)
-    sizes = (table_log.sizes(settings, one.located(table), one.tables[table.name]) for one in found)
+    found = snapshots.list_all(installed(settings).tables)
+    sizes = (
+        table_log.sizes(installed(settings).tables, one.located(table), one.tables[table.name])
+        for one in found
+    )
     return {path for files in sizes for path in files}
 
 
@@ -84,12 +89,12 @@ def test_what_is_built_and_what_it_is_built_of_stay(aged: AgedTables, beside: Ag
     beside.build(crash="tables")
     written = {name: data_files(aged.settings, name) for name in FOLDERS}
     age(aged, LONG)
-    found = maintain(aged.settings, aged.now)
+    found = maintain(installed(aged.settings), aged.now)
     assert found.pinned == {made.pinned: "rebuild 2 is built of it"}
     assert {name: data_files(aged.settings, name) for name in FOLDERS} == written
     beside.require_readable()
     beside.build()
-    maintain(aged.settings, aged.now)
+    maintain(installed(aged.settings), aged.now)
     beside.require_readable()
 
 
@@ -101,7 +106,7 @@ def test_tables_to_be_swapped_and_those_for_a_rollback_stay(
     beside.build()
     for _ in range(3):  # ready, in use, rolled back
         age(aged, LONG)
-        maintain(aged.settings, aged.now)
+        maintain(installed(aged.settings), aged.now)
         beside.require_readable()
         aged.require_all_kept()
         beside.swap()
@@ -115,11 +120,11 @@ def test_what_a_top_up_is_writing_stays(aged: AgedTables, beside: AgedRebuilds, 
     age(aged, LONG)
     beside.top_up(crash)
     before = {name: data_files(aged.settings, name) for name in FOLDERS}
-    maintain(aged.settings, aged.now)
+    maintain(installed(aged.settings), aged.now)
     assert {name: data_files(aged.settings, name) for name in FOLDERS} == before
     beside.require_readable()
     beside.top_up()
-    maintain(aged.settings, aged.now)
+    maintain(installed(aged.settings), aged.now)
     for name in FOLDERS:
         assert len(data_files(aged.settings, name)) <= 1  # the rows, without what was left
     beside.require_readable()
@@ -138,20 +143,20 @@ def test_what_was_dropped_goes_once_no_kept_snapshot_names_it(
     beside.swap()
     age(aged, 1)
     assert beside.drop() == []
-    maintain(aged.settings, aged.now)
+    maintain(installed(aged.settings), aged.now)
     aged.require_all_kept()
     assert there(aged.settings) == {*NAMES} | {f"{name}.3" for name in NAMES}
     age(aged, LONG)
-    said = maintain(aged.settings, aged.now, dry_run=True)
+    said = maintain(installed(aged.settings), aged.now, dry_run=True)
     assert {one.name for one in said.tables if one.is_whole} == {*NAMES}
     assert any("positions: the whole folder, unreferenced" in one for one in said.lines(30))
     assert {*NAMES} < there(aged.settings)
-    assert maintain(aged.settings, aged.now).as_json() == said.as_json()
+    assert maintain(installed(aged.settings), aged.now).as_json() == said.as_json()
     assert there(aged.settings) == {f"{name}.3" for name in NAMES}
     aged.compact()
     aged.require_all_kept()
-    assert maintain(aged.settings, aged.now).errors == []
-    assert {size.table for size in table_sizes(aged.settings)} >= {"positions.3"}
+    assert maintain(installed(aged.settings), aged.now).errors == []
+    assert {size.table for size in table_sizes(installed(aged.settings))} >= {"positions.3"}
 
 
 def test_beside_a_run_of_a_rebuild_no_folder_goes(aged: AgedTables, beside: AgedRebuilds) -> None:
@@ -160,19 +165,21 @@ def test_beside_a_run_of_a_rebuild_no_folder_goes(aged: AgedTables, beside: Aged
     beside.swap()
     beside.drop()
     age(aged, LONG)
-    with rebuilding(aged.settings):
-        found = maintain(aged.settings, aged.now)
+    with rebuilding(installed(aged.settings).files):
+        found = maintain(installed(aged.settings), aged.now)
     assert (
         "share_holders: nothing removed: a run of the rebuild is already running" in found.errors[0]
     )
     assert SHARE_HOLDERS.name in there(aged.settings)
-    assert maintain(aged.settings, aged.now).errors == []
+    assert maintain(installed(aged.settings), aged.now).errors == []
     assert there(aged.settings) == {*NAMES} - {SHARE_HOLDERS.name} | {"share_holders.2"}
 
 
 def test_each_folder_is_listed_with_what_keeps_it(aged: AgedTables, beside: AgedRebuilds) -> None:
     def kept_for(name: str) -> str:
-        [found] = [one.kept_for for one in table_sizes(aged.settings) if one.table == name]
+        [found] = [
+            one.kept_for for one in table_sizes(installed(aged.settings)) if one.table == name
+        ]
         return found
 
     beside.begin(SHARE_HOLDERS.name)
@@ -191,7 +198,7 @@ def test_each_folder_is_listed_with_what_keeps_it(aged: AgedTables, beside: Aged
     beside.drop()
     assert kept_for("share_holders.2") == "1 snapshot"
     age(aged, LONG)
-    snapshots.drop(aged.settings, [2])
+    snapshots.drop(installed(aged.settings).tables, [2])
     assert kept_for("share_holders.2") == "nothing: the next maintenance removes it"
 
 
@@ -204,24 +211,24 @@ def test_rows_are_read_again_until_they_stand_still(
     pending = [beside.swap, beside.drop]
     list_all = snapshots.list_all
 
-    def swapped_meanwhile(settings: Settings, without: Collection[int]) -> object:
-        found = list_all(settings, without)
+    def swapped_meanwhile(tables: Tables, without: Collection[int]) -> object:
+        found = list_all(tables, without)
         while pending:
             pending.pop(0)()
         return found
 
     monkeypatch.setattr(snapshots, "list_all", swapped_meanwhile)
-    found = stored_tables.read(aged.settings)
+    found = stored_tables.read(installed(aged.settings).tables)
     assert [one.number for one in found.snapshots] == [1, 2]
     assert found.rebuild is None
     numbers: Iterator[int] = iter(range(99))
 
-    def changing(_settings: Settings) -> object:
+    def changing(_tables: Tables) -> object:
         return [next(numbers)]
 
     monkeypatch.setattr(store, "list_rebuilds", changing)
     with pytest.raises(ShardpostError, match="table rebuilds: changed each of 10 times"):
-        stored_tables.read(aged.settings)
+        stored_tables.read(installed(aged.settings).tables)
 
 
 @pytest.mark.parametrize("seed", some(range(3), 0))
@@ -238,7 +245,7 @@ def test_random_rebuilds_with_maintenance_between_any_two_runs(
             go_on(beside, random)
         aged.wait(**random.choices(waits, [20, 10, 5, 3])[0])
         if random.random() < 0.4:
-            maintain(aged.settings, aged.now)
+            maintain(installed(aged.settings), aged.now)
             aged.require_all_kept()
             if beside.current:
                 beside.require_readable()
@@ -246,9 +253,9 @@ def test_random_rebuilds_with_maintenance_between_any_two_runs(
         beside.drop()
     aged.compact()
     age(aged, LONG)
-    maintain(aged.settings, aged.now)
+    maintain(installed(aged.settings), aged.now)
     aged.require_all_kept()
-    newest = snapshots.current(aged.settings)
+    newest = snapshots.current(installed(aged.settings).tables)
     assert there(aged.settings) == {newest.located(table).path for table in VIEW}
     for table in (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS):
         path = newest.located(table).path

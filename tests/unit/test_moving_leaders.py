@@ -10,13 +10,15 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message,
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients, offsets, topic_metadata
-from shardpost.kafka.clients import KafkaUnreachableError, Patience
+from shardpost.kafka import kafka as kafka_module
 from shardpost.kafka.coordinates import TopicPartition as Partition
+from shardpost.kafka.kafka import GONE_SECONDS, Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.transactions import Transactions, anyone, produce
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.memory_kafka.admin import MemoryAdmin
 from tests.support.memory_kafka.consumer import MemoryConsumer
 from tests.support.memory_kafka.producer import MemoryProducer
@@ -47,21 +49,21 @@ def refuse_first(monkeypatch: pytest.MonkeyPatch, *codes: int | None) -> None:
 def test_a_partition_whose_leader_moves_is_asked_again(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    produce(at, Outgoing("positions", b"1", None, [], 1))
+    produce(installed(at).kafka, Outgoing("positions", b"1", None, [], 1))
     refuse_first(
         monkeypatch,
         *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT),
         *(KafkaError._DESTROY_BROKER, KafkaError._NOENT),
         *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
     )
-    found = offsets.watermarks(at, {"positions": 2}, committed=False)
+    found = offsets.watermarks(installed(at).kafka, {"positions": 2}, committed=False)
     assert found == {"positions": {0: (0, 0), 1: (0, 1)}}
 
 
 def test_a_question_that_timed_out_is_asked_again_by_a_new_client(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    produce(at, Outgoing("positions", b"1", None, [], 0))
+    produce(installed(at).kafka, Outgoing("positions", b"1", None, [], 0))
     own, asked = MemoryAdmin.describe_topics, list[MemoryAdmin]()
 
     def described(admin: MemoryAdmin, *topics: Any, **more: Any) -> "dict[str, Future[Any]]":
@@ -73,14 +75,14 @@ def test_a_question_that_timed_out_is_asked_again_by_a_new_client(
         return {"positions": waits}
 
     monkeypatch.setattr(MemoryAdmin, "describe_topics", described)
-    assert topic_metadata.topic_ids(at, ["positions"]).keys() == {"positions"}
+    assert topic_metadata.topic_ids(installed(at).kafka, ["positions"]).keys() == {"positions"}
     assert len(asked) == 2
 
 
 def test_who_coordinated_a_group_and_does_not_answer_leaves_time_to_ask_who_does(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    produce(at, Outgoing("positions", b"1", None, [], 0))
+    produce(installed(at).kafka, Outgoing("positions", b"1", None, [], 0))
     own, waited, asked = MemoryConsumer.committed, list[float](), list[MemoryConsumer]()
 
     def committed(reader: MemoryConsumer, partitions: Any, timeout: float) -> Any:
@@ -91,8 +93,8 @@ def test_who_coordinated_a_group_and_does_not_answer_leaves_time_to_ask_who_does
         return own(reader, partitions, timeout)
 
     monkeypatch.setattr(MemoryConsumer, "committed", committed)
-    reader = clients.consumer(at, "readers")
-    assert offsets.committed_offset(at, reader, Partition("positions", 0)) is None
+    reader = installed(at).kafka.consumer("readers")
+    assert offsets.committed_offset(installed(at).kafka, reader, Partition("positions", 0)) is None
     assert [id(one) == id(reader) for one in asked] == [True, False]
     assert sum(waited) <= at.kafka_timeout
 
@@ -108,12 +110,16 @@ def test_a_writer_whose_first_question_was_not_answered_asks_again(
         return own(client, *args, **more)
 
     monkeypatch.setattr(MemoryProducer, "list_topics", listed)
-    writer = Transactions(at, "id", may_write=anyone, fenced="fenced", failed="failed: {reason}")
+    writer = Transactions(
+        installed(at).kafka, "id", may_write=anyone, fenced="fenced", failed="failed: {reason}"
+    )
     writer.open()
     writer.write([Outgoing("positions", b"1", None, [], 0)])
     writer.close()
     assert not left
-    assert offsets.watermarks(at, {"positions": 1}, committed=True) == {"positions": {0: (0, 2)}}
+    assert offsets.watermarks(installed(at).kafka, {"positions": 1}, committed=True) == {
+        "positions": {0: (0, 2)}
+    }
 
 
 def test_a_first_question_to_a_silent_broker_is_asked_again_by_a_new_client(
@@ -128,24 +134,23 @@ def test_a_first_question_to_a_silent_broker_is_asked_again_by_a_new_client(
         return own(client, *args, **more)
 
     monkeypatch.setattr(MemoryAdmin, "list_topics", listed)
-    clients.forget_admins()
     patient = at.model_copy(update={"kafka_timeout": 30})
-    found = offsets.watermarks(patient, {"positions": 1}, committed=False)
+    found = offsets.watermarks(installed(patient).kafka, {"positions": 1}, committed=False)
     assert found == {"positions": {0: (0, 0)}}
     assert len(asked) == 2
 
 
 def test_no_offset_is_no_end(at: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    produce(at, Outgoing("positions", b"1", None, [], 0))
+    produce(installed(at).kafka, Outgoing("positions", b"1", None, [], 0))
     refuse_first(monkeypatch, None, None)
-    found = offsets.watermarks(at, {"positions": 1}, committed=False)
+    found = offsets.watermarks(installed(at).kafka, {"positions": 1}, committed=False)
     assert found == {"positions": {0: (0, 1)}}
-    reader = clients.consumer(at, "readers")
+    reader = installed(at).kafka.consumer("readers")
     codes = [KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError.NOT_COORDINATOR]
     failed = (SimpleNamespace(offset=OFFSET_INVALID, error=KafkaError(c)) for c in reversed(codes))
     monkeypatch.setattr(MemoryConsumer, "committed", lambda *_, **__: [next(failed)])
     with pytest.raises(KafkaUnreachableError, match="unstable"):
-        offsets.committed_offset(at, reader, Partition("positions", 0))
+        offsets.committed_offset(installed(at).kafka, reader, Partition("positions", 0))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +166,7 @@ def test_what_is_refused_for_ever_or_for_good_is_an_error(
     refuse_first(monkeypatch, *[code] * 1_000_000)
     waiting = at.model_copy(update={"kafka_timeout": seconds})
     with pytest.raises(KafkaUnreachableError, match=said):
-        offsets.watermarks(waiting, {"positions": 2}, committed=True)
+        offsets.watermarks(installed(waiting).kafka, {"positions": 2}, committed=True)
 
 
 READ = Partition("positions", 0)
@@ -181,16 +186,16 @@ def test_a_reader_waits_for_the_leader_of_its_partition(
         return consume(reader, most, timeout)
 
     monkeypatch.setattr(MemoryConsumer, "consume", refused_first)
-    produce(at, Outgoing(READ.topic, b"1", None, [], READ.partition))
-    assert [message.key() for message in read_to_end(at, READ)] == [b"1"]
+    produce(installed(at).kafka, Outgoing(READ.topic, b"1", None, [], READ.partition))
+    assert [message.key() for message in read_to_end(installed(at).kafka, READ)] == [b"1"]
     assert refusals == []
 
 
 def test_asking_for_a_topic_by_name_does_not_create_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[dict[str, object]] = []
-    monkeypatch.setattr(clients, "_factories", lambda _: SimpleNamespace(admin=made.append))
-    monkeypatch.setattr(clients, "require_listening", lambda _: None)
-    clients.admin(Settings())
+    monkeypatch.setattr(Kafka, "factories", SimpleNamespace(admin=made.append))
+    monkeypatch.setattr(Kafka, "require_listening", lambda _: None)
+    installed(Settings()).kafka.admin()
     assert made[0]["allow.auto.create.topics"] is False
 
 
@@ -212,10 +217,10 @@ def test_while_brokers_restart_it_is_asked_again(
 ) -> None:
     topic = at.topic("positions")
     failing(monkeypatch, code, 2)
-    assert topic_configs(at, [topic])[topic]["cleanup.policy"] == "compact"
+    assert topic_configs(installed(at).kafka, [topic])[topic]["cleanup.policy"] == "compact"
     failing(monkeypatch, code, 1000)
     with pytest.raises(KafkaUnreachableError):
-        topic_configs(at.model_copy(update={"kafka_timeout": 0.2}), [topic])
+        topic_configs(installed(at.model_copy(update={"kafka_timeout": 0.2})).kafka, [topic])
 
 
 def test_without_the_right_the_error_says_what_to_allow(
@@ -223,7 +228,7 @@ def test_without_the_right_the_error_says_what_to_allow(
 ) -> None:
     failing(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
     with pytest.raises(ShardpostError, match=r"allow DescribeConfigs on topic\(s\) a, b for"):
-        topic_configs(at, ["b", "a"])
+        topic_configs(installed(at).kafka, ["b", "a"])
 
 
 ADDRESS = "kafka.test:9092"
@@ -251,9 +256,8 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(clients, "time", made)
+    monkeypatch.setattr(kafka_module, "time", made)
     monkeypatch.setattr(clients, "why_nobody_listens", made.why_nobody_listens)
-    monkeypatch.setattr(clients, "_found_listening", set())
     return made
 
 
@@ -265,14 +269,14 @@ def gives_up_after(world: World, waiting: Patience) -> float:
 
 @pytest.fixture
 def waiting(world: World) -> Patience:
-    return Patience(Settings(bootstrap_servers=ADDRESS, kafka_timeout=60))
+    return Patience(installed(Settings(bootstrap_servers=ADDRESS, kafka_timeout=60)).kafka)
 
 
 @pytest.mark.parametrize(
     ("gone_at", "back_at", "least", "most"),
     [
         (float("inf"), float("inf"), 61, 61),  # one that listens has the whole time
-        (10, float("inf"), 10 + clients.GONE_SECONDS, 44),  # one that is gone is given up soon
+        (10, float("inf"), 10 + GONE_SECONDS, 44),  # one that is gone is given up soon
         (10, 20, 61, 61),  # one that restarts has the whole time
     ],
 )
@@ -292,20 +296,20 @@ def test_after_progress_the_time_begins_again(world: World, waiting: Patience) -
 
 def test_before_the_first_request_nobody_is_waited_for(world: World) -> None:
     world.gone_at = 0
-    with pytest.raises(clients.KafkaUnreachableError, match="connection refused"):
-        clients.require_listening(Settings(bootstrap_servers=ADDRESS))
+    with pytest.raises(KafkaUnreachableError, match="connection refused"):
+        installed(Settings(bootstrap_servers=ADDRESS)).kafka.require_listening()
     assert world.now == 0
 
 
 def test_a_kafka_that_was_there_may_restart_and_is_then_gone_at_once(world: World) -> None:
     settings = Settings(bootstrap_servers=ADDRESS)
-    clients.require_listening(settings)
+    installed(settings).kafka.require_listening()
     world.gone_at, world.back_at = 0, 10
-    clients.require_listening(settings)
+    installed(settings).kafka.require_listening()
     assert 10 <= world.now < 12
     world.back_at = float("inf")
     began = world.now
     for _ in range(3):  # the first of them waits
-        with pytest.raises(clients.KafkaUnreachableError):
-            clients.require_listening(settings)
-    assert clients.GONE_SECONDS <= world.now - began < clients.GONE_SECONDS + 1
+        with pytest.raises(KafkaUnreachableError):
+            installed(settings).kafka.require_listening()
+    assert GONE_SECONDS <= world.now - began < GONE_SECONDS + 1

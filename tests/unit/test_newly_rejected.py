@@ -23,6 +23,7 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS,
     VIEW,
 )
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.rebuilds import run, store, swap
 from shardpost.rebuilds.model.rebuild import State
@@ -33,6 +34,7 @@ from shardpost.topics.creation import apply_topics
 from tests.support.at_step import at_step, killing
 from tests.support.histories import START, arrow, overwrite, put, rejected_row, snapshot
 from tests.support.how_far import some, up_to
+from tests.support.installed import installed
 from tests.support.letter_world import header
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -63,9 +65,9 @@ class World:
         versions = {table.name: overwrite(self.settings, table, []) for table in tables}
         versions[REJECTED_RECORDS.name] = self._overwrite(REJECTED_RECORDS.path, old)
         first = replace(snapshot(1, versions), counts=Counts(rejected=1))
-        snapshots.commit(self.settings, first)
+        snapshots.commit(installed(self.settings).tables, first)
         self.send()
-        made = begun(self.settings, Order(Action.START, "me", tables=OWN))
+        made = begun(installed(self.settings), Order(Action.START, "me", tables=OWN))
         folder = made.folders[REJECTED_RECORDS.name]
         versions = {
             **made.candidate.tables,
@@ -73,21 +75,30 @@ class World:
             REJECTED_RECORDS.name: self._overwrite(folder, new),
         }
         candidate = replace(made.candidate, tables=versions)
-        store.update(self.settings, replace(made, candidate=candidate, state=State.BUILT))
+        store.update(
+            installed(self.settings).tables, replace(made, candidate=candidate, state=State.BUILT)
+        )
 
     def compact(self, offsets: dict[str, set[int]]) -> None:
         """Commit a snapshot whose records each decoder rejects, by the folder that it fills."""
-        last = snapshots.current(self.settings)
+        last = snapshots.current(installed(self.settings).tables)
         for folder, found in offsets.items():
             self.arrived.setdefault(folder, {})[last.number + 1] = found
-        view = self.top_up(self.settings, last, replace(last, number=last.number + 1), ())
-        snapshots.commit(self.settings, replace(view, number=last.number + 1))
+        view = self.top_up(
+            installed(self.settings), last, replace(last, number=last.number + 1), ()
+        )
+        snapshots.commit(installed(self.settings).tables, replace(view, number=last.number + 1))
 
-    def top_up(self, settings: Settings, view: Snapshot, at: Snapshot, _own: object) -> Snapshot:
+    def top_up(
+        self, installation: Installation, view: Snapshot, at: Snapshot, _own: object
+    ) -> Snapshot:
         """Append what arrived since a view to its rejected records."""
         table = view.located(REJECTED_RECORDS)
-        path, version = path_of(settings, table), view.tables[REJECTED_RECORDS.name]
-        if (newest := table_log.opened(settings, table)).version() != version:
+        path, version = (
+            path_of(installation.tables, table),
+            view.tables[REJECTED_RECORDS.name],
+        )
+        if (newest := table_log.opened(installation.tables, table)).version() != version:
             newest.restore(version)
         for number in range(view.number + 1, at.number + 1):
             found = self.arrived.get(table.path, {}).get(number, set())
@@ -103,9 +114,9 @@ class World:
 
     def number_all(self, folder: str, number: int) -> None:
         """Give all rejected records of the tables beside the number of a snapshot."""
-        found = store.require_current(self.settings)
+        found = store.require_current(installed(self.settings).tables)
         there = rows(
-            self.settings,
+            installed(self.settings).tables,
             'SELECT "offset" FROM rejected_records',
             at_snapshot(found.candidate, REJECTED_RECORDS),
         )
@@ -114,22 +125,26 @@ class World:
         version = overwrite(self.settings, table, made)
         tables = {**found.candidate.tables, REJECTED_RECORDS.name: version}
         candidate = replace(found.candidate, tables=tables)
-        store.update(self.settings, replace(found, candidate=candidate))
+        store.update(installed(self.settings).tables, replace(found, candidate=candidate))
 
     def do(self, action: Action) -> int:
         """Swap or roll back; return how many letters that sent."""
         work = run.SparkWork(needs_spark, self.top_up)
-        _, found = run.run(Order(action, "anna"), self.settings, work)
+        _, found = run.run(Order(action, "anna"), installed(self.settings), work)
         return int(found["letters"])
 
     def send(self) -> None:
         """Send letters, as a compaction does."""
-        rejected_letters.send(self.settings, snapshots.current(self.settings))
+        rejected_letters.send(
+            installed(self.settings), snapshots.current(installed(self.settings).tables)
+        )
 
     def rejected(self) -> Rejected:
         """Return what is rejected by the tables in use."""
-        view = at_snapshot(snapshots.current(self.settings), REJECTED_RECORDS)
-        found = rows(self.settings, 'SELECT "offset", snapshot FROM rejected_records', view)
+        view = at_snapshot(snapshots.current(installed(self.settings).tables), REJECTED_RECORDS)
+        found = rows(
+            installed(self.settings).tables, 'SELECT "offset", snapshot FROM rejected_records', view
+        )
         assert len({row["offset"] for row in found}) == len(found)
         return {row["offset"]: row["snapshot"] for row in found}
 
@@ -200,44 +215,56 @@ def test_what_both_reject_gets_no_second_letter_whatever_its_rows_are_numbered(
 
 def test_a_record_in_the_place_of_one_of_a_former_topic_gets_its_letter(world: World) -> None:
     world.begin({1}, {1, 2})
-    settings, rebuild = world.settings, store.require_current(world.settings)
+    settings, rebuild = world.settings, store.require_current(installed(world.settings).tables)
     former = [rejected_row("positions", offset, 1, timestamp=FORMER) for offset in (1, 2)]
     present = [rejected_row("positions", offset, 1) for offset in (1, 2)]
     in_use = overwrite(settings, REJECTED_RECORDS, [*former, present[0]])
     beside = rebuild.candidate.located(REJECTED_RECORDS)
     tables = rebuild.candidate.tables
     tables = {**tables, beside.name: overwrite(settings, beside, [*former, *present])}
-    store.update(settings, replace(rebuild, candidate=replace(rebuild.candidate, tables=tables)))
-    last = snapshots.current(settings)
+    store.update(
+        installed(settings).tables,
+        replace(rebuild, candidate=replace(rebuild.candidate, tables=tables)),
+    )
+    last = snapshots.current(installed(settings).tables)
     named = {**last.tables, REJECTED_RECORDS.name: in_use}
-    snapshots.commit(settings, replace(last, number=2, tables=named))
+    snapshots.commit(installed(settings).tables, replace(last, number=2, tables=named))
     work = run.SparkWork(
         needs_spark, lambda _settings, view, at, _own: replace(view, number=at.number)
     )
-    _, done = run.run(Order(Action.SWAP, "anna"), settings, work)
+    _, done = run.run(Order(Action.SWAP, "anna"), installed(settings), work)
     assert done["letters"] == 1
-    found = rows(settings, NUMBERED, at_snapshot(snapshots.current(settings), REJECTED_RECORDS))
+    found = rows(
+        installed(settings).tables,
+        NUMBERED,
+        at_snapshot(snapshots.current(installed(settings).tables), REJECTED_RECORDS),
+    )
     assert [tuple(row.values()) for row in found] == [(1, 1), (1, 1), (2, 1), (2, 3)]
 
 
 def test_a_swap_undoes_what_a_run_that_did_not_commit_left_of_shared_tables(world: World) -> None:
     world.begin({1}, {1})
-    settings, last = world.settings, snapshots.current(world.settings)
+    settings, last = world.settings, snapshots.current(installed(world.settings).tables)
     overwrite(settings, POSITIONS, [put("7", "client7", "NASDAQ").row()])
     world.do(Action.SWAP)
-    made = snapshots.current(settings)
+    made = snapshots.current(installed(settings).tables)
     assert made.number == last.number + 1
     assert {
-        table.name: table_log.newest_version(settings, made.located(table)) for table in VIEW
+        table.name: table_log.newest_version(installed(settings).tables, made.located(table))
+        for table in VIEW
     } == made.tables
-    assert rows(settings, "SELECT * FROM positions", {POSITIONS: None}) == []
+    assert rows(installed(settings).tables, "SELECT * FROM positions", {POSITIONS: None}) == []
 
 
 def test_nothing_is_written_where_nothing_is_newly_rejected(world: World) -> None:
     world.begin({1, 2}, {1})
-    before = store.require_current(world.settings).candidate.tables[REJECTED_RECORDS.name]
+    before = store.require_current(installed(world.settings).tables).candidate.tables[
+        REJECTED_RECORDS.name
+    ]
     assert world.do(Action.SWAP) == 0
-    assert snapshots.current(world.settings).tables[REJECTED_RECORDS.name] == before
+    assert (
+        snapshots.current(installed(world.settings).tables).tables[REJECTED_RECORDS.name] == before
+    )
 
 
 def test_tables_that_were_not_topped_up_are_not_swapped(world: World) -> None:
@@ -245,8 +272,8 @@ def test_tables_that_were_not_topped_up_are_not_swapped(world: World) -> None:
     world.compact({OLD: {5}})
     work = run.SparkWork(needs_spark, lambda _settings, view, _at, _own: view)
     with pytest.raises(ShardpostError, match="are of snapshot 1, expected 2: run again"):
-        run.run(Order(Action.SWAP, "anna"), world.settings, work)
-    assert snapshots.current(world.settings).number == 2
+        run.run(Order(Action.SWAP, "anna"), installed(world.settings), work)
+    assert snapshots.current(installed(world.settings).tables).number == 2
 
 
 @pytest.mark.parametrize("step", some(STEPS, 3))
@@ -258,7 +285,7 @@ def test_killed_at_any_step_each_letter_is_sent_once(
     with killing(at, step):
         world.do(Action.SWAP)
     world.do(Action.SWAP)
-    number = snapshots.current(world.settings).number
+    number = snapshots.current(installed(world.settings).tables).number
     assert number == 2
     assert world.rejected() == {1: 1, 2: number, 3: number}
     assert world.letters() == [1, 2, 3]
@@ -289,7 +316,7 @@ def test_whatever_tables_in_use_have_rejected_has_one_letter(
     actions: list[str | Arrival],
 ) -> None:
     with memory_kafka(partitions=1, home=tmp_path_factory.mktemp("home")) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         world = World(kafka)
         world.begin(old, new)
         expected, in_use = {*old}, OLD

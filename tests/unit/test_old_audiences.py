@@ -26,6 +26,7 @@ from tests.support.at_step import at_step, killing
 from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
 from tests.support.written_weeks import CLIENTS, freeze, frozen_row, look, mailed_home, record
@@ -50,10 +51,10 @@ def request(week: IsoWeek, *arguments: str) -> Any:
 def is_complete(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether a kept week is read as it was frozen, at the version that its row names."""
     frozen = frozen_row(settings, week)
-    listed = [FrozenWeeks(settings).clients(frozen, shard) for shard in (0, 1)]
-    member = FrozenWeeks(settings).member(frozen, "c1")
+    listed = [FrozenWeeks(installed(settings)).clients(frozen, shard) for shard in (0, 1)]
+    member = FrozenWeeks(installed(settings)).member(frozen, "c1")
     assert member is not None
-    counts = FrozenWeeks(settings).counts(week, frozen.audience_version)
+    counts = FrozenWeeks(installed(settings)).counts(week, frozen.audience_version)
     assert counts[RECIPIENTS] == len(CLIENTS)
     return sorted([*listed[0], *listed[1]]) == sorted(CLIENTS) and member["email"] == "c1@x.example"
 
@@ -66,7 +67,9 @@ def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
     table = folder_of(settings, AUDIENCES)
     files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
-    rows = FrozenWeeks(settings).counts(week, AudienceFiles(settings).version())[RECIPIENTS]
+    rows = FrozenWeeks(installed(settings)).counts(
+        week, AudienceFiles(installed(settings).tables).version()
+    )[RECIPIENTS]
     return not files and not rows and frozen_row(settings, week).audience_erased_at is not None
 
 
@@ -76,28 +79,28 @@ def log_text(settings: Settings) -> str:
 
 
 def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings) -> None:
-    result = erase_old_audiences(at, NOW)
+    result = erase_old_audiences(installed(at), NOW)
     assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
     assert result.postponed == {}
     assert result.warning is None
     assert is_gone(at, OLD)
     assert others_are_complete(at)
     assert "x.example" not in log_text(at)
-    again = erase_old_audiences(at, NOW)
+    again = erase_old_audiences(installed(at), NOW)
     assert (again.weeks, again.files) == ([], 0)
 
 
 def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
-    storage.opened(at, AUDIENCES).create_checkpoint()
+    storage.opened(installed(at).tables, AUDIENCES).create_checkpoint()
     assert "x.example" not in log_text(at)
-    erase_old_audiences(at, NOW)
+    erase_old_audiences(installed(at), NOW)
     assert "x.example" not in log_text(at)
     assert is_gone(at, OLD)
     assert is_complete(at, LAST)
 
 
 def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -> None:
-    result = erase_old_audiences(at, NOW, dry_run=True)
+    result = erase_old_audiences(installed(at), NOW, dry_run=True)
     assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
     assert "would be erased: 1 week: 2024-W30; 4 clients" in result.lines()[0]
     assert json.loads(json.dumps(result.as_json()))["weeks"] == [str(OLD)]
@@ -109,17 +112,17 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     with killing(at_step(monkeypatch, week_retention), killed_at):
-        erase_old_audiences(at, NOW)
+        erase_old_audiences(installed(at), NOW)
     assert others_are_complete(at)
-    erase_old_audiences(at, NOW)
+    erase_old_audiences(installed(at), NOW)
     assert is_gone(at, OLD)
     assert "x.example" not in log_text(at)
     assert others_are_complete(at)
 
 
 def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
-    with LedgerGuard(at, OLD).locked([1]):
-        result = erase_old_audiences(at, NOW)
+    with LedgerGuard(installed(at), OLD).locked([1]):
+        result = erase_old_audiences(installed(at), NOW)
         assert is_complete(at, OLD)
     assert result.weeks == []
     assert "is already running" in result.postponed[str(OLD)]
@@ -133,25 +136,25 @@ def test_what_a_freeze_that_crashed_left_of_an_old_week_goes_too(at: Settings) -
     for file in left:
         file.parent.mkdir(parents=True)
         file.write_text("x")
-    erase_old_audiences(at, NOW)
+    erase_old_audiences(installed(at), NOW)
     assert [file.exists() for file in left] == [False, True]
 
 
 def test_a_week_that_was_frozen_late_is_as_old_as_its_freeze(at: Settings) -> None:
     freeze(at, OLD.previous, CLIENTS, NOW - timedelta(days=100))
-    assert erase_old_audiences(at, NOW).weeks == [str(OLD)]
+    assert erase_old_audiences(installed(at), NOW).weeks == [str(OLD)]
     assert is_complete(at, OLD.previous)
 
 
 def test_a_clock_that_is_ahead_erases_nothing_that_is_recent(at: Settings) -> None:
     ahead = NOW + timedelta(days=3650)
-    result = erase_old_audiences(at, ahead)
+    result = erase_old_audiences(installed(at), ahead)
     assert result.weeks == [str(OLD)]
     assert result.warning is not None
     assert "the clock says 2036" in result.warning
     # Not even if one week was frozen by that clock.
     freeze(at, IsoWeek.last_ended(ahead), CLIENTS, ahead)
-    assert erase_old_audiences(at, ahead).weeks == []
+    assert erase_old_audiences(installed(at), ahead).weeks == []
     assert others_are_complete(at)
 
 
@@ -169,22 +172,22 @@ def test_ages_are_those_of_a_model(at: Settings) -> None:
 
 
 def test_sending_a_dry_run_and_a_resend_refuse_the_week_in_words(at: Settings) -> None:
-    erase_old_audiences(at, NOW)
+    erase_old_audiences(installed(at), NOW)
     said = (
         r"the audience of 2024-W30, 4 clients, was erased on 2026-11-23 .* can no longer be mailed"
     )
     for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--again", "FAILED")):
         for asked in (request(OLD, *more), request(OLD, *more, "--shards", "1")):
             with pytest.raises(ShardpostError, match=said):
-                check(asked, at)
+                check(asked, installed(at))
             with pytest.raises(ShardpostError, match=said):
-                run(asked, at)
+                run(asked, installed(at))
 
 
 def test_the_runs_of_a_dag_skip_the_week_and_say_why(at: Settings) -> None:
-    erase_old_audiences(at, NOW)
+    erase_old_audiences(installed(at), NOW)
     for more in ((), ("--dry-run",), ("--shards", "0"), ("--scheduled",)):
-        code, document = run(request(OLD, "--freeze-only", *more), at)
+        code, document = run(request(OLD, "--freeze-only", *more), installed(at))
         assert code == 0
         assert "was erased on 2026-11-23" in document["skipped"]
 
@@ -194,20 +197,20 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
 ) -> None:
     record(at, OLD, "c2", DeliveryState.SENT)
     known = frozen_row(at, OLD)
-    erase_old_audiences(at, NOW)
+    erase_old_audiences(installed(at), NOW)
     find = FrozenWeeks.find
     answers = iter([known, known])
     monkeypatch.setattr(FrozenWeeks, "find", lambda *given: next(answers, None) or find(*given))
     with pytest.raises(ShardpostError, match="was erased on"):
-        run(request(OLD), at)
+        run(request(OLD), installed(at))
 
 
 def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> None:
-    erase_old_audiences(at, NOW)
+    erase_old_audiences(installed(at), NOW)
     with pytest.raises(ShardpostError, match="was frozen by another run"):
-        FrozenWeeks(at).commit(FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US"))
-    assert FrozenWeeks(at).newest_before(NEW) is None
-    before = FrozenWeeks(at).newest_before(LAST)
+        FrozenWeeks(installed(at)).commit(FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US"))
+    assert FrozenWeeks(installed(at)).newest_before(NEW) is None
+    before = FrozenWeeks(installed(at)).newest_before(LAST)
     assert before is not None
     assert before.week == str(NEW)
 
@@ -215,7 +218,7 @@ def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> N
 def test_the_status_of_the_week_says_that_its_audience_was_erased(
     at: Settings, shardpost: CommandLine
 ) -> None:
-    erase_old_audiences(at, NOW)
+    erase_old_audiences(installed(at), NOW)
     of_week = ["emails", "--week", str(OLD)]
     said = shardpost(*of_week)
     assert "all    3     0" in said
@@ -230,6 +233,6 @@ def test_the_status_of_the_week_says_that_its_audience_was_erased(
 
 
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
-    result = erase_old_audiences(Settings(home=tmp_path), NOW)
+    result = erase_old_audiences(installed(Settings(home=tmp_path)), NOW)
     assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
-    assert AudienceFiles(Settings(home=tmp_path)).folders() == []
+    assert AudienceFiles(installed(Settings(home=tmp_path)).tables).folders() == []

@@ -26,6 +26,7 @@ from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
 from tests.support.at_step import Killed, at_step
 from tests.support.how_far import drawn, up_to
+from tests.support.installed import installed
 from tests.support.letter_world import (
     START,
     append,
@@ -95,18 +96,21 @@ class World:
                 log.compact(drop_tombstones=True)
 
     def prune(self) -> removal.OldLetters:
-        done = remove_old(self.pruned, self.now[0])
+        done = remove_old(installed(self.pruned), self.now[0])
         self.removed += done.letters
         self.note_forgotten()
         return done
 
     def note_forgotten(self) -> None:
         """Note who is gone: one that comes again when Kafka has forgotten it is a new one."""
-        self.forgotten |= current_letters(self.whole).keys() - current_letters(self.pruned).keys()
+        self.forgotten |= (
+            current_letters(installed(self.whole)).keys()
+            - current_letters(installed(self.pruned)).keys()
+        )
 
     def open(self, settings: Settings) -> dict[str, Step]:
         never = self.now[0] + timedelta(days=36_500)
-        return current_letters(settings, closed_since=never)
+        return current_letters(installed(settings), closed_since=never)
 
     def check(self) -> None:
         """All that is open is listed; what is missing is closed, old, and gone from Kafka."""
@@ -116,7 +120,7 @@ class World:
             for record in live(self.pruned, topic).values()
             if (step := step_of(record, self.pruned.retry_rules, store_partitions=count))
         }
-        pruned, whole = map(current_letters, (self.pruned, self.whole))
+        pruned, whole = (current_letters(installed(one)) for one in (self.pruned, self.whole))
         gone = whole.keys() - pruned.keys()
         assert all(whole[name].at < self.now[0] - timedelta(days=DAYS) for name in gone)
         assert not gone & in_kafka
@@ -129,7 +133,7 @@ class World:
 
     def rows(self, settings: Settings) -> set[tuple[object, ...]]:
         sql = 'SELECT id, state, topic, "partition", "offset" FROM dead_letters'
-        found = query.rows(settings, sql, {DEAD_LETTERS: None})
+        found = query.rows(installed(settings).tables, sql, {DEAD_LETTERS: None})
         assert len(found) == len({tuple(row.values()) for row in found})
         return {tuple(row.values()) for row in found}
 
@@ -140,7 +144,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     given: dict[str, Any] = {"partitions": 2, "kafka_timeout": 1, "home": tmp_path}
     given |= {"retry_jitter": 0.0, "retry_attempts": 2, "letter_days": DAYS}
     with memory_kafka(lambda: milliseconds(now[0]), **given) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         yield World(kafka, tmp_path, now)
 
 
@@ -204,7 +208,7 @@ def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> 
 @pytest.mark.parametrize("year", [1, 9999])
 def test_letters_are_listed_since_any_time(aged: World, year: int) -> None:
     since = START.replace(year=year)
-    found = current_letters(aged.pruned, closed_since=since)
+    found = current_letters(installed(aged.pruned), closed_since=since)
     assert len(found) == (6 if year == 1 else 3)
 
 
@@ -226,16 +230,18 @@ def test_what_was_dealt_with_goes_and_what_is_open_stays(aged: World) -> None:
     done = aged.prune()
     assert (done.letters, done.rows, done.postponed) == (3, 6, {})
     assert len(before) - len(aged.rows(aged.pruned)) == 6
-    states = {name: str(step.state) for name, step in current_letters(aged.pruned).items()}
+    states = {
+        name: str(step.state) for name, step in current_letters(installed(aged.pruned)).items()
+    }
     assert sorted(states.values()) == ["parked", "waiting", "waiting"]
-    assert life(aged.pruned, "positions-0-0") == []
+    assert life(installed(aged.pruned), "positions-0-0") == []
     aged.check()
     assert aged.prune().rows == 0
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(aged: World) -> None:
     before = aged.rows(aged.pruned)
-    done = remove_old(aged.pruned, aged.now[0], dry_run=True)
+    done = remove_old(installed(aged.pruned), aged.now[0], dry_run=True)
     assert done.lines() == ["dead_letters: 3 resolved letters would be removed: 6 rows of 2 files"]
     assert aged.rows(aged.pruned) == before
 
@@ -251,7 +257,7 @@ def test_what_kafka_has_a_tombstone_of_stays_however_old(world: World) -> None:
     world.fail(0)  # reported again: dropped, by the tombstone
     world.sweep()
     world.check()
-    assert str(current_letters(world.pruned)["positions-0-0"].state) == "retried"
+    assert str(current_letters(installed(world.pruned))["positions-0-0"].state) == "retried"
 
 
 def test_a_letter_that_comes_again_after_that_is_a_new_one(aged: World) -> None:
@@ -261,7 +267,7 @@ def test_a_letter_that_comes_again_after_that_is_a_new_one(aged: World) -> None:
     aged.wait(hours=1)
     aged.sweep()
     aged.check()
-    assert len(life(aged.pruned, "positions-0-0")) == 2
+    assert len(life(installed(aged.pruned), "positions-0-0")) == 2
 
 
 def test_what_kafka_has_only_a_report_of_that_was_dropped_stays(world: World) -> None:
@@ -281,7 +287,7 @@ def test_what_kafka_has_only_a_report_of_that_was_dropped_stays(world: World) ->
     world.sweep()
     world.check()
     [name] = {row[0] for row in world.rows(world.pruned)} - {"positions-0-1"}
-    assert str(current_letters(world.pruned)[str(name)].state) == "retried"
+    assert str(current_letters(installed(world.pruned))[str(name)].state) == "retried"
 
 
 def test_a_tombstone_by_hand_stays_as_long_as_a_letter_that_it_closed(world: World) -> None:
@@ -311,7 +317,7 @@ def test_a_tombstone_by_hand_stays_as_long_as_a_letter_that_it_closed(world: Wor
     world.fail(9)
     world.sweep()
     world.prune()
-    assert life(world.pruned, name) == []
+    assert life(installed(world.pruned), name) == []
     assert not any(row[0] == name for row in world.rows(world.pruned))
 
 
@@ -347,20 +353,20 @@ def test_steps_by_a_clock_that_is_a_year_ahead_make_no_letter_old(aged: World) -
     aged.wait(days=366)
     aged.fail(92)
     aged.append()
-    assert remove_old(at, aged.now[0] + timedelta(hours=1)).letters == 0
+    assert remove_old(installed(at), aged.now[0] + timedelta(hours=1)).letters == 0
     aged.wait(days=-366)
-    assert remove_old(at, aged.now[0]).letters == 0
+    assert remove_old(installed(at), aged.now[0]).letters == 0
     for _ in range(12):  # by a clock that is right
         aged.wait(days=30)
         aged.fail(93)
         aged.append()
-    assert remove_old(at, aged.now[0]).letters == 3
+    assert remove_old(installed(at), aged.now[0]).letters == 3
 
 
 def test_a_store_that_was_emptied_makes_no_letter_old(aged: World) -> None:
-    require_stores(aged.pruned, STORE, LOT)
+    require_stores(installed(aged.pruned), STORE, LOT)
     aged.kafka.broker.delete_topic(STORE)
-    apply_topics(aged.pruned)
+    apply_topics(installed(aged.pruned))
     before = aged.rows(aged.pruned)
     with pytest.raises(ShardpostError, match="it was deleted and created again"):
         aged.prune()
@@ -432,6 +438,6 @@ def test_a_sweep_that_is_second_appends_again(aged: World, monkeypatch: pytest.M
     monkeypatch.setattr(letters_table, "append", beside)
     assert append(aged.pruned) == 1
     assert done[0].letters == 3
-    assert str(current_letters(aged.pruned)["positions-0-5"].state) == "waiting"
+    assert str(current_letters(installed(aged.pruned))["positions-0-5"].state) == "waiting"
     aged.append()
     aged.check()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
@@ -35,6 +36,7 @@ from tests.support.at_step import Killed, at_step, killing
 from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
 from tests.support.written_weeks import CLIENTS, begin, freeze, look, mailed_home, record
@@ -65,7 +67,7 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
 @pytest.fixture
 def at(kafka: MemoryKafka) -> Settings:
     """Give the settings of a home whose old audience is erased already."""
-    erase_old_audiences(kafka.settings, NOW)
+    erase_old_audiences(installed(kafka.settings), NOW)
     return kafka.settings
 
 
@@ -78,7 +80,7 @@ def mailed_again(settings: Settings, week: IsoWeek = OLD) -> list[str]:
     found = []
     for shard in (0, 1):
         own = [client for client in CLIENTS if partition_of(client, 2) == shard]
-        with closing(Ledger(settings, week, shard)) as ledger, suppress(WeekClosedError):
+        with closing(Ledger(installed(settings), week, shard)) as ledger, suppress(WeekClosedError):
             states = ledger.open().states(own)
             found += [name for name, state in zip(own, states, strict=True) if state is None]
     return found
@@ -87,9 +89,9 @@ def mailed_again(settings: Settings, week: IsoWeek = OLD) -> list[str]:
 def is_closed(settings: Settings) -> bool:
     for shard in (0, 1):
         with pytest.raises(WeekClosedError):
-            Ledger(settings, OLD, shard).open()
-        assert ShardLedger(settings, OLD, shard).keys() == []
-    row = closed_weeks.list_all(settings)[str(OLD)]
+            Ledger(installed(settings), OLD, shard).open()
+        assert ShardLedger(installed(settings).kafka, OLD, shard).keys() == []
+    row = closed_weeks.list_all(installed(settings).tables)[str(OLD)]
     assert (row.sent, row.unknown, row.failed) == ((2, 1), (0, 1), (0, 0))
     return row.emptied_at is not None
 
@@ -98,27 +100,27 @@ def test_the_records_of_an_old_week_leave_the_ledger_and_others_stay(
     kafka: MemoryKafka, at: Settings
 ) -> None:
     before = mailed_again(at, LAST)
-    result = close_old_weeks(at, NOW)
+    result = close_old_weeks(installed(at), NOW)
     assert (result.weeks, result.records, result.postponed) == ([str(OLD)], 4, {})
     assert result.lines() == ["ledger: 1 week closed: 2024-W30; 4 records removed"]
     assert is_closed(at)
     assert mailed_again(at, LAST) == before == ["c2"]
-    assert close_old_weeks(at, NOW).weeks == []
+    assert close_old_weeks(installed(at), NOW).weeks == []
     for shard in (0, 1):
         kafka.broker.log(TopicPartition(LEDGER, shard)).compact()
-    assert all(LedgerGuard(at, week).is_whole() for week in (OLD, NEW, LAST, LAST.next))
+    assert all(LedgerGuard(installed(at), week).is_whole() for week in (OLD, NEW, LAST, LAST.next))
     assert is_closed(at)
 
 
 def test_a_dry_run_says_what_would_be_closed_and_changes_nothing(at: Settings) -> None:
-    result = close_old_weeks(at, NOW, dry_run=True)
+    result = close_old_weeks(installed(at), NOW, dry_run=True)
     assert (result.weeks, result.records) == ([str(OLD)], 4)
-    assert closed_weeks.list_all(at) == {}
-    assert len(ShardLedger(at, OLD, 0).keys()) == 2
+    assert closed_weeks.list_all(installed(at).tables) == {}
+    assert len(ShardLedger(installed(at).kafka, OLD, 0).keys()) == 2
 
 
 def test_a_week_that_has_its_audience_is_not_closed(kafka: MemoryKafka) -> None:
-    result = close_old_weeks(kafka.settings, NOW)
+    result = close_old_weeks(installed(kafka.settings), NOW)
     assert result.weeks == []
     assert "its audience is not erased yet" in result.postponed[str(OLD)]
 
@@ -126,15 +128,15 @@ def test_a_week_that_has_its_audience_is_not_closed(kafka: MemoryKafka) -> None:
 def test_a_week_that_is_frozen_while_it_is_to_be_closed_stays_open(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def frozen_meanwhile(settings: Settings) -> StoreTopic:
-        shutil.rmtree(folder_of(settings, FROZEN_WEEKS))
-        freeze(settings, OLD, CLIENTS[:3], NOW)
-        return compacted_ledger(settings)
+    def frozen_meanwhile(own: Kafka) -> StoreTopic:
+        shutil.rmtree(folder_of(at, FROZEN_WEEKS))
+        freeze(at, OLD, CLIENTS[:3], NOW)
+        return compacted_ledger(own)
 
     monkeypatch.setattr(week_retention, "compacted_ledger", frozen_meanwhile)
-    result = close_old_weeks(at, NOW)
+    result = close_old_weeks(installed(at), NOW)
     assert "its audience is not erased yet" in result.postponed[str(OLD)]
-    assert closed_weeks.list_all(at) == {}
+    assert closed_weeks.list_all(installed(at).tables) == {}
 
 
 @pytest.mark.parametrize("killed_at", some(STEPS, 2))
@@ -142,9 +144,9 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     with killing(at_step(monkeypatch, week_retention), killed_at):
-        close_old_weeks(at, NOW)
+        close_old_weeks(installed(at), NOW)
     assert mailed_again(at) == []
-    close_old_weeks(at, NOW)
+    close_old_weeks(installed(at), NOW)
     assert is_closed(at)
 
 
@@ -154,9 +156,9 @@ def test_a_sender_that_begins_at_any_step_mails_nobody_again(
 ) -> None:
     found: list[list[str]] = []
     at_step(monkeypatch, week_retention)(begins_at, lambda: found.append(mailed_again(at)))
-    close_old_weeks(at, NOW)
+    close_old_weeks(installed(at), NOW)
     assert found == [[]]
-    close_old_weeks(at, NOW)
+    close_old_weeks(installed(at), NOW)
     assert is_closed(at)
 
 
@@ -168,14 +170,14 @@ def test_a_sender_on_another_machine_that_takes_over_a_shard_stops_the_close(
     def and_then_a_sender_begins(ledger: Ledger) -> None:
         fence(ledger)
         monkeypatch.undo()
-        assert Ledger(at, OLD, 0).open().states(["c0"]) == [DeliveryState.SENT]
+        assert Ledger(installed(at), OLD, 0).open().states(["c0"]) == [DeliveryState.SENT]
 
     monkeypatch.setattr(Ledger, "fence", and_then_a_sender_begins)
-    result = close_old_weeks(at, NOW)
+    result = close_old_weeks(installed(at), NOW)
     assert result.weeks == []
     assert "a newer run has taken over" in result.postponed[str(OLD)]
-    assert len(ShardLedger(at, OLD, 0).keys()) == 2
-    assert close_old_weeks(at, NOW).weeks == [str(OLD)]
+    assert len(ShardLedger(installed(at).kafka, OLD, 0).keys()) == 2
+    assert close_old_weeks(installed(at), NOW).weeks == [str(OLD)]
     assert is_closed(at)
 
 
@@ -184,19 +186,21 @@ def test_two_at_once_close_it_once(
     at: Settings, monkeypatch: pytest.MonkeyPatch, begins_at: str
 ) -> None:
     second = []
-    at_step(monkeypatch, week_retention)(begins_at, lambda: second.append(close_old_weeks(at, NOW)))
-    assert close_old_weeks(at, NOW).weeks == [str(OLD)]
+    at_step(monkeypatch, week_retention)(
+        begins_at, lambda: second.append(close_old_weeks(installed(at), NOW))
+    )
+    assert close_old_weeks(installed(at), NOW).weeks == [str(OLD)]
     assert "is already running" in second[0].postponed[str(OLD)]
     assert is_closed(at)
 
 
 def test_every_way_to_mail_the_week_is_refused_in_words(at: Settings) -> None:
-    close_old_weeks(at, NOW)
+    close_old_weeks(installed(at), NOW)
     for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--shards", "1")):
         with pytest.raises(WeekClosedError, match=CLOSED):
-            check(request(*more), at)
+            check(request(*more), installed(at))
     for more in ((), ("--dry-run",), ("--scheduled",)):
-        _, document = run(request("--freeze-only", *more), at)
+        _, document = run(request("--freeze-only", *more), installed(at))
         assert CLOSED in document["skipped"]
 
 
@@ -205,41 +209,41 @@ def test_tables_of_an_older_backup_do_not_open_it(kafka: MemoryKafka, tmp_path: 
     tables = (AUDIENCES, FROZEN_WEEKS, LEDGER_MARKS)
     for table in tables:
         shutil.copytree(folder_of(at, table), tmp_path / "backup" / table.name)
-    erase_old_audiences(at, NOW)
-    close_old_weeks(at, NOW)
+    erase_old_audiences(installed(at), NOW)
+    close_old_weeks(installed(at), NOW)
     for table in (*tables, CLOSED_WEEKS):
         shutil.rmtree(folder_of(at, table))
     with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
-        check(request(), at)  # not even without any of them
+        check(request(), installed(at))  # not even without any of them
     for table in tables:
         shutil.copytree(tmp_path / "backup" / table.name, folder_of(at, table))
     with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
-        check(request(), at)
+        check(request(), installed(at))
     assert mailed_again(at) == []
     # The maintenance finds it to be old again, and finishes what was done before.
-    erase_old_audiences(at, NOW)
-    assert close_old_weeks(at, NOW).records == 0
+    erase_old_audiences(installed(at), NOW)
+    assert close_old_weeks(installed(at), NOW).records == 0
     assert is_closed(at)
 
 
 def test_a_ledger_that_was_lost_does_not_open_it(
     kafka: MemoryKafka, at: Settings, shardpost: CommandLine
 ) -> None:
-    close_old_weeks(at, NOW)
+    close_old_weeks(installed(at), NOW)
     kafka.broker.delete_topic(LEDGER)
     kafka.broker.create_topic(LEDGER, 3, {"cleanup.policy": "compact"})
     with pytest.raises(WeekClosedError, match=CLOSED):
-        check(request(), at)
+        check(request(), installed(at))
     shardpost("emails", "accept-ledger", "--week", str(OLD), "--why", "x", code=1)
 
 
 def test_more_partitions_do_not_open_it(kafka: MemoryKafka, at: Settings) -> None:
-    close_old_weeks(at, NOW)
+    close_old_weeks(installed(at), NOW)
     shutil.rmtree(folder_of(at, CLOSED_WEEKS))
     logs = kafka.broker.topics[LEDGER].logs
     logs.append(type(logs[0])())
     with pytest.raises(WeekClosedError):
-        check(request(), at)
+        check(request(), installed(at))
 
 
 def test_a_week_that_was_begun_early_and_never_frozen_is_closed_for_good(tmp_path: Path) -> None:
@@ -249,20 +253,20 @@ def test_a_week_that_was_begun_early_and_never_frozen_is_closed_for_good(tmp_pat
         record(at, OLD, "c0", DeliveryState.SENT)
         for week in (NEW, LAST):
             freeze(at, week, CLIENTS, week.end)
-        assert close_old_weeks(at, NOW).weeks == [str(OLD)]
+        assert close_old_weeks(installed(at), NOW).weeks == [str(OLD)]
         with pytest.raises(WeekClosedError):
-            closed_weeks.require_open(at, OLD, NOW)
+            closed_weeks.require_open(installed(at), OLD, NOW)
 
 
 def test_a_week_that_was_mailed_late_is_as_old_as_its_last_run(at: Settings) -> None:
     begin(at, OLD.previous, NOW - timedelta(days=100))
-    assert close_old_weeks(at, NOW).weeks == [str(OLD)]
+    assert close_old_weeks(installed(at), NOW).weeks == [str(OLD)]
 
 
 def test_a_clock_that_is_ahead_closes_nothing_that_is_recent(kafka: MemoryKafka) -> None:
     at, ahead = kafka.settings, NOW + timedelta(days=3650)
-    erase_old_audiences(at, ahead)
-    result = close_old_weeks(at, ahead)
+    erase_old_audiences(installed(at), ahead)
+    result = close_old_weeks(installed(at), ahead)
     assert result.weeks == [str(OLD)]
     assert result.warning is not None
     assert mailed_again(at, LAST) == ["c2"]
@@ -274,11 +278,11 @@ def test_a_clock_that_is_ahead_closes_no_weeks_that_were_begun_early(tmp_path: P
         for week in (NEW, LAST):
             begin(at, week, week.start)
             record(at, week, "c0", DeliveryState.SENT)
-        assert close_old_weeks(at, NOW + timedelta(days=3650)).weeks == []
+        assert close_old_weeks(installed(at), NOW + timedelta(days=3650)).weeks == []
 
 
 def test_what_is_said_of_the_week(at: Settings, shardpost: CommandLine) -> None:
-    close_old_weeks(at, NOW)
+    close_old_weeks(installed(at), NOW)
     of_week = ["emails", "--week", str(OLD)]
     said = shardpost(*of_week)
     assert "all    3     0       1        0           0" in said
@@ -322,7 +326,7 @@ class History:
         """Mail a shard as a sender does, also one that did not look at the tables."""
         shard = self.chance.randrange(2)
         own = [client for client in CLIENTS if partition_of(client, 2) == shard]
-        ledger = Ledger(self.at, week, shard)
+        ledger = Ledger(installed(self.at), week, shard)
         with suppress(WeekClosedError, TransactionError):
             states = ledger.open().states(own)
             if self.chance.random() < 0.3:
@@ -334,8 +338,8 @@ class History:
 
     def maintain(self, _week: IsoWeek) -> None:
         with suppress(Killed):
-            erase_old_audiences(self.at, NOW)
-            close_old_weeks(self.at, NOW)
+            erase_old_audiences(installed(self.at), NOW)
+            close_old_weeks(installed(self.at), NOW)
 
     def restore(self, _week: IsoWeek) -> None:
         shutil.rmtree(self.at.tables_root)

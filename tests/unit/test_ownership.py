@@ -18,9 +18,9 @@ from shardpost.dead_letters.redrive_plan import prepared
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import snapshots
-from shardpost.erasure import ErasureRequest, erase
 from shardpost.holders import publishing
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.ownership import GROUP, NotOwnerError
 from shardpost.rebuilds import run as rebuilds
 from shardpost.rebuilds.order import Action, Order
@@ -37,6 +37,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.paused_weeks import pause
 from tests.support.command_line import CommandLineHere
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, held, published
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.coordinator import GroupPartition
 
@@ -60,7 +61,7 @@ def home(kafka: MemoryKafka, folder: Path) -> MemoryKafka:
 
 def compact(of: MemoryKafka, **asked: Any) -> Any:
     """Compact where there is nothing new to read."""
-    code, result = submit(of.settings, COMPACT_POSITIONS, CompactionRequest(**asked))
+    code, result = submit(installed(of.settings), COMPACT_POSITIONS, CompactionRequest(**asked))
     assert code == 0
     return result
 
@@ -80,25 +81,25 @@ def test_another_home_is_refused_until_it_takes_over_and_then_the_first_one_is(
     assert f"SHARDPOST_HOME={kafka.settings.home}). If that one is never" in line
     assert "`shardpost compact --take-over`" in line
     assert set(published(kafka)) == {"client"}
-    assert [one.check for one in check_owner(other.settings)] == ["owner"]
+    assert [one.check for one in check_owner(installed(other.settings))] == ["owner"]
 
     compact(other, take_over=True)
     assert set(published(kafka)) == {"stranger"}
     with pytest.raises(NotOwnerError, match=f"belongs to the home {other.settings.home} on "):
         compact(kafka)
     compact(other)
-    assert [*check_owner(other.settings)] == []
+    assert [*check_owner(installed(other.settings))] == []
 
 
 WRITERS: dict[str, Callable[[Settings], object]] = {
-    "e-mail": lambda at: check(EmailRequest(WEEK, NOW), at),
-    "sweep": lambda at: sweep_dead_letters(at, NOW),
-    "dispatch": lambda at: dispatch(at, NOW),
-    "swap": lambda at: rebuilds.run(Order(Action.SWAP, "me"), at, None),  # type: ignore[arg-type]
-    "erasure": lambda at: erase(at, ErasureRequest("client", "me", "asked", NOW)),
-    "accepted ledger": lambda at: accept_ledger(at, WEEK, "me", "checked", NOW),
-    "pause": lambda at: pause(at, WEEK, "me", "wait", NOW),
-    "release": lambda at: release(at, "key", "me", "stuck", NOW),
+    "e-mail": lambda at: check(EmailRequest(WEEK, NOW), installed(at)),
+    "sweep": lambda at: sweep_dead_letters(installed(at), NOW),
+    "dispatch": lambda at: dispatch(installed(at), NOW),
+    "swap": lambda at: rebuilds.run(Order(Action.SWAP, "me"), installed(at), None),  # type: ignore[arg-type]
+    "erasure": lambda at: erase(installed(at), ErasureRequest("client", "me", "asked", NOW)),
+    "accepted ledger": lambda at: accept_ledger(installed(at), WEEK, "me", "checked", NOW),
+    "pause": lambda at: pause(installed(at), WEEK, "me", "wait", NOW),
+    "release": lambda at: release(installed(at), "key", "me", "stuck", NOW),
     "redrive": lambda at: decided(at, is_redrive=True),
     "discard": lambda at: decided(at, is_redrive=False),
 }
@@ -115,12 +116,14 @@ OF_ANYONE = {
 
 def decided(at: Settings, *, is_redrive: bool) -> None:
     request = RedriveRequest(Selection(), is_redrive, "me", "why", NOW)
-    carry_out_redrive(prepared(at, request), RedriveResult())
+    carry_out_redrive(prepared(installed(at), request), RedriveResult())
 
 
 def test_each_writer_asks_for_the_owner_but_those_that_are_named_here() -> None:
     package = CHECKOUT / "shardpost"
-    anyones = re.compile(r"\banyone\b|(?<!demo\.)\b(transactional_)?producer?\(settings")
+    anyones = re.compile(
+        r"\banyone\b|\.(transactional_)?producer\(|\bproduce\((installation\.)?kafka\b"
+    )
     found = {
         str(path.relative_to(package))
         for path in package.rglob("*.py")
@@ -135,12 +138,14 @@ def test_whatever_writes_to_kafka_is_refused_in_another_home(
 ) -> None:
     commit_snapshot(kafka)
     compact(kafka)
-    seen = replace(snapshots.current(other.settings), looked_at=NOW)
-    snapshots.update_looked_at(other.settings, seen)
+    seen = replace(snapshots.current(installed(other.settings).tables), looked_at=NOW)
+    snapshots.update_looked_at(installed(other.settings).tables, seen)
     with pytest.raises(NotOwnerError):
         WRITERS[name](other.settings)
     if name == "dispatch":
-        assert {*refusals(other.settings, datetime.now(UTC))} == {"dispatch_run_requests"}
+        assert {*refusals(installed(other.settings).files, datetime.now(UTC))} == {
+            "dispatch_run_requests"
+        }
 
 
 def test_a_dry_run_of_the_e_mail_looks_from_any_home(
@@ -148,9 +153,9 @@ def test_a_dry_run_of_the_e_mail_looks_from_any_home(
 ) -> None:
     commit_snapshot(kafka)
     compact(kafka)
-    seen = replace(snapshots.current(other.settings), looked_at=NOW)
-    snapshots.update_looked_at(other.settings, seen)
-    assert check(EmailRequest(WEEK, NOW, Mode.DRY_RUN), other.settings)
+    seen = replace(snapshots.current(installed(other.settings).tables), looked_at=NOW)
+    snapshots.update_looked_at(installed(other.settings).tables, seen)
+    assert check(EmailRequest(WEEK, NOW, Mode.DRY_RUN), installed(other.settings))
 
 
 def test_a_run_that_wakes_up_after_another_home_took_over_publishes_nothing(
@@ -161,7 +166,7 @@ def test_a_run_that_wakes_up_after_another_home_took_over_publishes_nothing(
     compact(other, take_over=True)
     later = held(kafka, 2, {"client": ["1", "2"], "late": ["3"]})
     with pytest.raises(NotOwnerError):
-        publishing.publish(kafka.settings, later)
+        publishing.publish(installed(kafka.settings), later)
     assert set(published(kafka)) == {"stranger"}
 
 
@@ -173,7 +178,7 @@ def test_a_restored_copy_is_the_same_installation_wherever_it_is(
     copy = home(kafka, tmp_path / "copy")
     shutil.copytree(kafka.settings.home / "tables", copy.settings.home / "tables")
     compact(copy)
-    found = ownership.owner(kafka.settings)
+    found = ownership.owner(installed(kafka.settings).kafka)
     assert found is not None
     assert found.home == str(copy.settings.home)
     compact(kafka)
@@ -183,16 +188,18 @@ def test_an_empty_home_is_refused_where_somebody_published_though_kafka_forgot_w
     kafka: MemoryKafka, tmp_path: Path
 ) -> None:
     empty = home(kafka, tmp_path / "empty").settings
-    ownership.require_to_begin(empty)  # nothing was published yet
+    ownership.require_to_begin(installed(empty))  # nothing was published yet
     commit_snapshot(kafka)
     compact(kafka)
     forget_owner(kafka)
     with pytest.raises(NotOwnerError, match=r"share-holders has records, and .* has no snapshot"):
-        submit(empty, COMPACT_POSITIONS)
+        submit(installed(empty), COMPACT_POSITIONS)
     with pytest.raises(NotOwnerError, match=r"no snapshot"):
-        ownership.require_to_begin(empty)
+        ownership.require_to_begin(installed(empty))
     compact(kafka)
-    assert ownership.owner(empty) == ownership.installation(kafka.settings)
+    assert ownership.owner(installed(empty).kafka) == ownership.this_installation(
+        installed(kafka.settings)
+    )
 
 
 def test_a_sweep_in_another_home_is_refused_also_where_no_letters_wait(
@@ -201,18 +208,18 @@ def test_a_sweep_in_another_home_is_refused_also_where_no_letters_wait(
     commit_snapshot(kafka)
     compact(kafka)
     with pytest.raises(NotOwnerError):
-        submit(other.settings, SWEEP_DEAD_LETTERS)
-    SWEEP_DEAD_LETTERS.without_spark(kafka.settings, BY_DEFAULT)  # the owner is not
+        submit(installed(other.settings), SWEEP_DEAD_LETTERS)
+    SWEEP_DEAD_LETTERS.without_spark(installed(kafka.settings), BY_DEFAULT)  # the owner is not
 
 
 def test_other_topics_have_another_owner(kafka: MemoryKafka, other: MemoryKafka) -> None:
     commit_snapshot(kafka)
     compact(kafka)
     own = other.settings.model_copy(update={"topic_share_holders": "others-holders"})
-    ownership.require(own)
-    assert ownership.owner(own) is None
+    ownership.require(installed(own))
+    assert ownership.owner(installed(own).kafka) is None
     with pytest.raises(NotOwnerError):
-        ownership.require(other.settings)
+        ownership.require(installed(other.settings))
 
 
 def test_a_long_name_of_a_home_fits_into_what_kafka_takes(
@@ -223,7 +230,7 @@ def test_a_long_name_of_a_home_fits_into_what_kafka_takes(
     of = home(kafka, deep)
     commit_snapshot(of)
     compact(of)
-    place = GroupPartition(GROUP, ownership._place(of.settings))
+    place = GroupPartition(GROUP, ownership._place(installed(of.settings).kafka))
     found = kafka.broker.coordinator.committed(place)
     assert found is not None
     assert len(found.metadata.encode()) <= 4096

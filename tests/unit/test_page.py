@@ -13,7 +13,7 @@ from shardpost.alerts.model.firing import Firing
 from shardpost.alerts.model.metrics import Measure
 from shardpost.lag import measure
 from shardpost.lag.model.report import Lag, LagRow
-from shardpost.locks import exclusive
+from shardpost.locks.locks import exclusive
 from shardpost.page import access, dag_runs, rendering
 from shardpost.page.rendering import Link, Listing
 from shardpost.run_requests.dispatch import dispatch_lock
@@ -21,6 +21,7 @@ from shardpost.run_requests.request_client import send_request
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import sources
+from tests.support.installed import installed
 from tests.support.page_client import page_client
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -80,7 +81,7 @@ def test_a_request_that_is_not_there_is_not_called_running(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf: dict[str, Any] = {"Dag": "weekly_email", "Conf": {}, "RequestedBy": "anna"}
-    at_ = send_request(at, "b", conf).coordinates
+    at_ = send_request(installed(at), "b", conf).coordinates
     asked: dict[str, Any] = {"partition": at_.partition, "decided": 0, "since": 0}
     with page_client(at, monkeypatch) as page:
         assert "Not processed yet" in page.get("runs/request", key="b", offset=0, **asked)
@@ -150,11 +151,14 @@ def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
 ) -> None:
     monkeypatch.setattr(rendering, "MOST_SECONDS", 0.01)
     found = Condition("task-failed", "d t", Severity.RISK, "x", "m", REPORTED)
-    telling.report(at, found, NOW)
+    telling.report(installed(at), found, NOW)
     key = quote("task-failed:d t")
     with page_client(at, monkeypatch) as page:
         token = access.form_token("admin", "/shardpost/runs/release")
-        with dispatch_lock(at), exclusive(at, telling.LOCK, "telling people"):
+        with (
+            dispatch_lock(installed(at).files),
+            exclusive(installed(at).files, telling.LOCK, "telling people"),
+        ):
             sent = page.post("runs/release", {"token": token, "key": "k", "run": "r", "why": "w"})
             fields: dict[str, Any] = {"key": "task-failed:d t", "duration": "2h", "why": "w"}
             busy = page.send(f"alerts/one?key={key}", "alerts/silence", 503, **fields)
@@ -192,8 +196,8 @@ def test_what_is_lost_comes_first_then_what_is_lost_soonest(
         firing("later-loss", Severity.LOSS, now),
         firing("later-risk", Severity.RISK, now),
     ]
-    history.store_firing(at, [], known, now)
-    history.add_measures(at, [Measure("source_up", 1, {"source": "lag"})], now)
+    history.store_firing(installed(at).tables, [], known, now)
+    history.add_measures(installed(at), [Measure("source_up", 1, {"source": "lag"})], now)
     ordered = ["later-loss", "lost-in-48-min", "lost-in-3-h", "earlier-risk", "later-risk"]
     with page_client(at, monkeypatch) as page:
         assert [one["what"] for one in page.json("")["needs"]] == ordered
@@ -206,7 +210,7 @@ def test_a_reader_that_loses_data_is_found_with_when_it_does(
 ) -> None:
     row = LagRow("g", "t", 0, 0, 5, 5, 1.0, 2880.0, "loses data in 48 min")
     monkeypatch.setattr(sources, "measure", lambda *_, **__: Lag([row]))
-    [found] = sources.look_at_lag(at, NOW).conditions
+    [found] = sources.look_at_lag(installed(at), NOW).conditions
     assert (found.rule, found.loses_at) == ("time-to-loss", NOW + timedelta(minutes=48))
 
 
@@ -223,7 +227,9 @@ def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(
     monkeypatch.setattr(dag_runs, "unfinished_run", lambda _dag: "run1" if started else None)
     looked_at = datetime.now(UTC) - timedelta(minutes=14, seconds=5)
     up = [Measure("source_up", 1, {"source": name}) for name in ("lag", "letters")]
-    history.add_measures(at, [*up, Measure("letters", 3, {"state": "parked"})], looked_at)
+    history.add_measures(
+        installed(at), [*up, Measure("letters", 3, {"state": "parked"})], looked_at
+    )
     with page_client(at, monkeypatch, user="anna") as page:
         for path in ("", "topics"):
             assert "Measured 14 min" in page.get(path)

@@ -28,6 +28,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import late_line
 from tests.support.committed_snapshot import held, limit
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.page_client import PageClient, page_client
 from tests.support.written_weeks import begin, freeze, record
@@ -43,13 +44,13 @@ def watched(kafka: MemoryKafka) -> Settings:
     """Give a home whose alerts name clients: one failed, one unknown, one holds very much."""
     limit(kafka, 2_000)
     view = held(kafka, 1, {"cora-trust": [str(number) for number in range(1000)]})
-    snapshots.commit(kafka.settings, view)
-    publish(kafka.settings, view)
+    snapshots.commit(installed(kafka.settings).tables, view)
+    publish(installed(kafka.settings), view)
     begin(kafka.settings, W47, W47.end)
     freeze(kafka.settings, W47, CLIENTS, W47.end)
     record(kafka.settings, W47, "acme-bank", DeliveryState.FAILED, "550 no such user")
     record(kafka.settings, W47, "borg-fund", DeliveryState.SENDING)
-    watch_once(kafka.settings, NOW, SOURCES)
+    watch_once(installed(kafka.settings), NOW, SOURCES)
     return kafka.settings
 
 
@@ -105,9 +106,9 @@ def test_an_alert_that_says_nothing_of_it_is_hidden_with_why_it_was_silenced(
 ) -> None:
     text = "d r1 t: weekly-emails[3]@41: acme-bank is no client"
     found = Condition("task-failed", "d t", Severity.RISK, text, "it is not done", REPORTED)
-    telling.report(watched, found, NOW)
+    telling.report(installed(watched), found, NOW)
     far = Silence(NOW + timedelta(days=10_000), "anna", "borg-fund knows")
-    telling.silence(watched, "task-failed:d t", far, NOW)
+    telling.silence(installed(watched), "task-failed:d t", far, NOW)
     assert named_in(whole(operator)) == []
     [shown] = [one for one in operator.json("alerts") if one["key"] == "task-failed:d t"]
     assert (shown["text"], shown["silenced_by"]) == ("it is not done", "anna")
@@ -116,7 +117,7 @@ def test_an_alert_that_says_nothing_of_it_is_hidden_with_why_it_was_silenced(
 def test_why_a_compaction_was_refused_is_hidden_like_its_alert(
     watched: Settings, operator: PageClient
 ) -> None:
-    with pytest.raises(CollapseError), noting(watched, "compact_positions"):
+    with pytest.raises(CollapseError), noting(installed(watched).files, "compact_positions"):
         raise CollapseError("acme-bank has no positions any more")
     assert named_in(whole(operator)) == []
     needs = {one["what"]: one["text"] for one in operator.json("")["needs"]}
@@ -132,7 +133,7 @@ def test_the_class_of_an_error_is_hidden_with_who_may_have_written_it(
     steps = [waits(f"orders-0-{n}", partition=0, offset=n, fingerprint=held) for n in range(2)]
     due = [replace(step, due=NOW) for step in steps]
     monkeypatch.setattr(tables, "letters", lambda *_, **__: due)
-    [found] = sources.look_at_letters(flooded, NOW).conditions
+    [found] = sources.look_at_letters(installed(flooded), NOW).conditions
     assert f"with the error {held} (" in found.text
     hidden = found.without_clients()
     assert hidden.text == "2 due dead letters with one error (SHARDPOST_RETRY_FLOOD)"

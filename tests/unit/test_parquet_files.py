@@ -18,6 +18,7 @@ from shardpost.delta.query import rows
 from shardpost.delta.table import Table, columns
 from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.object_store import folder_of
 
 pytestmark = pytest.mark.also_on_store
@@ -33,24 +34,28 @@ def settings(tmp_path: Path) -> Settings:
 
 def write(settings: Settings, table: Table, folder: str, found: list[dict[str, object]]) -> None:
     """Add rows as one file in a folder, as the next version."""
-    table_log.create(settings, table, 30)
-    version = table_log.newest_version(settings, table) or 0
+    table_log.create(installed(settings).tables, table, 30)
+    version = table_log.newest_version(installed(settings).tables, table) or 0
     made = pa.Table.from_pylist(found, arrow_schema(table))
-    action = parquet_files.write(settings, table, made, f"{folder}/a.parquet")
-    table_log.commit(settings, table, version, [action])
+    action = parquet_files.write(installed(settings).tables, table, made, f"{folder}/a.parquet")
+    table_log.commit(installed(settings).tables, table, version, [action])
 
 
 def merge(settings: Settings, table: Table) -> int:
-    version = table_log.newest_version(settings, table) or 0
-    added, removed = parquet_files.merge_small(settings, table, version, f"{version + 1:08d}-run")
-    return table_log.commit(settings, table, version, added, removed)
+    version = table_log.newest_version(installed(settings).tables, table) or 0
+    added, removed = parquet_files.merge_small(
+        installed(settings).tables, table, version, f"{version + 1:08d}-run"
+    )
+    return table_log.commit(installed(settings).tables, table, version, added, removed)
 
 
 def test_a_merged_file_has_the_statistics_and_dictionaries_of_others(settings: Settings) -> None:
     for number in range(FILES_PER_TIER):
         row = {"key": str(number), "offset": number, "client": "c", "timestamp": AT}
         write(settings, POSITION_EVENTS, f"{number:08d}-a", [row, row])
-    [action], _ = parquet_files.merge_small(settings, POSITION_EVENTS, FILES_PER_TIER, "00000017-b")
+    [action], _ = parquet_files.merge_small(
+        installed(settings).tables, POSITION_EVENTS, FILES_PER_TIER, "00000017-b"
+    )
     stats = json.loads(action.stats)
     assert stats["numRecords"] == 2 * FILES_PER_TIER
     assert (stats["minValues"]["offset"], stats["maxValues"]["offset"]) == (0, FILES_PER_TIER - 1)
@@ -74,11 +79,15 @@ def test_a_merged_history_is_sorted_by_key_and_its_pages_have_bounds(settings: S
             for n in own
         ]
         write(settings, POSITION_EVENTS, f"{number:08d}-a", [*found, {"key": None, "offset": -1}])
-    before = rows(settings, "SELECT * FROM position_events", {POSITION_EVENTS: None})
+    before = rows(
+        installed(settings).tables, "SELECT * FROM position_events", {POSITION_EVENTS: None}
+    )
     version = merge(settings, POSITION_EVENTS)
-    after = rows(settings, "SELECT * FROM position_events", {POSITION_EVENTS: version})
+    after = rows(
+        installed(settings).tables, "SELECT * FROM position_events", {POSITION_EVENTS: version}
+    )
     assert sorted(after, key=str) == sorted(before, key=str)
-    [path] = table_log.sizes(settings, POSITION_EVENTS, version)
+    [path] = table_log.sizes(installed(settings).tables, POSITION_EVENTS, version)
     file = pq.ParquetFile(folder_of(settings, POSITION_EVENTS) / path)
     keys = file.read(["key"])["key"].to_pylist()
     assert keys == [f"{n:04d}" for n in range(5_000)] + [None] * FILES_PER_TIER
@@ -90,7 +99,7 @@ def test_a_row_group_too_large_to_be_sorted_is_written_as_it_is(
 ) -> None:
     monkeypatch.setattr(parquet_files, "SORTED_BYTES", 0)
     write(settings, POSITION_EVENTS, "00000001-a", [{"key": "b"}, {"key": "a"}])
-    found = parquet_files.read(settings, POSITION_EVENTS, "00000001-a/a.parquet")
+    found = parquet_files.read(installed(settings).tables, POSITION_EVENTS, "00000001-a/a.parquet")
     assert found["key"].to_pylist() == ["b", "a"]
 
 
@@ -100,10 +109,14 @@ def test_groups_stay_in_files_of_their_own(settings: Settings) -> None:
             row = {"client": f"{shard}/{number}", "positions": ["1"], "snapshot": 1, "shard": shard}
             write(settings, SHARE_HOLDERS, f"{number:08d}-a/group={shard}", [row])
     version = merge(settings, SHARE_HOLDERS)
-    assert {*table_log.sizes(settings, SHARE_HOLDERS, version)} == {
+    assert {*table_log.sizes(installed(settings).tables, SHARE_HOLDERS, version)} == {
         f"{version:08d}-run/group={shard}/merged.parquet" for shard in (1, 2)
     }
-    found = rows(settings, "SELECT client, shard FROM share_holders", {SHARE_HOLDERS: version})
+    found = rows(
+        installed(settings).tables,
+        "SELECT client, shard FROM share_holders",
+        {SHARE_HOLDERS: version},
+    )
     assert len(found) == 2 * FILES_PER_TIER
 
 
@@ -111,7 +124,9 @@ def test_what_cannot_be_written_leaves_no_file(settings: Settings) -> None:
     write(settings, THINGS, "00000001-a", [{"key": "a", "offset": 1}])
     (folder_of(settings, THINGS) / "00000001-a/a.parquet").write_bytes(b"PAR1 broken")
     with pytest.raises(pa.ArrowInvalid):
-        parquet_files.merge(settings, THINGS, ["00000001-a/a.parquet"], "00000002-b/m.parquet")
+        parquet_files.merge(
+            installed(settings).tables, THINGS, ["00000001-a/a.parquet"], "00000002-b/m.parquet"
+        )
     assert not [*folder_of(settings, THINGS).rglob("m.parquet")]
 
 

@@ -18,14 +18,15 @@ from shardpost.holders.compaction_job import (
 )
 from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.unread import Look
-from shardpost.kafka import clients, offsets, reading, topic_metadata
-from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka import offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.locks import LockedError, exclusive
+from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.locks.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT, document_of
 from shardpost.spark.submit import submit
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
+from tests.support.installed import installed
 from tests.support.letter_world import committed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.log import PartitionLog
@@ -46,10 +47,10 @@ def _without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> None:
     before = commit_snapshot(kafka)
-    code, result = submit(kafka.settings, COMPACT_POSITIONS)
+    code, result = submit(installed(kafka.settings), COMPACT_POSITIONS)
     assert (code, result["changed"], result["published"], result["letters"]) == (0, False, 1, 1)
     assert result["rejected"] == 0
-    after = snapshots.newest(kafka.settings)
+    after = snapshots.newest(installed(kafka.settings).tables)
     assert after is not None
     assert after.number == before.number
     assert after.looked_at > before.looked_at
@@ -63,32 +64,36 @@ def test_with_nothing_new_all_that_was_looked_at_is_noted(kafka: MemoryKafka) ->
     kafka.broker.create_topic("again", 1, {})
     here = {"bootstrap_servers": kafka.settings.bootstrap, "home": kafka.settings.home}
     settings = Settings(**here, retry_origins="positions: topic=again", partitions=SHARDS)
-    assert submit(settings, COMPACT_POSITIONS)[0] == 0
-    noted = snapshots.current(settings)
+    assert submit(installed(settings), COMPACT_POSITIONS)[0] == 0
+    noted = snapshots.current(installed(settings).tables)
     assert noted.end_offsets["positions"] == {0: 0, 1: 0, 2: 0}
     assert noted.end_offsets["again"] == {0: 0}
     assert {"positions", "again"} <= {*noted.topic_ids}
-    clients.producer(settings).produce("again", b"{}", b"1", 0)  # and the setting is taken back
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
+    installed(settings).kafka.producer().produce(
+        "again", b"{}", b"1", 0
+    )  # and the setting is taken back
+    assert COMPACT_POSITIONS.without_spark(installed(kafka.settings), BY_DEFAULT) is None
 
 
 def test_with_nothing_new_the_country_that_is_set_now_is_noted(kafka: MemoryKafka) -> None:
     swapped = replace(commit_snapshot(kafka), country="US", set_country="GB")
-    snapshots.update_looked_at(kafka.settings, swapped)
-    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
+    snapshots.update_looked_at(installed(kafka.settings).tables, swapped)
+    assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
     british = kafka.settings.model_copy(update={"country": "GB"})
     with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'US'"):
-        countries.require_country(british, snapshots.current(british), "GB")
+        countries.require_country(
+            installed(british).tables, snapshots.current(installed(british).tables), "GB"
+        )
 
 
 def test_a_confirmed_country_is_that_of_the_setting_though_a_swap_chose_another(
     kafka: MemoryKafka,
 ) -> None:
     swapped = replace(commit_snapshot(kafka), country="GB", set_country="US")
-    snapshots.update_looked_at(kafka.settings, swapped)
+    snapshots.update_looked_at(installed(kafka.settings).tables, swapped)
     confirmed = document_of(CompactionRequest(country_changed=True))
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, confirmed) is None
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is not None
+    assert COMPACT_POSITIONS.without_spark(installed(kafka.settings), confirmed) is None
+    assert COMPACT_POSITIONS.without_spark(installed(kafka.settings), BY_DEFAULT) is not None
 
 
 def test_what_fails_after_the_snapshot_is_stored_is_left_to_do(
@@ -98,7 +103,7 @@ def test_what_fails_after_the_snapshot_is_stored_is_left_to_do(
     gone = Mock(side_effect=KafkaUnreachableError("Kafka cannot be reached"))
     monkeypatch.setattr(ownership, "take", gone)
     with pytest.raises(ShardpostError) as found:
-        submit(kafka.settings, COMPACT_POSITIONS)
+        submit(installed(kafka.settings), COMPACT_POSITIONS)
     assert str(found.value) == (
         "snapshot 1 is committed, the tables are complete; left to do: publishing to share-holders,"
         " and letters. Kafka cannot be reached. Run `shardpost compact` again: it does the rest"
@@ -112,13 +117,13 @@ def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     before = commit_snapshot(kafka)
     writer = begun_transaction(kafka.settings, "writer")
     writer.produce("clients", b"{}", b"1", 1)
-    clients.producer(kafka.settings).produce("clients", None, b"2", 1)
-    code, result = submit(kafka.settings, COMPACT_POSITIONS)
+    installed(kafka.settings).kafka.producer().produce("clients", None, b"2", 1)
+    code, result = submit(installed(kafka.settings), COMPACT_POSITIONS)
     assert (code, result["changed"]) == (NEEDS_ATTENTION, False)
     [hidden] = result["open_transactions"]
     assert (hidden["topic"], hidden["partition"], hidden["offset"]) == ("clients", 1, 0)
     assert "clients[1]@0, since 20" in caplog.text
-    after = snapshots.newest(kafka.settings)
+    after = snapshots.newest(installed(kafka.settings).tables)
     assert after is not None
     assert after.looked_at == before.looked_at
     assert after.incomplete is not None
@@ -126,7 +131,7 @@ def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     assert after.read_at > before.looked_at
     writer.abort_transaction(10)
     assert (
-        COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
+        COMPACT_POSITIONS.without_spark(installed(kafka.settings), BY_DEFAULT) is None
     )  # there is more to read
 
 
@@ -134,14 +139,16 @@ def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     ahead = datetime.now(UTC) + timedelta(days=8)
-    snapshots.update_looked_at(kafka.settings, replace(commit_snapshot(kafka), looked_at=ahead))
-    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
-    after = snapshots.newest(kafka.settings)
+    snapshots.update_looked_at(
+        installed(kafka.settings).tables, replace(commit_snapshot(kafka), looked_at=ahead)
+    )
+    assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
+    after = snapshots.newest(installed(kafka.settings).tables)
     assert after is not None
     assert timedelta(0) <= datetime.now(UTC) - after.looked_at < timedelta(minutes=1)
     assert f"looked at at {ahead:%Y-%m-%d %H:%M} UTC" in caplog.text
     caplog.clear()
-    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
+    assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
     assert "by a clock that was ahead" not in caplog.text
 
 
@@ -150,10 +157,10 @@ def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
 ) -> None:
     view = commit_snapshot(kafka)
     read = {**view.end_offsets, "former": {0: 5}}
-    snapshots.update_looked_at(kafka.settings, replace(view, end_offsets=read))
-    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
+    snapshots.update_looked_at(installed(kafka.settings).tables, replace(view, end_offsets=read))
+    assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
     assert caplog.text.count("retry topic former was read before and no longer exists") == 1
-    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
+    assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
     assert caplog.text.count("retry topic former") == 1
 
 
@@ -161,9 +168,9 @@ def test_with_a_new_record_a_compaction_needs_spark_and_nothing_is_changed(
     kafka: MemoryKafka,
 ) -> None:
     before = commit_snapshot(kafka)
-    clients.producer(kafka.settings).produce("positions", b"{}", b"7", 0)
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
-    assert snapshots.newest(kafka.settings) == before
+    installed(kafka.settings).kafka.producer().produce("positions", b"{}", b"7", 0)
+    assert COMPACT_POSITIONS.without_spark(installed(kafka.settings), BY_DEFAULT) is None
+    assert snapshots.newest(installed(kafka.settings).tables) == before
     assert published(kafka) == {}
 
 
@@ -171,19 +178,22 @@ def test_a_first_compaction_one_of_another_country_and_a_reconciliation_need_spa
     kafka: MemoryKafka,
 ) -> None:
     settings, reconcile = kafka.settings, document_of(CompactionRequest(reconcile=True))
-    assert COMPACT_POSITIONS.without_spark(settings, BY_DEFAULT) is None
+    assert COMPACT_POSITIONS.without_spark(installed(settings), BY_DEFAULT) is None
     commit_snapshot(kafka)
     british = settings.model_copy(update={"country": "GB"})
-    assert COMPACT_POSITIONS.without_spark(british, BY_DEFAULT) is None
-    assert RECONCILE_POSITIONS.without_spark(settings, reconcile) is None
+    assert COMPACT_POSITIONS.without_spark(installed(british), BY_DEFAULT) is None
+    assert RECONCILE_POSITIONS.without_spark(installed(settings), reconcile) is None
 
 
 def test_beside_a_running_compaction_one_that_may_not_wait_ends(kafka: MemoryKafka) -> None:
     commit_snapshot(kafka)
     settings = kafka.settings.model_copy(update={"lock_wait": 0.0})
     name = COMPACT_POSITIONS.name
-    with exclusive(settings, name, name), pytest.raises(LockedError, match="already running"):
-        submit(settings, COMPACT_POSITIONS)
+    with (
+        exclusive(installed(settings).files, name, name),
+        pytest.raises(LockedError, match="already running"),
+    ):
+        submit(installed(settings), COMPACT_POSITIONS)
 
 
 def test_tables_that_cannot_be_written_are_one_line(
@@ -195,17 +205,19 @@ def test_tables_that_cannot_be_written_are_one_line(
     commit_snapshot(kafka)
     monkeypatch.setattr(snapshots, "update_looked_at", full)
     with pytest.raises(ShardpostError, match=r"could not be read or written: .*No space left"):
-        submit(kafka.settings, COMPACT_POSITIONS)
+        submit(installed(kafka.settings), COMPACT_POSITIONS)
 
 
 def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
     at: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counts = topic_metadata.partition_counts(at, [*input_topics(at), *retry_topics(at)])
-    found = Inputs(at).unread(Look(datetime.now(UTC), None, counts))
+    counts = topic_metadata.partition_counts(
+        installed(at).kafka, [*input_topics(installed(at).kafka), *retry_topics(installed(at))]
+    )
+    found = Inputs(installed(at)).unread(Look(datetime.now(UTC), None, counts))
     refused = Mock(side_effect=ShardpostError("the group is not empty"))
     monkeypatch.setattr(offsets, "commit_offsets", refused)
-    results._commit_offsets(at, found)
+    results._commit_offsets(installed(at).kafka, found)
     assert "shardpost-compaction were not committed: the group is not empty" in caplog.text
 
 
@@ -219,9 +231,9 @@ def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
 ) -> None:
     limit(kafka, 2_000)
     commit_snapshot(kafka, many=[str(n) for n in range(1000)])
-    code, result = submit(kafka.settings, COMPACT_POSITIONS)
+    code, result = submit(installed(kafka.settings), COMPACT_POSITIONS)
     assert (code, result["too_large"], result["letters"]) == (NEEDS_ATTENTION, 1, 1)
-    code, result = submit(kafka.settings, COMPACT_POSITIONS)
+    code, result = submit(installed(kafka.settings), COMPACT_POSITIONS)
     assert (code, result["too_large"], result["published"]) == (0, 0, 0)
 
 
@@ -231,7 +243,7 @@ def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_rig
     configure(kafka, {"cleanup.policy": "compact,delete"})
     commit_snapshot(kafka)
     for done in (1, 0):  # also with nothing new
-        code, result = submit(kafka.settings, COMPACT_POSITIONS)
+        code, result = submit(installed(kafka.settings), COMPACT_POSITIONS)
         assert (code, result["published"]) == (NEEDS_ATTENTION, done)
         assert result["share_holders_compacted"] is False
     configure(kafka, {"cleanup.policy": "compact"})
@@ -240,7 +252,7 @@ def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_rig
         log = kafka.broker.log(TopicPartition(topic, shard))
         log.delete_before(log.end)
     assert published(kafka) == {}
-    code, result = submit(kafka.settings, COMPACT_POSITIONS)
+    code, result = submit(installed(kafka.settings), COMPACT_POSITIONS)
     assert (code, result["published"], result["share_holders_compacted"]) == (0, 1, True)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
@@ -248,19 +260,19 @@ def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_rig
 def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
     with pytest.raises(ShardpostError, match="no topic no-share_holders") as found:
-        results.publish_and_send(renamed(kafka.settings, "share_holders"), view)
+        results.publish_and_send(installed(renamed(kafka.settings, "share_holders")), view)
     assert f"snapshot {view.number} is committed" in str(found.value)
     assert "left to do: publishing to no-share_holders. " in str(found.value)
     assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
     assert [one.value for one in committed(kafka.settings, "dead-letters")] == [b"{"]
-    code, done = results.publish_and_send(kafka.settings, view)
+    code, done = results.publish_and_send(installed(kafka.settings), view)
     assert (code, done["published"], done["letters"]) == (0, 1, 0)
 
 
 def test_holders_are_published_also_where_letters_cannot_be_sent(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
     with pytest.raises(ShardpostError, match="no topic no-dead_letters") as found:
-        results.publish_and_send(renamed(kafka.settings, "dead_letters"), view)
+        results.publish_and_send(installed(renamed(kafka.settings, "dead_letters")), view)
     assert "left to do: the letters of rejected records to no-dead_letters. " in str(found.value)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
@@ -271,4 +283,4 @@ def test_where_both_fail_both_are_told(kafka: MemoryKafka) -> None:
     with pytest.raises(
         ShardpostError, match=r"no topic no-share_holders.*; .*no topic no-dead_letters"
     ):
-        results.publish_and_send(broken, view)
+        results.publish_and_send(installed(broken), view)

@@ -14,8 +14,8 @@ from shardpost.holders import countries, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compacted_topics import TombstonesLostError, UncertainKeysError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
-from shardpost.kafka.clients import KafkaUnreachableError
-from shardpost.locks import LockedError
+from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.locks.locks import LockedError
 from shardpost.ownership import NotOwnerError
 from shardpost.plausibility import CollapseError
 from shardpost.rebuilds import store
@@ -30,6 +30,7 @@ from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, Frozen
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.committed_snapshot import commit_snapshot
 from tests.support.histories import START, Batch, country_of, overwrite, put, write
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import freeze
 
@@ -81,19 +82,19 @@ def test_from_ten_on_a_fall_by_more_than_the_share_is_refused(
 
 
 def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None:
-    last = replace(snapshots.current(settings), counts=Counts(40, 20, 40))
+    last = replace(snapshots.current(installed(settings).tables), counts=Counts(40, 20, 40))
     made = replace(last, number=2, counts=Counts(3, 1, 3))
     said = "snapshot 2: open positions fall from 40 to 3, holders fall from 20 to 1, by more than"
     with pytest.raises(CollapseError, match=rf"{said} SHARDPOST_MAX_DROP=0\.5 .*--accept-drop"):
-        results.require_no_collapse(settings, last, made)
+        results.require_no_collapse(installed(settings), last, made)
     without = {**last.tables, EXCHANGES.name: overwrite(settings, EXCHANGES, [])}
     moved = replace(last, number=2, counts=Counts(40, 1, 3), tables=without)
     cause = r"Not in 'US' any more: 'NASDAQ'; look at their last records in exchanges\. If"
     said = rf"snapshot 2: holders fall from 20 to 1, .* is changed\. {cause}"
     with pytest.raises(CollapseError, match=said):
-        results.require_no_collapse(settings, last, moved)
+        results.require_no_collapse(installed(settings), last, moved)
     all_of_it = settings.model_copy(update={"max_drop": 1})
-    results.require_no_collapse(all_of_it, last, made)
+    results.require_no_collapse(installed(all_of_it), last, made)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +108,13 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
 def test_another_country_than_the_last_is_refused_with_the_ways_on(
     settings: Settings, country: str, said: str
 ) -> None:
-    last = snapshots.current(settings)
+    last = snapshots.current(installed(settings).tables)
     with pytest.raises(UsageError, match=said) as found:
-        countries.require_country(settings, last, country)
+        countries.require_country(installed(settings).tables, last, country)
     assert found.value.exit_code == BAD_USAGE
     [finding] = [
         one
-        for one in check_snapshot(of_country(settings, country), START)
+        for one in check_snapshot(installed(of_country(settings, country)), START)
         if one.check == "country"
     ]
     assert (finding.state, finding.found) == ("error", str(found.value))
@@ -122,48 +123,58 @@ def test_another_country_than_the_last_is_refused_with_the_ways_on(
 def test_the_country_of_the_last_snapshot_counts_whether_or_not_an_exchange_has_it(
     settings: Settings,
 ) -> None:
-    last = replace(snapshots.current(settings), country="FR", set_country="DE")
-    countries.require_country(settings, last, "DE")  # swapped to FR, and not set otherwise since
-    countries.require_country(settings, last, "FR")
+    last = replace(snapshots.current(installed(settings).tables), country="FR", set_country="DE")
+    countries.require_country(
+        installed(settings).tables, last, "DE"
+    )  # swapped to FR, and not set otherwise since
+    countries.require_country(installed(settings).tables, last, "FR")
     with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'FR'"):
-        countries.require_country(settings, last, "GB")
+        countries.require_country(installed(settings).tables, last, "GB")
 
 
 def test_a_first_country_is_one_of_an_exchange_if_any_has_one(settings: Settings) -> None:
-    made = snapshots.current(settings)
-    countries.require_exchange_in("GB", settings, made)
+    made = snapshots.current(installed(settings).tables)
+    countries.require_exchange_in("GB", installed(settings).tables, made)
     with pytest.raises(UsageError, match=r"'us': .*did you mean US\? .*--country-changed"):
-        countries.require_exchange_in("us", settings, made)
+        countries.require_exchange_in("us", installed(settings).tables, made)
     write(settings, [])
     none = replace(made, tables={})
-    countries.require_exchange_in("us", settings, none)
+    countries.require_exchange_in("us", installed(settings).tables, none)
 
 
 def test_a_rebuild_of_a_country_that_no_exchange_has_is_not_begun(settings: Settings) -> None:
     of = Order(Action.START, "me", country="gb", tables=("share_holders",))
     with pytest.raises(UsageError, match=r"'gb': .*did you mean GB\?"):
-        begun(settings, of)
-    assert store.list_rebuilds(settings) == []
-    begun(settings, replace(of, country="GB"))
-    store.require_country(of_country(settings, "GB"), snapshots.current(settings))  # by its swap
+        begun(installed(settings), of)
+    assert store.list_rebuilds(installed(settings).tables) == []
+    begun(installed(settings), replace(of, country="GB"))
+    store.require_country(
+        installed(of_country(settings, "GB")), snapshots.current(installed(settings).tables)
+    )  # by its swap
 
 
 def test_doctor_and_alerts_name_exchanges_without_a_country_that_positions_are_on(
     settings: Settings,
 ) -> None:
-    made = snapshots.current(settings)
-    unknown = countries.count_unknown(settings, at_snapshot(made, POSITIONS, EXCHANGES))
+    made = snapshots.current(installed(settings).tables)
+    unknown = countries.count_unknown(
+        installed(settings).tables, at_snapshot(made, POSITIONS, EXCHANGES)
+    )
     assert unknown == UnknownExchanges(4, {"NEW": 2, " NASDAQ": 1, "nasdaq": 1})
-    snapshots.commit(settings, replace(made, number=2, counts=Counts(6, 1, 1, 0, unknown)))
-    assert snapshots.current(settings).as_json()["unknown_exchanges"] == {
+    snapshots.commit(
+        installed(settings).tables, replace(made, number=2, counts=Counts(6, 1, 1, 0, unknown))
+    )
+    assert snapshots.current(installed(settings).tables).as_json()["unknown_exchanges"] == {
         "NEW": 2,
         " NASDAQ": 1,
         "nasdaq": 1,
     }
-    [found] = [one for one in check_snapshot(settings, START) if one.check == "exchanges"]
+    [found] = [
+        one for one in check_snapshot(installed(settings), START) if one.check == "exchanges"
+    ]
     told = {
         one.subject: one.text
-        for one in look_at_snapshot(settings, START).conditions
+        for one in look_at_snapshot(installed(settings), START).conditions
         if one.rule == "unknown-exchange"
     }
     assert (found.state, found.found) == ("warning", "; ".join(told.values()))
@@ -190,7 +201,7 @@ def test_of_very_many_unknown_exchanges_the_largest_are_kept_and_all_positions_c
 def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
     kafka: MemoryKafka,
 ) -> None:
-    weeks = FrozenWeeks(kafka.settings)
+    weeks = FrozenWeeks(installed(kafka.settings))
 
     def require(unknown: int, positions: int) -> None:
         counts = Counts(positions, unknown=UnknownExchanges.of({"TSE": unknown}))
@@ -209,7 +220,7 @@ def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
 
 def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka) -> None:
     settings = kafka.settings
-    weeks = FrozenWeeks(settings)
+    weeks = FrozenWeeks(installed(settings))
 
     def require(clients: int, with_address: int, week: IsoWeek = WEEK) -> None:
         counts = {RECIPIENTS: clients, WITH_ADDRESS: with_address}
@@ -232,15 +243,18 @@ def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka
 def test_why_a_compaction_was_refused_is_told_until_one_is_not(kafka: MemoryKafka) -> None:
     settings = kafka.settings
     why = "snapshot 2: holders fall from 12 to 0, by more than SHARDPOST_MAX_DROP=0.5 allows."
-    with pytest.raises(CollapseError), refused_runs.noting(settings, COMPACT_POSITIONS.name):
+    with (
+        pytest.raises(CollapseError),
+        refused_runs.noting(installed(settings).files, COMPACT_POSITIONS.name),
+    ):
         raise CollapseError(why)
     now = datetime.now(UTC)
-    [told] = look_at_snapshot(settings, now).conditions
+    [told] = look_at_snapshot(installed(settings), now).conditions
     assert (told.rule, told.text) == ("compaction-refused", why)
-    assert next(iter(check_snapshot(settings, now))).found == why
+    assert next(iter(check_snapshot(installed(settings), now))).found == why
     commit_snapshot(kafka)
-    assert submit(settings, COMPACT_POSITIONS)[0] == 0  # with nothing new, without Spark
-    assert refused_runs.refusals(settings, now) == {}
+    assert submit(installed(settings), COMPACT_POSITIONS)[0] == 0  # with nothing new, without Spark
+    assert refused_runs.refusals(installed(settings).files, now) == {}
 
 
 PASSING = [KafkaUnreachableError("away"), LockedError("another run has it")]
@@ -263,12 +277,18 @@ def test_whatever_refuses_a_job_is_on_record_until_one_of_it_succeeds(
                 raise result
             return result
 
-        JobSpec("sweep_dead_letters", without_spark=work).result_without_spark(settings, "{}")
+        JobSpec("sweep_dead_letters", without_spark=work).result_without_spark(
+            installed(settings), "{}"
+        )
 
     def said() -> list[str]:
-        conditions = look_at_snapshot(settings, now).conditions
+        conditions = look_at_snapshot(installed(settings), now).conditions
         told = [one.text for one in conditions if one.name == "run-refused:sweep_dead_letters"]
-        found = [one for one in check_snapshot(settings, now) if one.check == "sweep_dead_letters"]
+        found = [
+            one
+            for one in check_snapshot(installed(settings), now)
+            if one.check == "sweep_dead_letters"
+        ]
         assert [one.found for one in found] == told
         return told
 

@@ -8,7 +8,7 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, IncompleteLook
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.locks import LockedError
+from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
@@ -23,6 +23,7 @@ from tests.support import written_weeks
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.email_requests import email_request
 from tests.support.histories import snapshot
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import begin, hold, look
 
@@ -36,7 +37,7 @@ REAL_MODES = [(), ("--freeze-only",)]
 def freeze(settings: Settings) -> None:
     """Have the week begun and frozen already, so that no run computes its audience."""
     begin(settings, WEEK, NOW)
-    FrozenWeeks(settings).commit(FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
+    FrozenWeeks(installed(settings)).commit(FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
 
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
@@ -50,7 +51,7 @@ def refused(settings: Settings, *arguments: str, now: datetime = NOW) -> str:
 
 
 def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
-    return prepare(request(*arguments, now=now), settings)
+    return prepare(request(*arguments, now=now), installed(settings))
 
 
 def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at: Settings) -> None:
@@ -71,7 +72,7 @@ def test_another_country_than_that_of_the_snapshot_is_refused_unless_it_is_meant
     with pytest.raises(UsageError, match=r"'us': snapshot 1 is of 'US'\. Correct SHARDPOST_COUNT"):
         prepared(of_none, "--early", *mode, now=EARLY)
     meant = replace(request("--early", *mode, now=EARLY), country_changed=True)
-    assert prepare(meant, of_none).snapshot.country == "US"
+    assert prepare(meant, installed(of_none)).snapshot.country == "US"
 
 
 def test_a_run_that_looks_says_for_which_drop_the_freeze_would_be_refused(at: Settings) -> None:
@@ -79,14 +80,14 @@ def test_a_run_that_looks_says_for_which_drop_the_freeze_would_be_refused(at: Se
     written_weeks.freeze(at, WEEK.previous, clients, WEEK.start)
     begin(at, WEEK, WEEK.end)
     hold(at, clients[:5], {client: f"{client}@x.example" for client in clients[:4]}, NOW)
-    code, found = run(request("--freeze-only", "--dry-run"), at)
+    code, found = run(request("--freeze-only", "--dry-run"), installed(at))
     assert (code, found["recipients"], len(found["groups"])) == (0, None, 1)
     assert (
         "2026-W47 after 2026-W46: recipients fall from 12 to 5, recipients with an address fall"
         " from 12 to 4," in found["would_be_refused"]
     )
     accepted = replace(request("--freeze-only", "--dry-run"), accept_drop=True)
-    assert "would_be_refused" not in run(accepted, at)[1]
+    assert "would_be_refused" not in run(accepted, installed(at))[1]
 
 
 def test_the_jobs_of_one_early_run_are_as_of_one_instant(at: Settings) -> None:
@@ -124,8 +125,8 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     late = NOW + timedelta(seconds=at.mail_snapshot_age + 1)
     said = "clients may have unsubscribed since: run `shardpost compact` first"
     assert said in refused(at, *mode, now=late)
-    assert (FrozenWeeks(at).find(WEEK) is not None) == is_frozen
-    assert len(ledger_guard.list_marks(at)) == is_frozen
+    assert (FrozenWeeks(installed(at)).find(WEEK) is not None) == is_frozen
+    assert len(ledger_guard.list_marks(installed(at).tables)) == is_frozen
     assert prepared(at, "--dry-run", now=late)
     patient = at.model_copy(update={"mail_snapshot_age": 86_400})
     if is_frozen:
@@ -143,7 +144,7 @@ def test_a_snapshot_of_the_future_covers_nothing(
     look(at, NOW + timedelta(days=8))
     with pytest.raises(ShardpostError, match=r"clock says 2026-11-23 08:00 UTC: .* compact`$"):
         prepared(at, *mode)
-    assert len(ledger_guard.list_marks(at)) == is_frozen
+    assert len(ledger_guard.list_marks(installed(at).tables)) == is_frozen
     look(at, NOW + timedelta(minutes=4))  # clocks differ a little
     assert prepared(at, "--dry-run")
 
@@ -153,8 +154,8 @@ def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settin
     assert "was never confirmed to have all records of its inputs" in refused(at)
     before = WEEK.end - timedelta(hours=1)
     hidden = IncompleteLook(NOW, {}, read_at=NOW)
-    seen = replace(snapshots.current(at), looked_at=before, incomplete=hidden)
-    snapshots.update_looked_at(at, seen)
+    seen = replace(snapshots.current(installed(at).tables), looked_at=before, incomplete=hidden)
+    snapshots.update_looked_at(installed(at).tables, seen)
     with pytest.raises(ShardpostError, match=r"is of 2026-11-22 23:00 UTC \(later records .* open"):
         prepared(at)
 
@@ -165,17 +166,17 @@ def test_the_first_real_run_of_a_week_marks_the_ledger_and_a_dry_one_does_not(
     look(at, EARLY)
     for mode in (("--dry-run",), ("--freeze-only", "--dry-run")):
         prepared(at, "--early", *mode, now=EARLY)
-    assert ledger_guard.list_marks(at) == []
+    assert ledger_guard.list_marks(installed(at).tables) == []
     prepared(at, "--early", now=EARLY)
     prepared(at, "--early", now=EARLY)
-    assert [mark.week for mark in ledger_guard.list_marks(at)] == [str(WEEK)]
+    assert [mark.week for mark in ledger_guard.list_marks(installed(at).tables)] == [str(WEEK)]
 
 
 def test_early_mails_mark_the_ledger_for_the_run_after_the_weeks_end(kafka: MemoryKafka) -> None:
     look(kafka.settings, EARLY)
     prepared(kafka.settings, "--early", now=EARLY)
     kafka.broker.delete_topic("weekly-emails")
-    apply_topics(kafka.settings)
+    apply_topics(installed(kafka.settings))
     look(kafka.settings, NOW)
     assert "week 2026-W47: the ledger (topic weekly-emails)" in refused(kafka.settings)
 
@@ -188,7 +189,7 @@ def test_a_ledger_that_was_recreated_stops_every_mode_before_the_freeze(
     freeze(kafka.settings)
     prepared(kafka.settings)
     kafka.broker.delete_topic("weekly-emails")
-    apply_topics(kafka.settings)
+    apply_topics(installed(kafka.settings))
     assert "deleted and created again" in refused(kafka.settings, *mode)
 
 
@@ -220,24 +221,24 @@ def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_cli
     at: Settings,
 ) -> None:
     look(at, NOW)
-    assert run(request("--freeze-only", "--dry-run"), at)[1]["recipients"] is None
+    assert run(request("--freeze-only", "--dry-run"), installed(at))[1]["recipients"] is None
     freeze(at)
-    code, document = run(request("--freeze-only"), at)
+    code, document = run(request("--freeze-only"), installed(at))
     assert (code, document["recipients"], document["groups"]) == (0, 10, ["0-1"])
 
 
 def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> None:
     def skipped(now: datetime = NOW) -> str:
-        return str(why_skip(request("--freeze-only", "--scheduled", now=now), at))
+        return str(why_skip(request("--freeze-only", "--scheduled", now=now), installed(at)))
 
     assert "no snapshot" in skipped()
     first = replace(snapshot(1, {}), looked_at=NOW, committed_at=WEEK.end)
-    snapshots.commit(at, first)
+    snapshots.commit(installed(at).tables, first)
     assert "no snapshot" in skipped()
-    snapshots.commit(at, replace(first, number=2, committed_at=WEEK.start))
+    snapshots.commit(installed(at).tables, replace(first, number=2, committed_at=WEEK.start))
     late = WEEK.end + timedelta(days=30)
     assert (skipped(), "3 days" in skipped(late)) == ("None", True)
-    assert FrozenWeeks(at).find(WEEK) is None
+    assert FrozenWeeks(installed(at)).find(WEEK) is None
     freeze(at)
     assert skipped(late) == "None"
 
@@ -245,8 +246,8 @@ def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> Non
 def test_a_run_beside_another_of_the_same_shards_is_refused(at: Settings) -> None:
     look(at, NOW)
     freeze(at)
-    with LedgerGuard(at, WEEK).locked([1]), pytest.raises(LockedError):
-        run(request(), at)
+    with LedgerGuard(installed(at), WEEK).locked([1]), pytest.raises(LockedError):
+        run(request(), installed(at))
 
 
 LAST = "2020-W47"
@@ -296,7 +297,7 @@ def test_bad_shards_are_refused_without_kafka_too(settings: Settings) -> None:
 def pruned(settings: Settings, history_from: datetime) -> None:
     """Commit a snapshot of now whose histories were pruned up to a time."""
     made = replace(snapshot(1, {}), looked_at=datetime.now(UTC), history_from=history_from)
-    snapshots.commit(settings, made)
+    snapshots.commit(installed(settings).tables, made)
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
@@ -309,7 +310,7 @@ def test_a_week_whose_history_was_pruned_and_that_is_not_frozen_is_refused(
     assert "week 2020-W47 is not frozen, and its holders can no longer be computed" in err
     assert "snapshot 1 has the whole history from 2020-11-23T00:00:00.001000+00:00" in err
     assert "SHARDPOST_HISTORY_DAYS" in err
-    assert ledger_guard.list_marks(at) == []
+    assert ledger_guard.list_marks(installed(at).tables) == []
 
 
 @pytest.mark.parametrize("mode", ["--dry-run", "--freeze-only"])
@@ -318,9 +319,11 @@ def test_a_week_is_mailed_whose_history_is_whole_or_that_was_frozen_before(
 ) -> None:
     request = email_request(OLD, mode, now=datetime.now(UTC))
     pruned(at, OLD.end)
-    assert check(request, at)[0].frozen is None
-    later = replace(snapshots.current(at), number=2, history_from=OLD.end + timedelta(days=9))
-    snapshots.commit(at, later)
+    assert check(request, installed(at))[0].frozen is None
+    later = replace(
+        snapshots.current(installed(at).tables), number=2, history_from=OLD.end + timedelta(days=9)
+    )
+    snapshots.commit(installed(at).tables, later)
     begin(at, OLD, OLD.end)
     frozen = written_weeks.freeze(at, OLD, ["c1"], OLD.end)
-    assert check(request, at)[0].frozen == frozen
+    assert check(request, installed(at))[0].frozen == frozen

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from shardpost import locks
 from shardpost.alerts import channels
 from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.temporary_database import open_temporary
 from shardpost.delta import table_log
 from shardpost.delta.table import Table, columns
 from shardpost.embedded import airflow_home, stack
+from shardpost.locks import locks
 from shardpost.settings import Settings
 from shardpost.spark.job_process import job_folder
 from shardpost.watch import machine_checks
 from shardpost.watch.machine_checks import check_access
+from tests.support.installed import installed
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 TABLE = Table("grown", columns("n BIGINT"))
@@ -39,7 +40,7 @@ def mode(path: Path | str | int) -> str:
 
 
 def lock(settings: Settings) -> None:
-    with locks.exclusive(settings, "name", "what"):
+    with locks.exclusive(installed(settings).files, "name", "what"):
         pass
 
 
@@ -48,8 +49,8 @@ WRITERS: list[Callable[[Settings], object]] = [
     stack._require_home,
     airflow_home.password,
     airflow_home.disable_schedules,
-    lambda settings: channels.append(settings, "an alert"),
-    lambda settings: table_log.create(settings, TABLE, 1),
+    lambda settings: channels.append(installed(settings), "an alert"),
+    lambda settings: table_log.create(installed(settings).tables, TABLE, 1),
 ]
 
 
@@ -79,10 +80,10 @@ def test_a_home_for_a_group_and_a_folder_of_temporary_files_stay_what_they_are(
 
 def test_new_tables_elsewhere_are_closed_and_those_that_are_there_stay(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "home", tables=str(tmp_path / "disk" / "tables"))
-    table_log.create(settings, TABLE, 1)
+    table_log.create(installed(settings).tables, TABLE, 1)
     assert mode(settings.tables_root) == "drwx------"
     Path(settings.tables_root).chmod(0o755)
-    table_log.create(settings, Table("other", columns("n BIGINT")), 1)
+    table_log.create(installed(settings).tables, Table("other", columns("n BIGINT")), 1)
     assert mode(settings.tables_root) == "drwxr-xr-x"
 
 
@@ -91,19 +92,19 @@ def test_the_doctor_names_what_others_can_read(
 ) -> None:
     monkeypatch.setattr(machine_checks, "DOT_ENV", tmp_path / ".env")
     settings = Settings(home=tmp_path / "home", tables=str(tmp_path / "tables"))
-    [found] = check_access(settings, NOW)
+    [found] = check_access(installed(settings), NOW)
     assert found.state == "ok"
     (tmp_path / "tables").mkdir()
     (tmp_path / "home").mkdir(mode=0o750)
     (tmp_path / ".env").touch()
-    [found] = check_access(settings, NOW)
+    [found] = check_access(installed(settings), NOW)
     assert (found.check, found.state) == ("access", "warning")
     assert found.found == f"-rw-r--r-- {tmp_path}/.env, drwxr-xr-x {tmp_path}/tables"
     assert found.cure == f"chmod o-rwx {tmp_path}/.env {tmp_path}/tables"
     subprocess.run(found.cure.split(), check=True)
-    assert [one.state for one in check_access(settings, NOW)] == ["ok"]
+    assert [one.state for one in check_access(installed(settings), NOW)] == ["ok"]
     (tmp_path / "home").chmod(0o755)
-    [found] = check_access(settings.model_copy(update={"tables": None}), NOW)
+    [found] = check_access(installed(settings.model_copy(update={"tables": None})), NOW)
     assert found.cure == f"chmod o-rwx {tmp_path}/home"
 
 

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shardpost.holders import following
-from shardpost.process_identity import ProcessIdentity, stat_of
+from shardpost.locks.process_identity import ProcessIdentity, stat_of
 from shardpost.settings import load
 from tests.conftest import environ
 from tests.support.ended_process import ended_process
+from tests.support.installed import installed
 
 
 def test_this_process_is_here_and_a_later_one_of_its_pid_is_another() -> None:
@@ -44,9 +45,9 @@ def test_a_process_that_nobody_has_reaped_has_ended() -> None:
 def test_a_killed_follower_is_not_said_to_follow(tmp_path: object, *, is_ended: bool) -> None:
     settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
     process = ended_process() if is_ended else ProcessIdentity.own()
-    own = replace(following.begun(settings, now), process=process)
-    following.note(settings, own)
-    assert following.following(settings, now) == (None if is_ended else own)
+    own = replace(following.begun(installed(settings).files, now), process=process)
+    following.note(installed(settings).files, own)
+    assert following.following(installed(settings).files, now) == (None if is_ended else own)
     elsewhere = replace(own, process=replace(process, machine="another"))
     assert elsewhere.is_there(now)
     assert not elsewhere.is_there(now + timedelta(minutes=3))
@@ -55,12 +56,12 @@ def test_a_killed_follower_is_not_said_to_follow(tmp_path: object, *, is_ended: 
 def test_what_a_clock_that_was_ahead_noted_is_not_known_to_follow(tmp_path: object) -> None:
     settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
     ahead = now + timedelta(hours=1)
-    following.note(settings, following.begun(settings, ahead))
-    assert following.following(settings, now) is None
-    own = following.begun(settings, now)
+    following.note(installed(settings).files, following.begun(installed(settings).files, ahead))
+    assert following.following(installed(settings).files, now) is None
+    own = following.begun(installed(settings).files, now)
     assert own.since == now
-    following.note(settings, own)
-    assert following.following(settings, now) == own
+    following.note(installed(settings).files, own)
+    assert following.following(installed(settings).files, now) == own
 
 
 def test_one_that_begins_is_younger_than_one_whose_clock_is_a_little_ahead(
@@ -68,9 +69,9 @@ def test_one_that_begins_is_younger_than_one_whose_clock_is_a_little_ahead(
 ) -> None:
     settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
     ahead = now + timedelta(minutes=4)
-    before = following.begun(settings, ahead)
-    following.note(settings, before)
-    own = following.begun(settings, now)
-    assert following.younger(settings, own) is None
-    following.note(settings, own)
-    assert following.younger(settings, before) == own
+    before = following.begun(installed(settings).files, ahead)
+    following.note(installed(settings).files, before)
+    own = following.begun(installed(settings).files, now)
+    assert following.younger(installed(settings).files, own) is None
+    following.note(installed(settings).files, own)
+    assert following.younger(installed(settings).files, before) == own

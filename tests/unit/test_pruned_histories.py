@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import latest_certain_time
 from shardpost.delta.table import Table
@@ -21,7 +22,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.holders.queries import HoldersQuery, query_holders
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories
 from tests.support.at_step import at_step, killing
@@ -38,6 +39,7 @@ from tests.support.histories import (
     retry,
 )
 from tests.support.how_far import drawn, some, up_to
+from tests.support.installed import installed
 from tests.support.random_histories import LAYERED_BATCHES
 
 pytestmark = pytest.mark.also_on_store
@@ -57,8 +59,8 @@ def hour(number: int) -> datetime:
 
 
 def pruned(at: Settings, horizon: datetime) -> Snapshot | None:
-    found = find_superseded(at, snapshots.current(at), horizon, {})
-    return prune(at, found, NOW) if found.rows else None
+    found = find_superseded(installed(at), snapshots.current(installed(at).tables), horizon, {})
+    return prune(installed(at), found, NOW) if found.rows else None
 
 
 def held(world: AppendedHistories, as_of: datetime | None) -> dict[str, list[str]]:
@@ -79,7 +81,7 @@ def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
         for batch, horizon in zip(batches, horizons, strict=False):
             world.compact(batch)
             pruned(world.settings, hour(horizon))
-            known = snapshots.current(world.settings).history_from
+            known = snapshots.current(installed(world.settings).tables).history_from
             since = [hour(n) for n in range(11) if known is None or hour(n) >= known]
             tables, history = world.opened(), world.history
             for as_of in (None, *since):
@@ -103,18 +105,20 @@ def keys(world: AppendedHistories) -> list[tuple[str, int]]:
 
 
 def paths(world: AppendedHistories) -> set[str]:
-    version = snapshots.current(world.settings).tables[POSITION_EVENTS.name]
-    return {*table_log.sizes(world.settings, POSITION_EVENTS, version)}
+    version = snapshots.current(installed(world.settings).tables).tables[POSITION_EVENTS.name]
+    return {*table_log.sizes(installed(world.settings).tables, POSITION_EVENTS, version)}
 
 
 def test_of_each_key_the_latest_before_the_horizon_stays_and_all_after_it(
     world: AppendedHistories,
 ) -> None:
     before = paths(world)
-    found = find_superseded(world.settings, snapshots.current(world.settings), hour(5), {})
+    found = find_superseded(
+        installed(world.settings), snapshots.current(installed(world.settings).tables), hour(5), {}
+    )
     assert found.rows == {"position_events": 2}
     assert 0 < found.bytes < 10_000
-    made = prune(world.settings, found, NOW)
+    made = prune(installed(world.settings), found, NOW)
     assert made is not None
     assert (made.number, made.history_from) == (4, hour(5))
     assert keys(world) == [("b", 1), ("z", 3), ("a", 4), ("c", 5), ("b", 6)]
@@ -139,10 +143,10 @@ def test_rejected_records_retries_origins_of_letters_and_the_layer_stay(
     world.compact(Batch([origin, reject("a", 1), retry(put("a", "c2", "NASDAQ", 1), 1), origin]))
     layer = frozenset({"positions"})
     world.compact(Batch([origin, origin], unfolded=layer))
-    newest = snapshots.current(world.settings)
-    assert find_superseded(world.settings, newest, hour(5), {"positions": {(0, 0)}}).rows == {
-        "position_events": 1
-    }
+    newest = snapshots.current(installed(world.settings).tables)
+    assert find_superseded(
+        installed(world.settings), newest, hour(5), {"positions": {(0, 0)}}
+    ).rows == {"position_events": 1}
     pruned(world.settings, hour(5))
     assert [seq for _, seq in keys(world)] == [0, 1, 4, 5]  # 0 is the retry
 
@@ -151,10 +155,10 @@ def test_a_time_before_the_horizon_is_refused(world: AppendedHistories) -> None:
     made = pruned(world.settings, hour(5))
     assert made is not None
     with pytest.raises(ShardpostError, match=r"has the whole history from 2026-11-16T05:00:00"):
-        query_holders(world.settings, made, HoldersQuery(as_of=hour(4)))
-    query_holders(world.settings, made, HoldersQuery(as_of=hour(5)))
-    old = snapshots.get(world.settings, 3, now=NOW)
-    query_holders(world.settings, old, HoldersQuery(as_of=hour(4)))
+        query_holders(installed(world.settings).tables, made, HoldersQuery(as_of=hour(4)))
+    query_holders(installed(world.settings).tables, made, HoldersQuery(as_of=hour(5)))
+    old = snapshots.get(installed(world.settings).tables, 3, now=NOW)
+    query_holders(installed(world.settings).tables, old, HoldersQuery(as_of=hour(4)))
 
 
 def test_the_commands_say_so_and_json_is_what_the_contract_names(
@@ -167,7 +171,7 @@ def test_the_commands_say_so_and_json_is_what_the_contract_names(
     assert (code, "records before 2026-11-16 05:00 UTC that later ones" in said) == (0, True)
     said = "the newest has the whole history from 2026-11-16 05:00 UTC on"
     assert said in shardpost("snapshots")
-    assert "history_from" not in snapshots.current(world.settings).as_json()
+    assert "history_from" not in snapshots.current(installed(world.settings).tables).as_json()
 
 
 @pytest.mark.parametrize("killed_at", some(STEPS, 2))
@@ -204,14 +208,16 @@ def test_a_full_disk_changes_nothing(
 def test_beside_a_compaction_it_waits_and_what_is_found_stays_true(
     world: AppendedHistories,
 ) -> None:
-    found = find_superseded(world.settings, snapshots.current(world.settings), hour(5), {})
+    found = find_superseded(
+        installed(world.settings), snapshots.current(installed(world.settings).tables), hour(5), {}
+    )
     with (
-        exclusive(world.settings, COMPACT_POSITIONS.name, "x"),
+        exclusive(installed(world.settings).files, COMPACT_POSITIONS.name, "x"),
         pytest.raises(LockedError),
     ):
-        prune(world.settings, found, NOW)
+        prune(installed(world.settings), found, NOW)
     world.compact(Batch([put("a", "c7", "NASDAQ", 1)]))  # a late record, latest before the horizon
-    prune(world.settings, found, NOW)
+    prune(installed(world.settings), found, NOW)
     for as_of in (None, hour(5), hour(8), hour(10)):
         assert held(world, as_of) == holders_of(world.history, as_of)
 
@@ -232,9 +238,9 @@ def test_a_large_history_is_pruned_in_steps_between_which_compactions_get_the_lo
     world, numbers = of_three_files, [5]
 
     def compact() -> None:
-        numbers.append(snapshots.current(world.settings).number)
-        assert snapshots.current(world.settings).history_from == hour(5)
-        with exclusive(world.settings, COMPACT_POSITIONS.name, "x"):
+        numbers.append(snapshots.current(installed(world.settings).tables).number)
+        assert snapshots.current(installed(world.settings).tables).history_from == hour(5)
+        with exclusive(installed(world.settings).files, COMPACT_POSITIONS.name, "x"):
             made = world.compact(Batch([put("y", "c4", "NASDAQ", 8)]))
         numbers.append(made.number)
         for as_of in (None, hour(5), hour(8)):
@@ -246,7 +252,7 @@ def test_a_large_history_is_pruned_in_steps_between_which_compactions_get_the_lo
     assert [*numbers, made.number] == [5, 6, 7, 8, 9, 10]
     assert [seq for _, seq in keys(world)] == [1, 3, 5, 6, 8, 9, 10, 11]
     monkeypatch.undo()
-    assert find_superseded(world.settings, made, hour(5), {}).rows == {}
+    assert find_superseded(installed(world.settings), made, hour(5), {}).rows == {}
 
 
 def test_what_was_pruned_stays_so_where_a_compaction_then_takes_too_long(
@@ -254,11 +260,11 @@ def test_what_was_pruned_stays_so_where_a_compaction_then_takes_too_long(
 ) -> None:
     world = of_three_files
     with ExitStack() as stack:
-        running = exclusive(world.settings, COMPACT_POSITIONS.name, "x")
+        running = exclusive(installed(world.settings).files, COMPACT_POSITIONS.name, "x")
         monkeypatch.setattr(pruned_histories, "pause", lambda: stack.enter_context(running))
         with pytest.raises(LockedError):
             pruned(world.settings, hour(5))
-    newest = snapshots.current(world.settings)
+    newest = snapshots.current(installed(world.settings).tables)
     assert (newest.number, newest.history_from) == (6, hour(5))
     monkeypatch.setattr(pruned_histories, "pause", lambda: None)
     assert pruned(world.settings, hour(5)) is not None
@@ -272,17 +278,21 @@ def test_files_without_records_before_the_horizon_are_not_read(
     read: list[str] = []
     parts = parquet_files.parts
 
-    def noting(at: Settings, table: Table, path: str, *columns: Any) -> Any:
+    def noting(at: Tables, table: Table, path: str, *columns: Any) -> Any:
         read.append(path)
         return parts(at, table, path, *columns)
 
     monkeypatch.setattr(parquet_files, "parts", noting)
-    find_superseded(world.settings, snapshots.current(world.settings), hour(9), {})
+    find_superseded(
+        installed(world.settings), snapshots.current(installed(world.settings).tables), hour(9), {}
+    )
     assert len(read) == 2
     assert len(paths(world)) == 4
     read.clear()
     monkeypatch.setattr(pruned_histories, "RECORDS_AT_ONCE", 1)
-    find_superseded(world.settings, snapshots.current(world.settings), hour(9), {})
+    find_superseded(
+        installed(world.settings), snapshots.current(installed(world.settings).tables), hour(9), {}
+    )
     assert len(read) == 2  # once, however many parts there are
 
 

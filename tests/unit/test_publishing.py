@@ -27,6 +27,7 @@ from shardpost.kafka.transactions import Transactions
 from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
 from tests.support.histories import snapshot
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.producer import MemoryTransactionalProducer
 from tests.support.transactions import begun_publication
@@ -48,7 +49,7 @@ def test_a_list_that_is_too_large_is_published_as_its_length_and_named(
 ) -> None:
     limit(kafka, 2_000)
     view = held(kafka, 1, {"many": IDS, "few": ["1", "3"], "none": []})
-    assert publish(kafka.settings, view) == Publication(records=3, too_large=1)
+    assert publish(installed(kafka.settings), view) == Publication(records=3, too_large=1)
     assert published(kafka) == {
         "many": {"Positions": None, "Count": 1000},
         "few": {"Positions": ["1", "3"]},
@@ -56,7 +57,7 @@ def test_a_list_that_is_too_large_is_published_as_its_length_and_named(
     assert "client many: its list of 1000 positions is too large for a record of 2000" in (
         caplog.text
     )
-    assert publish(kafka.settings, view) == Publication()
+    assert publish(installed(kafka.settings), view) == Publication()
 
 
 @pytest.mark.parametrize(("less", "too_large"), [(0, 0), (1, 1)])
@@ -66,7 +67,7 @@ def test_a_list_is_whole_up_to_the_bytes_that_its_topic_accepts(
     monkeypatch.setattr(holder_records, "IDS_AT_ONCE", 7)
     ids = [*IDS, 'a"b\\', "größe", "\x00"]
     limit(kafka, size_of("client", ids) - less)
-    done = publish(kafka.settings, held(kafka, 1, {"client": ids}))
+    done = publish(installed(kafka.settings), held(kafka, 1, {"client": ids}))
     assert done == Publication(1, too_large)
     assert published(kafka)["client"]["Positions"] == (None if too_large else ids)
 
@@ -77,7 +78,7 @@ def test_a_client_whose_id_alone_is_too_large_is_named_and_stops_nobody(
     limit(kafka, 2_000)
     long = "\x1b" + "x" * 3_000
     other = next(f"c{n}" for n in range(99) if partition_of(f"c{n}", 2) == partition_of(long, 2))
-    done = publish(kafka.settings, held(kafka, 1, {long: ["1"], other: ["2"]}))
+    done = publish(installed(kafka.settings), held(kafka, 1, {long: ["1"], other: ["2"]}))
     assert done == Publication(1, 1)
     assert published(kafka) == {other: {"Positions": ["2"]}}
     assert "not published" in caplog.text
@@ -90,22 +91,22 @@ def test_once_larger_records_are_accepted_the_next_compaction_publishes_whole_li
 ) -> None:
     limit(kafka, 2_000)
     holders = {"many": IDS, "few": ["1"]}
-    publish(kafka.settings, held(kafka, 1, holders))
+    publish(installed(kafka.settings), held(kafka, 1, holders))
     later = held(kafka, 2, holders | {"other": ["2"]}, many=1, few=1)
-    assert publish(kafka.settings, later) == Publication(1, 0)
+    assert publish(installed(kafka.settings), later) == Publication(1, 0)
     limit(kafka, 9_000)
-    assert publish(kafka.settings, later).too_large == 0
+    assert publish(installed(kafka.settings), later).too_large == 0
     assert published(kafka)["many"] == {"Positions": IDS}
     before = len(records(kafka))
     limit(kafka, 10_000)
-    assert publish(kafka.settings, later) == Publication()
+    assert publish(installed(kafka.settings), later) == Publication()
     assert len(records(kafka)) == before
 
 
 def test_a_client_whose_list_is_small_again_is_published_whole(kafka: MemoryKafka) -> None:
     limit(kafka, 2_000)
-    publish(kafka.settings, held(kafka, 1, {"many": IDS}))
-    assert publish(kafka.settings, held(kafka, 2, {"many": ["1"]})) == Publication(1, 0)
+    publish(installed(kafka.settings), held(kafka, 1, {"many": IDS}))
+    assert publish(installed(kafka.settings), held(kafka, 2, {"many": ["1"]})) == Publication(1, 0)
     assert published(kafka) == {"many": {"Positions": ["1"]}}
 
 
@@ -119,7 +120,7 @@ def test_no_transaction_holds_more_than_a_bounded_number_of_records_and_bytes(
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     monkeypatch.setattr(kafka_records, "MAX_BATCH_BYTES", 5_000)
     holders = many() | {f"long{n}": IDS[:500] for n in range(6)}
-    publish(kafka.settings, held(kafka, 1, holders))
+    publish(installed(kafka.settings), held(kafka, 1, holders))
     topic = kafka.settings.topic("share-holders")
     for number in range(SHARDS):
         log = kafka.broker.log(TopicPartition(topic, number))
@@ -141,11 +142,11 @@ def test_a_run_that_dies_between_two_transactions_is_made_whole_by_the_next(
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     view = held(kafka, 1, many())
     with dying(publishing, "batch published", nth), pytest.raises(KeyboardInterrupt):
-        publish(kafka.settings, view)
+        publish(installed(kafka.settings), view)
     assert 0 < len(published(kafka)) < 25
     later = many() | {"client3": [], "client4": ["9"]}
     unchanged = {client: 1 for client in later if client not in ("client3", "client4")}
-    publish(kafka.settings, held(kafka, 2, later, **unchanged))
+    publish(installed(kafka.settings), held(kafka, 2, later, **unchanged))
     assert published(kafka) == {c: {"Positions": ids} for c, ids in later.items() if ids}
 
 
@@ -160,7 +161,7 @@ def test_a_run_that_wakes_up_between_two_transactions_overwrites_nothing(
     def overtaken(_: str) -> None:
         if not woken:
             woken.append("")
-            publish(kafka.settings, held(kafka, 2, newer))
+            publish(installed(kafka.settings), held(kafka, 2, newer))
 
     with (
         mock.patch.object(publishing, "step", overtaken),
@@ -168,23 +169,23 @@ def test_a_run_that_wakes_up_between_two_transactions_overwrites_nothing(
             ShardpostError, match="could not publish snapshot 1: fenced by a newer compaction"
         ),
     ):
-        publish(kafka.settings, before)
+        publish(installed(kafka.settings), before)
     assert published(kafka) == {client: {"Positions": ["new"]} for client in newer}
 
 
 def test_a_partition_that_cannot_be_published_is_named_and_stops_no_other(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stale = topic_config(kafka.settings, kafka.settings.topic("share-holders"))
+    stale = topic_config(installed(kafka.settings).kafka, kafka.settings.topic("share-holders"))
     limit(kafka, 2_000)
     view = held(kafka, 1, {"many": IDS, **many()})
     bad, good = partition_of("many", 2), 1 - partition_of("many", 2)
     with monkeypatch.context() as patch:  # as if the limit was lowered just after it was read
         patch.setattr(publishing, "topic_config", lambda *_: stale)
         with pytest.raises(ShardpostError, match=rf"\[{bad}\]: could not publish snapshot 1"):
-            publish(kafka.settings, view)
+            publish(installed(kafka.settings), view)
     assert set(published(kafka)) == {c for c in many() if partition_of(c, 2) == good}
-    publish(kafka.settings, view)
+    publish(installed(kafka.settings), view)
     assert published(kafka)["many"] == {"Positions": None, "Count": 1000}
     assert len(published(kafka)) == 26
 
@@ -193,18 +194,18 @@ def test_a_partition_that_cannot_be_published_is_named_and_stops_no_other(
 def test_after_tables_were_restored_from_a_backup_everything_is_published_again(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    publish(kafka.settings, held(kafka, 20, {"a": ["1"], "b": ["2"], "c": ["3"]}))
+    publish(installed(kafka.settings), held(kafka, 20, {"a": ["1"], "b": ["2"], "c": ["3"]}))
     for kept in (10, 20)[: 1 + (number > 20)]:  # 20 was made anew, by another run
         view = snapshot(kept, {})
-        snapshots.commit(kafka.settings, replace(view, run=f"another{kept}"))
+        snapshots.commit(installed(kafka.settings).tables, replace(view, run=f"another{kept}"))
     later = held(kafka, number, {"a": ["9"], "b": [], "c": ["3"]}, a=11, b=11, c=5)
     later = replace(later, run="another")
-    assert publish(kafka.settings, later) == Publication(3, 0)
+    assert publish(installed(kafka.settings), later) == Publication(3, 0)
     assert published(kafka) == {"a": {"Positions": ["9"]}, "c": {"Positions": ["3"]}}
     assert "snapshot 20 was published, but is not in these tables: publishing all again" in (
         caplog.text
     )
-    assert publish(kafka.settings, later) == Publication()
+    assert publish(installed(kafka.settings), later) == Publication()
 
 
 def test_a_run_that_begins_to_publish_after_a_newer_one_overwrites_nothing(
@@ -212,9 +213,9 @@ def test_a_run_that_begins_to_publish_after_a_newer_one_overwrites_nothing(
 ) -> None:
     before = held(kafka, 1, {"a": ["1"]})
     newer = replace(held(kafka, 2, {"a": ["2"]}), run="newer")
-    snapshots.commit(kafka.settings, newer)
-    publish(kafka.settings, newer)
-    assert publish(kafka.settings, before) == Publication()
+    snapshots.commit(installed(kafka.settings).tables, newer)
+    publish(installed(kafka.settings), newer)
+    assert publish(installed(kafka.settings), before) == Publication()
     assert published(kafka) == {"a": {"Positions": ["2"]}}
 
 
@@ -224,19 +225,19 @@ def test_what_a_newer_run_publishes_until_the_older_one_fences_it_is_known(
     monkeypatch.setattr(publishing, "MAX_CONCURRENT", 1)  # the first partition is the client's
     client = next(name for name in "abcdef" if partition_of(name, SHARDS) == 0)
     older = replace(held(kafka, 1, {client: ["1"]}), run="older")
-    snapshots.commit(kafka.settings, older)
+    snapshots.commit(installed(kafka.settings).tables, older)
     fence, is_late = Transactions.open, [True]
 
     def fence_late(writer: Transactions) -> None:
         if is_late:
             is_late.clear()
             newer = replace(held(kafka, 2, {client: ["2"]}), run="newer")
-            snapshots.commit(kafka.settings, newer)
-            publish(kafka.settings, newer)
+            snapshots.commit(installed(kafka.settings).tables, newer)
+            publish(installed(kafka.settings), newer)
         fence(writer)
 
     monkeypatch.setattr(Transactions, "open", fence_late)
-    publish(kafka.settings, older)
+    publish(installed(kafka.settings), older)
     assert published(kafka) == {client: {"Positions": ["2"]}}
 
 
@@ -261,14 +262,14 @@ def test_writers_that_are_kept_open_publish_until_another_run_has(
 
     def publish_next(number: int) -> None:
         view = replace(held(kafka, number, {c: of[number] for c, of in lists.items()}), run="one")
-        snapshots.commit(kafka.settings, view)
-        assert publish(kafka.settings, view).records == len(lists)
+        snapshots.commit(installed(kafka.settings).tables, view)
+        assert publish(installed(kafka.settings), view).records == len(lists)
 
-    with publishing.open_writers.keeping():
+    with installed(kafka.settings).kafka.writers.keeping():
         publish_next(1)
         publish_next(2)
         assert len(opened) == SHARDS
-        with mock.patch.object(publishing, "open_writers", KeptClients(64)):
+        with mock.patch.object(installed(kafka.settings).kafka, "writers", KeptClients(64)):
             publish_next(3)
         publish_next(4)
     assert published(kafka) == {client: {"Positions": of[4]} for client, of in lists.items()}
@@ -278,14 +279,14 @@ def test_writers_that_are_kept_open_publish_until_another_run_has(
 
 def test_what_a_kept_writer_would_overwrite_is_read_again(kafka: MemoryKafka) -> None:
     older = replace(held(kafka, 1, {"a": ["1"]}), run="older")
-    snapshots.commit(kafka.settings, older)
-    with publishing.open_writers.keeping():
-        publish(kafka.settings, older)
+    snapshots.commit(installed(kafka.settings).tables, older)
+    with installed(kafka.settings).kafka.writers.keeping():
+        publish(installed(kafka.settings), older)
         newer = replace(held(kafka, 2, {"a": ["2"]}), run="newer")
-        snapshots.commit(kafka.settings, newer)
-        with mock.patch.object(publishing, "open_writers", KeptClients(64)):
-            publish(kafka.settings, newer)
-        assert publish(kafka.settings, older) == Publication()
+        snapshots.commit(installed(kafka.settings).tables, newer)
+        with mock.patch.object(installed(kafka.settings).kafka, "writers", KeptClients(64)):
+            publish(installed(kafka.settings), newer)
+        assert publish(installed(kafka.settings), older) == Publication()
     assert published(kafka) == {"a": {"Positions": ["2"]}}
 
 
@@ -301,14 +302,14 @@ def test_the_marker_of_a_kept_writer_that_is_yet_to_come_is_no_loss(
         return [replace(one, wrong="its end") for one in found] if is_early else found
 
     clients = "abcdef"
-    with publishing.open_writers.keeping():
+    with installed(kafka.settings).kafka.writers.keeping():
         first = replace(held(kafka, 1, {key: ["1"] for key in clients}), run="one")
-        snapshots.commit(kafka.settings, first)
-        publish(kafka.settings, first)
+        snapshots.commit(installed(kafka.settings).tables, first)
+        publish(installed(kafka.settings), first)
         monkeypatch.setattr(publishing, "published_partitions", too_early)
         second = replace(held(kafka, 2, {key: ["2"] for key in clients}), run="one")
-        snapshots.commit(kafka.settings, second)
-        assert publish(kafka.settings, second).records == len(clients)
+        snapshots.commit(installed(kafka.settings).tables, second)
+        assert publish(installed(kafka.settings), second).records == len(clients)
     assert published(kafka) == {key: {"Positions": ["2"]} for key in clients}
     assert len(opened) == 2 * SHARDS
     assert "publishing all again" not in caplog.text
@@ -317,7 +318,7 @@ def test_the_marker_of_a_kept_writer_that_is_yet_to_come_is_no_loss(
 def test_a_transaction_that_a_killed_run_left_open_is_not_waited_for(kafka: MemoryKafka) -> None:
     settings = kafka.settings.model_copy(update={"kafka_timeout": 0.5})
     killed = begun_publication(settings, 1)
-    assert publish(settings, held(kafka, 1, many())).records == len(many())
+    assert publish(installed(settings), held(kafka, 1, many())).records == len(many())
     assert published(kafka).keys() == many().keys()
     with pytest.raises(KafkaException):
         killed.commit_transaction()
@@ -343,9 +344,9 @@ def test_where_the_client_never_answers_about_an_offset_a_new_one_publishes(
     hanging(monkeypatch, 1)
     settings = kafka.settings.model_copy(update={"kafka_timeout": 1})
     view = held(kafka, 1, {"a": ["1"], "b": ["2"], "c": ["3"]})
-    assert publish(settings, view).records == 3
+    assert publish(installed(settings), view).records == 3
     assert published(kafka).keys() == {"a", "b", "c"}
-    assert publish(settings, view) == Publication()
+    assert publish(installed(settings), view) == Publication()
 
 
 def test_what_a_second_client_does_not_answer_either_is_left_to_the_next_compaction(
@@ -355,7 +356,7 @@ def test_what_a_second_client_does_not_answer_either_is_left_to_the_next_compact
     settings = kafka.settings.model_copy(update={"kafka_timeout": 1})
     view = held(kafka, 1, {"a": ["1"], "b": ["2"], "c": ["3"]})
     with pytest.raises(ShardpostError, match="could not publish snapshot 1: no answer about an o"):
-        publish(settings, view)
+        publish(installed(settings), view)
     assert published(kafka) == {}
 
 

@@ -11,13 +11,13 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
 from shardpost.holders.publishing import Publication, publish
-from shardpost.kafka import clients
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, configure, held, limit, published, records
 from tests.support.how_far import some
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.log import PartitionLog
 from tests.support.transactions import begun_transaction
@@ -53,7 +53,7 @@ def write(kafka: MemoryKafka, client: str, value: bytes | None) -> None:
     """Write to the topic as another program."""
     topic = kafka.settings.topic("share-holders")
     shard = partition_of(client, SHARDS)
-    sender = clients.producer(kafka.settings)
+    sender = installed(kafka.settings).kafka.producer()
     sender.produce(topic, key=client.encode(), value=value, partition=shard)
     assert sender.flush(5) == 0
 
@@ -65,22 +65,22 @@ def many(count: int = 25, ids: str = "1") -> Holders:
 def test_a_client_that_restored_tables_have_never_had_gets_a_tombstone(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    publish(kafka.settings, held(kafka, 1, {"a": ["1"]}))
-    publish(kafka.settings, made_by("lost", kafka, 2, {"a": ["1"], "x": ["2"]}, a=1))
+    publish(installed(kafka.settings), held(kafka, 1, {"a": ["1"]}))
+    publish(installed(kafka.settings), made_by("lost", kafka, 2, {"a": ["1"], "x": ["2"]}, a=1))
     assert "x" in published(kafka)
     again = made_by("again", kafka, 2, {"a": ["1"], "y": ["2"]}, a=1)
-    assert publish(kafka.settings, again) == Publication(3, 0)
+    assert publish(installed(kafka.settings), again) == Publication(3, 0)
     assert published(kafka) == whole({"a": ["1"], "y": ["2"]})
     assert "snapshot 2 was published, but is not in these tables: publishing all" in caplog.text
-    assert publish(kafka.settings, again) == Publication()
+    assert publish(installed(kafka.settings), again) == Publication()
 
 
 def test_also_where_no_client_holds_any_more(kafka: MemoryKafka) -> None:
-    publish(kafka.settings, made_by("lost", kafka, 2, many(3)))
-    publish(kafka.settings, made_by("again", kafka, 2, {}))
+    publish(installed(kafka.settings), made_by("lost", kafka, 2, many(3)))
+    publish(installed(kafka.settings), made_by("again", kafka, 2, {}))
     assert published(kafka) == {}
     before = len(records(kafka))
-    publish(kafka.settings, made_by("again", kafka, 2, {}))
+    publish(installed(kafka.settings), made_by("again", kafka, 2, {}))
     assert len(records(kafka)) == before
 
 
@@ -90,15 +90,15 @@ def test_killed_between_two_transactions_the_next_run_removes_the_rest(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
-    publish(kafka.settings, made_by("lost", kafka, 2, many(20) | {"a": ["1"]}))
+    publish(installed(kafka.settings), made_by("lost", kafka, 2, many(20) | {"a": ["1"]}))
     holders = many(10, "9") | {"b": ["1"]}
     again = made_by("again", kafka, 2, holders)
     with dying(publishing, "batch published", nth), pytest.raises(KeyboardInterrupt):
-        publish(kafka.settings, again)
+        publish(installed(kafka.settings), again)
     assert published(kafka) != whole(holders)
-    publish(kafka.settings, again)
+    publish(installed(kafka.settings), again)
     assert published(kafka) == whole(holders)
-    assert publish(kafka.settings, again) == Publication()
+    assert publish(installed(kafka.settings), again) == Publication()
 
 
 def test_a_part_that_was_published_before_the_tables_were_restored_is_taken_back(
@@ -106,13 +106,15 @@ def test_a_part_that_was_published_before_the_tables_were_restored_is_taken_back
 ) -> None:
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     kept = many(10)
-    publish(kafka.settings, held(kafka, 1, kept))
+    publish(installed(kafka.settings), held(kafka, 1, kept))
     lost = kept | {f"lost{n}": ["1"] for n in range(20)}
     with dying(publishing, "batch published"), pytest.raises(KeyboardInterrupt):
-        publish(kafka.settings, made_by("lost", kafka, 2, lost, **dict.fromkeys(kept, 1)))
+        publish(
+            installed(kafka.settings), made_by("lost", kafka, 2, lost, **dict.fromkeys(kept, 1))
+        )
     assert len(published(kafka)) > 10
     again = made_by("again", kafka, 2, kept | {"b": ["1"]}, **dict.fromkeys(kept, 1))
-    publish(kafka.settings, again)
+    publish(installed(kafka.settings), again)
     assert published(kafka) == whole(kept | {"b": ["1"]})
     assert "a part of snapshot 2 was published, but is not in these tables" in caplog.text
 
@@ -120,18 +122,18 @@ def test_a_part_that_was_published_before_the_tables_were_restored_is_taken_back
 def test_where_kafka_has_forgotten_what_was_published_nobody_stays_who_is_not_there(
     kafka: MemoryKafka,
 ) -> None:
-    publish(kafka.settings, held(kafka, 1, {"a": ["1"], "x": ["2"]}))
+    publish(installed(kafka.settings), held(kafka, 1, {"a": ["1"], "x": ["2"]}))
     kafka.broker.coordinator.forget(kafka.settings.topic("share-holders"))
-    publish(kafka.settings, held(kafka, 2, {"a": ["1"]}))
+    publish(installed(kafka.settings), held(kafka, 2, {"a": ["1"]}))
     assert published(kafka) == whole({"a": ["1"]})
 
 
 def test_a_key_that_is_too_large_by_now_stays_and_stops_nobody(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    publish(kafka.settings, made_by("lost", kafka, 1, {"x" * 3_000: ["1"], "a": ["1"]}))
+    publish(installed(kafka.settings), made_by("lost", kafka, 1, {"x" * 3_000: ["1"], "a": ["1"]}))
     limit(kafka, 2_000)
-    publish(kafka.settings, made_by("again", kafka, 1, {"b": ["1"]}))
+    publish(installed(kafka.settings), made_by("again", kafka, 1, {"b": ["1"]}))
     assert published(kafka).keys() == {"x" * 3_000, "b"}
     assert "a key of 3000 bytes is not removed: too large" in caplog.text
 
@@ -140,20 +142,20 @@ def test_records_that_kafka_deleted_are_published_again_once_also_with_nothing_n
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     view = held(kafka, 1, many())
-    publish(kafka.settings, view)
+    publish(installed(kafka.settings), view)
     log = logs(kafka)[0]
     log.delete_before(3)
     assert len(published(kafka)) == 22
     end = log.end
     in_shard = sum(partition_of(client, SHARDS) == 0 for client in many())
-    assert publish(kafka.settings, view) == Publication(in_shard, 0)
+    assert publish(installed(kafka.settings), view) == Publication(in_shard, 0)
     assert published(kafka) == whole(many())
     assert "share-holders[0]: the records from 0 to 2 were deleted: publishing all" in caplog.text
-    assert publish(kafka.settings, view) == Publication()
+    assert publish(installed(kafka.settings), view) == Publication()
     log.delete_before(end)  # what is below was published again: the rest of it is no loss
-    assert publish(kafka.settings, view) == Publication()
+    assert publish(installed(kafka.settings), view) == Publication()
     log.delete_before(end + 1)
-    assert publish(kafka.settings, view) == Publication(in_shard, 0)
+    assert publish(installed(kafka.settings), view) == Publication(in_shard, 0)
     assert published(kafka) == whole(many())
 
 
@@ -161,15 +163,15 @@ def test_a_partition_that_lost_its_end_is_published_again_once(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     view = held(kafka, 1, many())
-    publish(kafka.settings, view)
+    publish(installed(kafka.settings), view)
     log = logs(kafka)[1]
     end = log.end
     cut(log, end - 2)  # a record, and the marker of its transaction
     assert len(published(kafka)) == 24
-    publish(kafka.settings, view)
+    publish(installed(kafka.settings), view)
     assert published(kafka) == whole(many())
     assert f"share-holders[1]: it ends at {end - 2}, and ended at {end}: publishing" in caplog.text
-    assert publish(kafka.settings, view) == Publication()
+    assert publish(installed(kafka.settings), view) == Publication()
 
 
 @pytest.mark.parametrize("value", [b'{"Client":"a","Positions":["7"]}', b"oops", b"", None])
@@ -178,39 +180,39 @@ def test_what_another_program_wrote_is_put_right_once(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture, client: str, value: bytes | None
 ) -> None:
     view = held(kafka, 1, {"a": ["1"], "b": ["2"]})
-    publish(kafka.settings, view)
+    publish(installed(kafka.settings), view)
     write(kafka, client, value)
-    publish(kafka.settings, view)
+    publish(installed(kafka.settings), view)
     assert published(kafka) == whole({"a": ["1"], "b": ["2"]})
     assert "another program has written to it" in caplog.text
-    assert publish(kafka.settings, view) == Publication()
+    assert publish(installed(kafka.settings), view) == Publication()
 
 
 def test_what_was_aborted_is_nobodys_record(kafka: MemoryKafka) -> None:
     view = held(kafka, 1, many())
-    publish(kafka.settings, view)
+    publish(installed(kafka.settings), view)
     sender = begun_transaction(kafka.settings, "other")
     sender.produce(kafka.settings.topic("share-holders"), b"{", b"a", 0)
     sender.flush(5)
     sender.abort_transaction()
-    assert publish(kafka.settings, view) == Publication()
+    assert publish(installed(kafka.settings), view) == Publication()
 
 
 def test_an_open_transaction_of_another_program_is_noticed_when_it_commits(
     kafka: MemoryKafka,
 ) -> None:
-    publish(kafka.settings, held(kafka, 1, many()))
+    publish(installed(kafka.settings), held(kafka, 1, many()))
     sender = begun_transaction(kafka.settings, "other")
     shard = partition_of("client3", SHARDS)
     sender.produce(kafka.settings.topic("share-holders"), b"{}", b"gone", shard)
     sender.flush(5)
     unchanged = dict.fromkeys(many().keys() - {"client3"}, 1)
     later = held(kafka, 2, many() | {"client3": ["9"]}, **unchanged)
-    assert publish(kafka.settings, later) == Publication(1, 0)
+    assert publish(installed(kafka.settings), later) == Publication(1, 0)
     sender.commit_transaction()
-    publish(kafka.settings, later)
+    publish(installed(kafka.settings), later)
     assert published(kafka) == whole(many() | {"client3": ["9"]})
-    assert publish(kafka.settings, later) == Publication()
+    assert publish(installed(kafka.settings), later) == Publication()
 
 
 def test_what_another_program_writes_between_two_transactions_is_put_right_by_the_next_run(
@@ -226,21 +228,21 @@ def test_what_another_program_writes_between_two_transactions_is_put_right_by_th
             write(kafka, "nobody", b"{}")
 
     monkeypatch.setattr(publishing, "step", step)
-    publish(kafka.settings, view)
-    publish(kafka.settings, view)
+    publish(installed(kafka.settings), view)
+    publish(installed(kafka.settings), view)
     assert published(kafka) == whole(many())
-    assert publish(kafka.settings, view) == Publication()
+    assert publish(installed(kafka.settings), view) == Publication()
 
 
 def test_an_older_run_leaves_a_loss_to_a_newer_one_that_has_published(kafka: MemoryKafka) -> None:
     before = held(kafka, 1, {"a": ["1"]})
     newer = made_by("newer", kafka, 2, {"a": ["2"]})
-    snapshots.commit(kafka.settings, newer)
-    publish(kafka.settings, newer)
+    snapshots.commit(installed(kafka.settings).tables, newer)
+    publish(installed(kafka.settings), newer)
     for log in logs(kafka):
         log.delete_before(log.end)
-    assert publish(kafka.settings, before) == Publication()
-    assert publish(kafka.settings, newer) == Publication(1, 0)
+    assert publish(installed(kafka.settings), before) == Publication()
+    assert publish(installed(kafka.settings), newer) == Publication(1, 0)
     assert published(kafka) == whole({"a": ["2"]})
 
 
@@ -250,16 +252,16 @@ def test_a_policy_by_which_kafka_deletes_is_told_by_name_and_all_is_published(
 ) -> None:
     configure(kafka, {"cleanup.policy": policy})
     view = held(kafka, 1, {"a": ["1"]})
-    done = publish(kafka.settings, view)
+    done = publish(installed(kafka.settings), view)
     assert done == Publication(1, 0, is_compacted=False)
     assert done.needs_attention
-    assert publish(kafka.settings, view).needs_attention  # also with nothing new
+    assert publish(installed(kafka.settings), view).needs_attention  # also with nothing new
     assert (
         f"topic share-holders: expected cleanup.policy=compact and nothing else, found '{policy}'"
     ) in caplog.text
     assert "--entity-name share-holders --add-config cleanup.policy=compact`" in caplog.text
     configure(kafka, {"cleanup.policy": "compact"})
-    assert not publish(kafka.settings, view).needs_attention
+    assert not publish(installed(kafka.settings), view).needs_attention
 
 
 @dataclass
@@ -316,7 +318,7 @@ class World:
             {client: ids for client, (ids, _) in rows.items()},
             **{client: changed for client, (_, changed) in rows.items()},
         )
-        publish(self.kafka.settings, replace(view, run=self.made_by[-1]))
+        publish(installed(self.kafka.settings), replace(view, run=self.made_by[-1]))
         self.is_cut = False
 
     def publish_killed(self) -> None:

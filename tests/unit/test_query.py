@@ -33,6 +33,7 @@ from tests.support.histories import (
     write,
 )
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.object_store import folder_of
 
 HOUR = timedelta(hours=1)
@@ -124,7 +125,7 @@ def test_a_time_that_the_snapshot_does_not_cover_is_said(
 ) -> None:
     code, out, err = shardpost.answer("holders", "--json", "--as-of", "2200-01-01")
     assert (code, json.loads(out)) == (0, shardpost.json("holders"))
-    looked_at = snapshots.current(story).looked_at
+    looked_at = snapshots.current(installed(story).tables).looked_at
     assert err.startswith(f"snapshot 2 has what the topics held at {looked_at:%Y-%m-%d %H:%M:%S} ")
     assert shardpost.answer("holders", "--json", "--as-of", looked_at.isoformat())[2] == ""
 
@@ -160,10 +161,10 @@ def test_before_the_first_snapshot_it_says_to_compact(settings: Settings) -> Non
 def test_a_snapshot_kept_no_longer_says_so_but_the_newest_is_kept(story: Settings) -> None:
     strict = story.model_copy(update={"snapshot_days": 1})
     later = START + timedelta(days=9)
-    assert snapshots.get(strict, 2, now=later).number == 2
+    assert snapshots.get(installed(strict).tables, 2, now=later).number == 2
     said = "snapshot 1 of 2026-11-17 is no longer kept: SHARDPOST_SNAPSHOT_DAYS is 1"
     with pytest.raises(ShardpostError, match=said):
-        snapshots.get(strict, 1, now=later)
+        snapshots.get(installed(strict).tables, 1, now=later)
 
 
 def test_files_that_were_vacuumed_away_are_named_in_one_line(tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def with_rejected(tmp_path: Path) -> Settings:
     rows = [rejected("positions", 9), rejected("clients", 1), rejected("positions", 2)]
     versions = dict(tables.snapshot(settings=settings).tables)
     versions[REJECTED_RECORDS.name] = overwrite(settings, REJECTED_RECORDS, rows)
-    snapshots.commit(settings, snapshot(3, versions))
+    snapshots.commit(installed(settings).tables, snapshot(3, versions))
     return settings
 
 
@@ -312,7 +313,7 @@ def test_the_snapshots_are_those_that_can_be_asked_and_those_that_leave_are_name
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     two_each = [hour - ago * HOUR + n * HOUR / 4 for ago in (60, 47, 24) for n in (1, 2)]
     for number, at in enumerate([*two_each, hour], 1):
-        snapshots.commit(settings, replace(snapshot(number, {}), committed_at=at))
+        snapshots.commit(installed(settings).tables, replace(snapshot(number, {}), committed_at=at))
     found = [one.number for one in tables.snapshots(settings)]
     assert found == [2, 3, 4, 5, 6, 7]
     assert [tables.snapshot(number, settings).number for number in found] == found

@@ -8,10 +8,10 @@ import pytest
 from shardpost.dead_letters import quiet_sweep
 from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
-from shardpost.kafka.clients import producer
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, document_of
 from shardpost.topics.creation import apply_topics
+from tests.support.installed import installed
 from tests.support.letter_world import (
     START,
     append,
@@ -34,7 +34,7 @@ def waiting(delay: int) -> Iterator[Settings]:
     """Give settings of two letters, due after so many seconds, that were swept after ten."""
     given = {"partitions": 2, "retry_jitter": 0.0, "retry_first_delay": delay}
     with memory_kafka(lambda: milliseconds(START), **given) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         for number in range(2):
             produce(kafka.settings, failed(kafka.settings, original(number, b"%d" % number)))
         assert total(sweep(kafka.settings, at(10))) == {"waiting": 2}
@@ -50,7 +50,9 @@ def ready() -> Iterator[Settings]:
 
 def quiet(settings: Settings, seconds: float) -> JobResult | None:
     """Return the result of a sweep at that time that needs no Spark; None if it needs it."""
-    return SWEEP_DEAD_LETTERS.without_spark(settings, document_of(SweepRequest(at(seconds))))
+    return SWEEP_DEAD_LETTERS.without_spark(
+        installed(settings), document_of(SweepRequest(at(seconds)))
+    )
 
 
 def test_until_a_letter_is_due_nothing_is_read(ready: Settings) -> None:
@@ -67,7 +69,7 @@ def a_letter(settings: Settings) -> None:
 
 
 def a_tombstone(settings: Settings) -> None:
-    client = producer(settings)
+    client = installed(settings).kafka.producer()
     client.produce(settings.topic("dead-letters"), None, b"positions-0-1", 0)
     client.flush()
     append(settings)

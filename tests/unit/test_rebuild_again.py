@@ -15,10 +15,12 @@ from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark import compaction
 from shardpost.holders.spark.decoder_id import decoder_id
+from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Transactions
-from shardpost.locks import after_running
+from shardpost.locks.locks import after_running
+from shardpost.locks.shared_files import Files
 from shardpost.rebuilds import drop, run, store, swap
 from shardpost.rebuilds.drop import give_up
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
@@ -30,6 +32,7 @@ from tests.support import decisions
 from tests.support.at_step import at_step, killing
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, published, records
 from tests.support.histories import overwrite
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
 OWN = (SHARE_HOLDERS.name,)
@@ -40,7 +43,7 @@ def needs_spark(*_: object) -> NoReturn:
     raise AssertionError("it is built")
 
 
-def without_new_records(_: Settings, view: Snapshot, at: Snapshot, _own: object) -> Snapshot:
+def without_new_records(_: Installation, view: Snapshot, at: Snapshot, _own: object) -> Snapshot:
     """Top up tables where no record came."""
     kept: dict[str, Any] = {"tables": view.tables, "folders": view.folders, "folded": view.folded}
     kept |= {"country": view.country, "set_country": view.set_country}
@@ -55,7 +58,9 @@ def kafka(kafka: MemoryKafka) -> MemoryKafka:
     """Give a Kafka, and tables of a snapshot in which `client` holds."""
     made = commit_snapshot(kafka, client=["1"])
     more = {table.name: overwrite(kafka.settings, table, []) for table in (POSITIONS, EXCHANGES)}
-    snapshots.commit(kafka.settings, replace(made, number=2, tables={**made.tables, **more}))
+    snapshots.commit(
+        installed(kafka.settings).tables, replace(made, number=2, tables={**made.tables, **more})
+    )
     return kafka
 
 
@@ -66,15 +71,17 @@ def rebuild(kafka: MemoryKafka) -> Rebuild:
 
 
 def built(settings: Settings) -> Rebuild:
-    begun_ = begun(settings, Order(Action.START, "me", country="GB", tables=OWN))
+    begun_ = begun(installed(settings), Order(Action.START, "me", country="GB", tables=OWN))
     table = SHARE_HOLDERS.located(begun_.folders)
     versions = {**begun_.candidate.tables, SHARE_HOLDERS.name: overwrite(settings, table, [])}
     candidate = replace(begun_.candidate, tables=versions)
-    return store.update(settings, replace(begun_, candidate=candidate, state=State.BUILT))
+    return store.update(
+        installed(settings).tables, replace(begun_, candidate=candidate, state=State.BUILT)
+    )
 
 
 def done(settings: Settings, action: Action, **more: Any) -> dict[str, Any]:
-    code, result = run.run(Order(action, "anna", "a test", **more), settings, WORK)
+    code, result = run.run(Order(action, "anna", "a test", **more), installed(settings), WORK)
     assert code == DONE
     return result
 
@@ -97,12 +104,12 @@ def test_a_swap_that_was_killed_after_its_commit_is_ended_by_its_repetition(
 ) -> None:
     with killing(at, step):
         done(kafka.settings, Action.SWAP)
-    assert snapshots.current(kafka.settings).number == 3
+    assert snapshots.current(installed(kafka.settings).tables).number == 3
     assert len(on_record(kafka.settings)) == (step == "publish the difference")
     again = done(kafka.settings, Action.SWAP)
     assert again["state"] == "in use"
     assert "committed" not in again
-    assert snapshots.current(kafka.settings).number == 3
+    assert snapshots.current(installed(kafka.settings).tables).number == 3
     assert published(kafka) == {}
     assert on_record(kafka.settings) == [("anna", "rebuild/2", b"swap", b"3")]
 
@@ -122,20 +129,23 @@ def test_what_is_done_is_on_record_once_however_often_it_is_repeated(
 def test_another_rebuild_than_the_one_that_is_meant_is_left_alone(
     kafka: MemoryKafka, rebuild: Rebuild
 ) -> None:
-    drop.drop(kafka.settings)
+    drop.drop(installed(kafka.settings))
     built(kafka.settings)
     for action in (Action.SWAP, Action.ROLLBACK, Action.TOP_UP):
         with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other one"):
             done(kafka.settings, action, number=2)
-    assert snapshots.current(kafka.settings).number == 2
-    dropped, _ = drop.drop(kafka.settings, 2)
-    assert (dropped.number, store.require_current(kafka.settings).number) == (2, 3)
+    assert snapshots.current(installed(kafka.settings).tables).number == 2
+    dropped, _ = drop.drop(installed(kafka.settings), 2)
+    assert (dropped.number, store.require_current(installed(kafka.settings).tables).number) == (
+        2,
+        3,
+    )
 
 
 def test_a_swap_that_was_agreed_to_is_not_done_again_after_a_rollback(
     kafka: MemoryKafka, rebuild: Rebuild
 ) -> None:
-    compared = snapshots.current(kafka.settings).number
+    compared = snapshots.current(installed(kafka.settings).tables).number
     for _ in range(2):  # a retry is welcome
         done(kafka.settings, Action.SWAP, compared=compared)
     done(kafka.settings, Action.ROLLBACK)
@@ -164,16 +174,16 @@ def test_a_compaction_that_waited_for_a_swap_keeps_the_country_of_the_swap(
     settings = kafka.settings.model_copy(update={"country": "GB"})
 
     @contextmanager
-    def after_a_swap(of: Settings, job: str) -> Iterator[None]:
+    def after_a_swap(of: Files, job: str) -> Iterator[None]:
         done(settings, Action.SWAP)
         with after_running(of, job):
             yield
 
     monkeypatch.setattr(compaction, "after_running", after_a_swap)
     monkeypatch.setattr(compaction, "build_snapshot", needs_spark)
-    code, result = top_up.compact_and_top_up(settings, WORK, CompactionRequest())
+    code, result = top_up.compact_and_top_up(installed(settings), WORK, CompactionRequest())
     assert (code, result["changed"], result["published"]) == (DONE, False, 0)
-    newest = snapshots.current(kafka.settings)
+    newest = snapshots.current(installed(kafka.settings).tables)
     assert (newest.country, newest.number) == ("GB", newest.rebuilt_in)
 
 
@@ -185,15 +195,17 @@ def test_tables_that_were_swapped_or_dropped_meanwhile_are_not_topped_up(
     caplog: pytest.LogCaptureFixture,
     action: str,
 ) -> None:
+    at = kafka.settings
+
     @contextmanager
-    def after_it(of: Settings) -> Iterator[None]:
-        drop.drop(of) if action == "drop" else done(of, Action.SWAP)
+    def after_it(of: Files) -> Iterator[None]:
+        drop.drop(installed(at)) if action == "drop" else done(at, Action.SWAP)
         with store.rebuilding(of):
             yield
 
     monkeypatch.setattr(top_up, "rebuilding", after_it)
     monkeypatch.setattr(top_up, "topped_up", needs_spark)
-    top_up.compact_and_top_up(kafka.settings, WORK, CompactionRequest())
+    top_up.compact_and_top_up(installed(kafka.settings), WORK, CompactionRequest())
     assert "not topped up" not in caplog.text
 
 
@@ -209,9 +221,9 @@ def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
     recorded = on_record(kafka.settings)
     with killing(at, step):
         done(kafka.settings, first, **compared)
-    newest = snapshots.current(kafka.settings)
+    newest = snapshots.current(installed(kafka.settings).tables)
     expected = Standing.IN_USE if was_swapped else Standing.READY
-    assert store.require_current(kafka.settings).standing(newest) is expected
+    assert store.require_current(installed(kafka.settings).tables).standing(newest) is expected
     if was_swapped:
         assert "committed" not in done(kafka.settings, other)  # it is in use already
     else:
@@ -225,9 +237,9 @@ def test_only_lists_that_differ_are_published_where_the_last_snapshots_changed_n
     kafka: MemoryKafka,
 ) -> None:
     """The rows beside have the number of the snapshot that they were built of."""
-    first = replace(snapshots.current(kafka.settings), number=1)
-    assert publishing.publish(kafka.settings, first).records == 1
-    found = begun(kafka.settings, Order(Action.START, "me", tables=OWN))
+    first = replace(snapshots.current(installed(kafka.settings).tables), number=1)
+    assert publishing.publish(installed(kafka.settings), first).records == 1
+    found = begun(installed(kafka.settings), Order(Action.START, "me", tables=OWN))
     rows = [
         {"client": client, "positions": ["1"], "snapshot": 2, "shard": partition_of(client, SHARDS)}
         for client in ("client", "other")
@@ -235,7 +247,9 @@ def test_only_lists_that_differ_are_published_where_the_last_snapshots_changed_n
     version = overwrite(kafka.settings, SHARE_HOLDERS.located(found.folders), rows)
     versions = {**found.candidate.tables, SHARE_HOLDERS.name: version}
     candidate = replace(found.candidate, tables=versions)
-    store.update(kafka.settings, replace(found, candidate=candidate, state=State.BUILT))
+    store.update(
+        installed(kafka.settings).tables, replace(found, candidate=candidate, state=State.BUILT)
+    )
     swapped = done(kafka.settings, Action.SWAP)
     assert (swapped["changed_holders"], swapped["published"]) == (1, 1)
     assert sorted(record.key or b"" for record in records(kafka)) == [b"client", b"other"]
@@ -245,10 +259,10 @@ def test_a_drop_is_on_record_once_with_who_and_why(
     kafka: MemoryKafka, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with killing(at_step(monkeypatch, drop), "drop on record"):
-        give_up(kafka.settings, "anna", "a typo")
-    assert store.require_current(kafka.settings) == rebuild
-    give_up(kafka.settings, "anna", "a typo")
-    assert store.current(kafka.settings) is None
+        give_up(installed(kafka.settings), "anna", "a typo")
+    assert store.require_current(installed(kafka.settings).tables) == rebuild
+    give_up(installed(kafka.settings), "anna", "a typo")
+    assert store.current(installed(kafka.settings).tables) is None
     [(decision, headers)] = decisions.list_all(kafka.settings)
     assert (decision.about, decision.who, decision.why) == (b"rebuild/2", "anna", "a typo")
     assert (decision.kind, headers) == ("discarded", {"action": b"drop"})
@@ -266,12 +280,12 @@ def test_a_drop_of_which_kafka_has_not_said_that_it_is_on_record_does_not_say_it
     with monkeypatch.context() as patched:
         patched.setattr(Transactions, "write", without_an_answer)
         with pytest.raises(ShardpostError) as raised:
-            give_up(kafka.settings, "anna", "a typo")
+            give_up(installed(kafka.settings), "anna", "a typo")
     assert str(raised.value) == (
         "the decision may not be on record (no answer): nothing is dropped: run it again"
     )
-    assert store.require_current(kafka.settings) == rebuild
-    give_up(kafka.settings, "anna", "a typo")
+    assert store.require_current(installed(kafka.settings).tables) == rebuild
+    give_up(installed(kafka.settings), "anna", "a typo")
     assert len(list(decisions.list_all(kafka.settings))) == 1
 
 
@@ -283,9 +297,9 @@ def test_a_swap_that_was_killed_after_its_commit_is_on_record_before_the_drop(
         done(kafka.settings, Action.SWAP)
     with killing(at, "swapped"):
         done(kafka.settings, killed)
-    number = str(snapshots.current(kafka.settings).number).encode()
+    number = str(snapshots.current(installed(kafka.settings).tables).number).encode()
     for _ in range(2):
-        give_up(kafka.settings, "anna", "good as it is", rebuild.number)
+        give_up(installed(kafka.settings), "anna", "good as it is", rebuild.number)
     *_, swapped, dropped = decisions.list_all(kafka.settings)
     assert (swapped[0].who, swapped[1]) == (
         "shardpost",
@@ -298,64 +312,68 @@ def test_a_swap_that_was_killed_after_its_commit_is_on_record_before_the_drop(
 def test_a_drop_of_one_that_was_dropped_does_not_record_the_swap_of_another(
     kafka: MemoryKafka, rebuild: Rebuild
 ) -> None:
-    give_up(kafka.settings, "anna", "a typo")
+    give_up(installed(kafka.settings), "anna", "a typo")
     built(kafka.settings)
     done(kafka.settings, Action.SWAP)
-    give_up(kafka.settings, "anna", "a typo", rebuild.number)
+    give_up(installed(kafka.settings), "anna", "a typo", rebuild.number)
     about = [(one.about, str(one.kind)) for one, _ in decisions.list_all(kafka.settings)]
     assert sorted(about) == [(b"rebuild/2", "discarded"), (b"rebuild/3", "swapped")]
 
 
 def test_without_a_country_it_is_the_one_in_force(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
-    drop.drop(kafka.settings)
-    again = begun(kafka.settings, Order(Action.START, "me", tables=OWN))
+    drop.drop(installed(kafka.settings))
+    again = begun(installed(kafka.settings), Order(Action.START, "me", tables=OWN))
     assert (kafka.settings.country, again.country) == ("US", "GB")
 
 
 def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: MemoryKafka) -> None:
     settings = kafka.settings
     versions = {table.name: overwrite(settings, table, []) for table in VIEW}
-    last = snapshots.current(settings)
-    snapshots.commit(settings, replace(last, number=3, tables={**versions, **last.tables}))
+    last = snapshots.current(installed(settings).tables)
+    snapshots.commit(
+        installed(settings).tables, replace(last, number=3, tables={**versions, **last.tables})
+    )
     order = Order(Action.START, "me", tables=tables_of(None))
-    found = begun(settings, order)
-    assert begun(settings, order) == found  # nothing is decoded yet
+    found = begun(installed(settings), order)
+    assert begun(installed(settings), order) == found  # nothing is decoded yet
     progress = replace(found.progress, units=1)
     candidate = replace(found.candidate, decoder=decoder_id())
-    found = store.update(settings, replace(found, progress=progress, candidate=candidate))
-    assert begun(settings, order) == found
+    found = store.update(
+        installed(settings).tables, replace(found, progress=progress, candidate=candidate)
+    )
+    assert begun(installed(settings), order) == found
     other = replace(found, candidate=replace(candidate, decoder="another"))
     for state, advice in ((State.BUILDING, "drop it first"), (State.BUILT, "swap it, or drop it")):
-        store.update(settings, replace(other, state=state))
+        store.update(installed(settings).tables, replace(other, state=state))
         with pytest.raises(ShardpostError, match=f"decoded by other code.*: {advice}"):
-            begun(settings, order)
+            begun(installed(settings), order)
 
 
 def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
     with pytest.raises(ShardpostError, match="rebuild 2 is already in use"):
-        drop.drop(kafka.settings, 2, even_in_use=False)
-    assert store.require_current(kafka.settings).number == 2
+        drop.drop(installed(kafka.settings), 2, even_in_use=False)
+    assert store.require_current(installed(kafka.settings).tables).number == 2
     done(kafka.settings, Action.ROLLBACK)
-    drop.drop(kafka.settings, 2, even_in_use=False)
-    assert drop.drop(kafka.settings, 2, even_in_use=False)[1] == []
+    drop.drop(installed(kafka.settings), 2, even_in_use=False)
+    assert drop.drop(installed(kafka.settings), 2, even_in_use=False)[1] == []
     with pytest.raises(ShardpostError, match="there is no rebuild 9"):
-        drop.drop(kafka.settings, 9)
+        drop.drop(installed(kafka.settings), 9)
 
 
 @pytest.mark.usefixtures("rebuild")
 def test_a_rollback_confirms_no_country_that_was_set_after_the_swap(kafka: MemoryKafka) -> None:
     done(kafka.settings, Action.SWAP)
-    assert snapshots.current(kafka.settings).set_country == "US"
+    assert snapshots.current(installed(kafka.settings).tables).set_country == "US"
     british = kafka.settings.model_copy(update={"country": "GB"})
     done(british, Action.ROLLBACK)
-    drop.drop(british)
-    last = snapshots.current(british)
+    drop.drop(installed(british))
+    last = snapshots.current(installed(british).tables)
     assert last.country == "US"
     with pytest.raises(UsageError, match="'GB': snapshot 4 is of 'US'"):
-        countries.require_country(british, last, british.country)
-    countries.require_country(kafka.settings, last, "US")
+        countries.require_country(installed(british).tables, last, british.country)
+    countries.require_country(installed(kafka.settings).tables, last, "US")
 
 
 @pytest.mark.usefixtures("rebuild")
@@ -365,6 +383,8 @@ def test_while_tables_wait_beside_a_confirmed_country_is_refused_rather_than_ign
     british = kafka.settings.model_copy(update={"country": "GB"})
     confirmed = CompactionRequest(country_changed=True)
     with pytest.raises(UsageError, match=r"--country-changed: 'US' stays .* rebuild 2 is swapped"):
-        top_up.with_country_held(british, confirmed)
-    assert top_up.with_country_held(british, CompactionRequest()).country == "US"
-    assert top_up.with_country_held(kafka.settings, confirmed).country == "US"
+        top_up.with_country_held(installed(british), confirmed)
+    assert (
+        top_up.with_country_held(installed(british), CompactionRequest()).settings.country == "US"
+    )
+    assert top_up.with_country_held(installed(kafka.settings), confirmed).settings.country == "US"

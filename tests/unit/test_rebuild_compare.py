@@ -21,6 +21,7 @@ from shardpost.rebuilds.model.difference import Differences
 from shardpost.rebuilds.sides import compare
 from shardpost.settings import Settings
 from tests.support.histories import START, overwrite, rejected_row, snapshot
+from tests.support.installed import installed
 
 # Client, ticker, amount, exchange, and whether it is open.
 Form = tuple[str, str, str | None, str, bool]
@@ -83,7 +84,7 @@ def test_random_views_differ_as_dicts_do(settings: Settings) -> None:
         then = {**then, **{key: form for key, form in first.items() if random.random() < 0.5}}
         old = committed(settings, view(first), {})
         new = committed(settings, view(then), FOLDERS)
-        found = compare(settings, old, new)
+        found = compare(installed(settings), old, new)
         opened = [{k: f for k, f in forms.items() if f[4]} for forms in (first, then)]
         lists = [
             {row["client"]: row["positions"] for row in holders_of(forms) if row["positions"]}
@@ -104,7 +105,7 @@ def test_a_sample_of_a_holder_names_the_records_that_explain_it(settings: Settin
     old = committed(settings, view({"1": ("a", "T", "1", "X", True)}), {})
     moved = {"1": ("a", "T", "1", "X", True), "2": ("a", "T", "1", "Y", True)}
     new = committed(settings, view(moved), FOLDERS)
-    found = compare(settings, old, new)
+    found = compare(installed(settings), old, new)
     [_, sample] = found.samples
     assert (sample["client"], sample["old"], sample["new"]) == ("a", ["1"], ["1", "2"])
     [record] = sample["records"]
@@ -149,7 +150,7 @@ def test_contacts_exchanges_and_rejected_records_are_compared_and_no_contact_is_
         rejected_records=[rejected(2), rejected(3), rejected(3, START - timedelta(days=1))],
     )
     old, new = committed(settings, before, {}), committed(settings, after, ALL)
-    found = compare(settings, old, new)
+    found = compare(installed(settings), old, new)
     assert found.others == {
         "clients": Differences(1, 1, 1, 0),
         "exchanges": Differences(0, 1, 1, 1),
@@ -169,7 +170,7 @@ def test_contacts_exchanges_and_rejected_records_are_compared_and_no_contact_is_
 
 def test_contacts_that_may_not_be_read_any_more_are_not_compared(settings: Settings) -> None:
     old = replace(committed(settings, others(), {}), erased_in=9)
-    found = compare(settings, old, committed(settings, others(), ALL))
+    found = compare(installed(settings), old, committed(settings, others(), ALL))
     assert {*found.not_compared} == {"clients", "rejected"}
     assert found.as_json()["clients"] is None
     assert "a client was erased in snapshot 9" in found.as_json()["not_compared"]["clients"]
@@ -181,7 +182,7 @@ def test_each_kind_of_difference_is_sampled(settings: Settings) -> None:
     then = {key: ("a", "T", "2", "X", True) for key in first if int(key) < 30}
     then |= {str(n): ("a", "T", "1", "X", True) for n in range(100, 130)}
     views = committed(settings, view(first), {}), committed(settings, view(then), FOLDERS)
-    found = compare(settings, *views)
+    found = compare(installed(settings), *views)
     kinds = Counter(one["difference"] for one in found.samples if "position" in one)
     assert {*kinds} == {"changed", "only_old", "only_new"}
     assert sum(kinds.values()) == 20
@@ -190,6 +191,6 @@ def test_each_kind_of_difference_is_sampled(settings: Settings) -> None:
 def test_views_that_share_all_files_differ_in_nothing(settings: Settings) -> None:
     forms = {"1": ("a", "T", None, "X", True), "2": ("a", "T", "1", "Y", False)}
     old = committed(settings, view(forms), {})
-    found = compare(settings, old, old)
+    found = compare(installed(settings), old, old)
     assert found.is_none
     assert (found.positions.equal, found.holders.equal, found.samples) == (1, 1, [])

@@ -10,6 +10,7 @@ from shardpost.holders.record_fates import Fate, FateKind, fates_of
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.settings import Settings
 from tests.support.histories import Record, overwrite, put, snapshot
+from tests.support.installed import installed
 
 FIRST, SECOND = (Coordinates("positions", 0, offset) for offset in range(2))
 RETRIED = Coordinates("retries", 0, 0)
@@ -32,7 +33,7 @@ def fate(settings: Settings, at: Coordinates, *read: Record, ends: int) -> Fate:
     view = snapshot(2, {POSITION_EVENTS.name: overwrite(settings, POSITION_EVENTS, rows)})
     known = {"positions": {0: ends}, "retries": {0: ends}}
     view = replace(view, generations={"positions": 1}, end_offsets=known)
-    return fates_of(settings, view, "positions", [at])[at]
+    return fates_of(installed(settings), view, "positions", [at])[at]
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -13,9 +13,10 @@ from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.redrive import Redrive
 from shardpost.dead_letters.redrive_runs import LAST, SILENT, RedriveRun, RunState, last_run, start
 from shardpost.errors import ShardpostError
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks.locks import LockedError, exclusive
+from shardpost.locks.shared_files import SharedFile
 from shardpost.settings import Settings
-from shardpost.shared_files import SharedFile
+from tests.support.installed import installed
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 RUN = RedriveRun("r1", "redriven", "anna", "mended", NOW.isoformat(), {}, seen=NOW.isoformat())
@@ -29,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def redrive(settings: Settings) -> Redrive:
     request = RedriveRequest(Selection(), is_redrive=True, who="anna", why="mended", now=NOW)
-    return Redrive(settings, ROUTES, request, Shown("", {0: 9}))
+    return Redrive(installed(settings), ROUTES, request, Shown("", {0: 9}))
 
 
 @pytest.mark.parametrize(
@@ -45,16 +46,16 @@ def test_a_run_that_says_nothing_more_has_ended_with_its_process(
     settings: Settings, state: RunState, silent: timedelta, shown: RunState
 ) -> None:
     text = json.dumps(replace(RUN, state=state).as_json())
-    SharedFile(settings, LAST).change(lambda _: text)
-    found = last_run(settings, NOW + silent)
+    SharedFile(installed(settings).files, LAST).change(lambda _: text)
+    found = last_run(installed(settings).files, NOW + silent)
     assert found is not None
     assert (found.state, found.is_going) == (shown, shown is RunState.RUNNING)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"id": 1}', "not JSON"])
 def test_a_file_that_cannot_be_read_is_of_no_run(settings: Settings, text: str) -> None:
-    SharedFile(settings, LAST).change(lambda _: text)
-    assert last_run(settings, NOW) is None
+    SharedFile(installed(settings).files, LAST).change(lambda _: text)
+    assert last_run(installed(settings).files, NOW) is None
 
 
 def test_what_fails_is_said_and_who_is_second_is_refused(
@@ -66,8 +67,11 @@ def test_what_fails_is_said_and_who_is_second_is_refused(
     monkeypatch.setattr(redrive_runs, "plan_redrive", failing)
     run = start(redrive(settings), {}, 60)
     assert (run.state, run.error, run.done) == ("failed", "Kafka is away", 0)
-    assert last_run(settings, datetime.now(UTC)) == run
-    with exclusive(settings, "redrive_run", "another"), pytest.raises(LockedError) as refused:
+    assert last_run(installed(settings).files, datetime.now(UTC)) == run
+    with (
+        exclusive(installed(settings).files, "redrive_run", "another"),
+        pytest.raises(LockedError) as refused,
+    ):
         start(redrive(settings), {}, 60)
     assert "is already running" in str(refused.value)
-    assert last_run(settings, datetime.now(UTC)) == run
+    assert last_run(installed(settings).files, datetime.now(UTC)) == run

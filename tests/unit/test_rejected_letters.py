@@ -23,6 +23,7 @@ from shardpost.kafka.transactions import FencedError
 from tests.support.at_step import dying
 from tests.support.histories import START, overwrite
 from tests.support.histories import rejected_row as row
+from tests.support.installed import installed
 from tests.support.letter_world import at, header, live, sweep, total
 from tests.support.memory_kafka import MemoryKafka
 
@@ -48,7 +49,7 @@ def committed(
         *(number, START, START, {}, {REJECTED_RECORDS.name: version}),
         *(Counts(rejected=len(rows)), "US", 1, "test", run),
     )
-    snapshots.commit(kafka.settings, view)
+    snapshots.commit(installed(kafka.settings).tables, view)
     return view
 
 
@@ -79,22 +80,22 @@ def test_killed_in_or_between_batches_each_letter_is_sent_once(
     monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     view = committed(kafka, rejected(1))
     with dying(rejected_letters, name, nth), pytest.raises(KeyboardInterrupt):
-        rejected_letters.send(kafka.settings, view)
+        rejected_letters.send(installed(kafka.settings), view)
     sent = len(letters(kafka)) if name == "letters committed" else 4 * (nth - 1)
     assert sent == min(30, 4 * (nth - (name == "letters written")))
     later = committed(kafka, rejected(2) + rejected(1))  # a newer snapshot than that one
-    assert rejected_letters.send(kafka.settings, later) == 60 - sent
+    assert rejected_letters.send(installed(kafka.settings), later) == 60 - sent
     assert Counter(letters(kafka)) == Counter(origins(rejected(1) + rejected(2)))
-    assert rejected_letters.send(kafka.settings, later) == 0
+    assert rejected_letters.send(installed(kafka.settings), later) == 0
 
 
 def test_killed_before_the_table_knows_what_was_sent_nothing_is_sent_again(
     kafka: MemoryKafka,
 ) -> None:
     with dying(rejected_letters, "letters sent"), pytest.raises(KeyboardInterrupt):
-        rejected_letters.send(kafka.settings, committed(kafka, rejected(1)))
+        rejected_letters.send(installed(kafka.settings), committed(kafka, rejected(1)))
     later = committed(kafka, rejected(1), number=2)
-    assert rejected_letters.send(kafka.settings, later) == 0
+    assert rejected_letters.send(installed(kafka.settings), later) == 0
     assert len(letters(kafka)) == 30
 
 
@@ -102,14 +103,14 @@ def test_after_tables_were_restored_from_a_backup_letters_go_on_from_the_table_s
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = committed(kafka, rejected(1))
-    rejected_letters.send(kafka.settings, first)
+    rejected_letters.send(installed(kafka.settings), first)
     ahead = replace(first, number=20)  # what was sent before the tables were restored
     ahead_version = overwrite(kafka.settings, REJECTED_RECORDS, rejected(20))
     ahead = replace(ahead, tables={REJECTED_RECORDS.name: ahead_version})
     with dying(rejected_letters, "letters sent"), pytest.raises(KeyboardInterrupt):
-        rejected_letters.send(kafka.settings, ahead)
+        rejected_letters.send(installed(kafka.settings), ahead)
     later = committed(kafka, rejected(2) + rejected(1))
-    assert rejected_letters.send(kafka.settings, later) == 30
+    assert rejected_letters.send(installed(kafka.settings), later) == 30
     assert letters(kafka)[60:] == sorted(origins(rejected(2)), key=lambda o: o)
     assert "letters of snapshot 20 were sent, but it is not in these tables" in caplog.text
 
@@ -130,30 +131,34 @@ def test_in_restored_tables_a_snapshot_of_the_same_number_has_its_own_letters(
     first = [row("positions", 1)]
     lost, new, later = (row("positions", n, min(n, 3)) for n in (2, 3, 4))
     new["snapshot"] = 2
-    rejected_letters.send(kafka.settings, committed(kafka, first))
+    rejected_letters.send(installed(kafka.settings), committed(kafka, first))
     with older_tables(kafka, tmp_path / "copy"):
-        rejected_letters.send(kafka.settings, committed(kafka, [*first, lost], run="lost"))
+        rejected_letters.send(
+            installed(kafka.settings), committed(kafka, [*first, lost], run="lost")
+        )
     again = committed(kafka, [*first, lost, new], run="again")
-    assert rejected_letters.send(kafka.settings, again) == 2
+    assert rejected_letters.send(installed(kafka.settings), again) == 2
     assert "letters of snapshot 2 were sent, but it is not in these tables" in caplog.text
     last = committed(kafka, [*first, lost, new, later], run="last")
-    assert rejected_letters.send(kafka.settings, last) == 1
+    assert rejected_letters.send(installed(kafka.settings), last) == 1
     # The one that is sent twice is the same letter: a sweep drops it if it was resolved.
     assert letters(kafka) == origins([*first, lost, lost, new, later])
-    assert rejected_letters.send(kafka.settings, last) == 0
+    assert rejected_letters.send(installed(kafka.settings), last) == 0
 
 
 def test_in_restored_tables_a_place_within_a_snapshot_that_is_gone_counts_for_nothing(
     kafka: MemoryKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
-    rejected_letters.send(kafka.settings, committed(kafka, rejected(1)))
+    rejected_letters.send(installed(kafka.settings), committed(kafka, rejected(1)))
     die = dying(rejected_letters, "letters committed", 2)
     with older_tables(kafka, tmp_path / "copy"), die, pytest.raises(KeyboardInterrupt):
-        rejected_letters.send(kafka.settings, committed(kafka, [*rejected(1), *rejected(2)]))
+        rejected_letters.send(
+            installed(kafka.settings), committed(kafka, [*rejected(1), *rejected(2)])
+        )
     before = row("clients", 0, 2)  # in order before all that were sent of the snapshot then
     again = committed(kafka, [*rejected(1), *rejected(2), before], run="again")
-    assert rejected_letters.send(kafka.settings, again) == 31
+    assert rejected_letters.send(installed(kafka.settings), again) == 31
     assert set(letters(kafka)) == set(origins([*rejected(1), *rejected(2), before]))
 
 
@@ -161,7 +166,7 @@ def test_they_go_in_the_order_of_snapshots_and_coordinates(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 7)
-    rejected_letters.send(kafka.settings, committed(kafka, rejected(2) + rejected(1)))
+    rejected_letters.send(installed(kafka.settings), committed(kafka, rejected(2) + rejected(1)))
     names = ("snapshot", "topic", "partition", "offset")
     ordered = sorted(rejected(2) + rejected(1), key=lambda one: [one[name] for name in names])
     assert letters(kafka) == origins(ordered)
@@ -177,11 +182,11 @@ def test_a_run_that_is_overtaken_between_two_batches_sends_nothing_twice(
     def overtaken(name: str) -> None:
         if name == "letters committed" and not newer:
             newer.append(0)
-            newer[0] = rejected_letters.send(kafka.settings, view)
+            newer[0] = rejected_letters.send(installed(kafka.settings), view)
 
     overtaking = mock.patch.object(rejected_letters, "step", overtaken)
     with overtaking, pytest.raises(FencedError, match="a newer compaction sends rejected records"):
-        rejected_letters.send(kafka.settings, view)
+        rejected_letters.send(installed(kafka.settings), view)
     assert newer == [26]
     assert Counter(letters(kafka)) == Counter(origins(rejected(1)))
 
@@ -197,7 +202,7 @@ def test_of_what_is_too_large_for_the_store_a_letter_without_value_is_parked(
     key = b"k" * (1 if len(value) > 1 else 4_000)
     large = row("positions", 7, value=value, key=key, headers=[{"key": "a", "value": b"b"}])
     view = committed(kafka, [large, row("positions", 8)])
-    assert rejected_letters.send(kafka.settings, view) == 2
+    assert rejected_letters.send(installed(kafka.settings), view) == 2
     assert "positions[0]@7: too large for a letter" in caplog.text
     assert total(sweep(kafka.settings, at(60))) == {"parked": 2}
     parked = live(kafka.settings, kafka.settings.topic("parking-lot")).values()

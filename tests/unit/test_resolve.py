@@ -10,7 +10,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
-from shardpost.locks import LockedError
+from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_decisions
 from shardpost.weekly_email.ledger_guard import LedgerGuard
@@ -19,6 +19,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support import decisions
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
 WEEK = IsoWeek(2026, 47)
@@ -33,7 +34,7 @@ def shard(client: str) -> int:
 
 def wrote(settings: Settings, *entries: LedgerEntry) -> Ledger:
     """Write entries as the run of their shard; return its ledger, still open."""
-    ledger = Ledger(settings, WEEK, shard(entries[0].client))
+    ledger = Ledger(installed(settings), WEEK, shard(entries[0].client))
     ledger.open()
     ledger.write(entries)
     return ledger
@@ -48,35 +49,35 @@ def as_(outcome: Outcome, *clients: str) -> Resolution:
 
 
 def rows(settings: Settings, client: str) -> list[tuple[str, str | None, str | None]]:
-    found = ShardLedger(settings, WEEK, shard(client)).rows_of(client)
+    found = ShardLedger(installed(settings).kafka, WEEK, shard(client)).rows_of(client)
     return [(row["state"], row["message_id"], row["reason"]) for row in found]
 
 
 def test_an_unknown_one_becomes_sent_with_its_message_id_and_who_said_so(at: Settings) -> None:
     wrote(at, unknown(HERE))
-    assert ledger_decisions.resolve(at, as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
+    assert ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
     reason = "resolved as sent by anna: found in the log"
     assert rows(at, HERE)[-1] == ("sent", "<client1@x>", reason)
 
 
 def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(at: Settings) -> None:
     wrote(at, unknown(HERE), unknown(ALSO_HERE))
-    ledger_decisions.resolve(at, as_(Outcome.OPEN, HERE))
+    ledger_decisions.resolve(installed(at), as_(Outcome.OPEN, HERE))
     assert rows(at, HERE)[-1] == ("open", None, "resolved as open by anna: found in the log")
-    index = Ledger(at, WEEK, shard(HERE)).open()
+    index = Ledger(installed(at), WEEK, shard(HERE)).open()
     assert index.states([HERE, ALSO_HERE]) == [None, DeliveryState.UNKNOWN]
 
 
 def test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided(at: Settings) -> None:
     wrote(at, LedgerEntry(HERE, DeliveryState.SENDING, "<1@x>"))
-    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
+    ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
     assert rows(at, HERE)[-1][:2] == ("sent", "<1@x>")
 
 
 def test_each_client_has_a_decision_on_record_under_its_week(at: Settings) -> None:
     wrote(at, unknown(HERE))
     wrote(at, unknown(THERE))
-    ledger_decisions.resolve(at, as_(Outcome.OPEN, HERE, THERE))
+    ledger_decisions.resolve(installed(at), as_(Outcome.OPEN, HERE, THERE))
     found = [
         (one.about, one.kind, one.who, one.when, one.why, headers["as"])
         for one, headers in decisions.list_all(at)
@@ -88,7 +89,7 @@ def test_each_client_has_a_decision_on_record_under_its_week(at: Settings) -> No
 def test_a_decision_and_its_ledger_record_are_one_transaction(kafka: MemoryKafka) -> None:
     at = kafka.settings
     wrote(at, unknown(HERE))
-    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
+    ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
     about = f"{WEEK}/{HERE}".encode()
     ledger = TopicPartition(at.topic("weekly-emails"), shard(HERE))
     decided = TopicPartition(at.topic("decisions"), partition_of(about, 2))
@@ -109,7 +110,7 @@ def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
     wrote(at, unknown(HERE))
     wrote(at, LedgerEntry(THERE, state))
     with pytest.raises(ShardpostError, match=f"client5 is {state or 'open'}; nothing was changed"):
-        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE, THERE))
+        ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE, THERE))
     assert [row[0] for row in rows(at, HERE)] == ["unknown"]
     assert list(decisions.list_all(at)) == []
 
@@ -117,13 +118,13 @@ def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
 def test_a_wrong_name_stops_no_run_of_another_machine(at: Settings) -> None:
     run = wrote(at, unknown(HERE))
     with pytest.raises(ShardpostError, match="client3 is open"):
-        ledger_decisions.resolve(at, as_(Outcome.SENT, ALSO_HERE))
+        ledger_decisions.resolve(installed(at), as_(Outcome.SENT, ALSO_HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
 def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(at: Settings) -> None:
     run = wrote(at, unknown(HERE))
-    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
+    ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
     with pytest.raises(FencedError):
         run.write([LedgerEntry(HERE, None)])
 
@@ -131,10 +132,10 @@ def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(at: Setti
 def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(at: Settings) -> None:
     run = wrote(at, unknown(HERE))
     with (
-        LedgerGuard(at, WEEK).locked([shard(HERE)]),
+        LedgerGuard(installed(at), WEEK).locked([shard(HERE)]),
         pytest.raises(LockedError, match=f"shard {shard(HERE)}, is already running"),
     ):
-        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
+        ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
@@ -147,12 +148,12 @@ def test_what_was_resolved_before_a_shard_could_not_be_written_is_named(
 
     def taken_over(ledger: Ledger, *records: object) -> None:
         if ledger._shard == shard(THERE):
-            Ledger(at, WEEK, shard(THERE)).open()
+            Ledger(installed(at), WEEK, shard(THERE)).open()
         write(ledger, *records)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Ledger, "write", taken_over)
     with pytest.raises(ShardpostError, match=r"fenced: .*; resolved before that: client1"):
-        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE, THERE))
+        ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE, THERE))
     assert [rows(at, name)[-1][0] for name in (HERE, THERE)] == ["sent", "unknown"]
 
 
@@ -172,19 +173,19 @@ class Clock:
 
 @pytest.fixture
 def ledger(at: Settings) -> Ledger:
-    ledger = Ledger(at, WEEK, 0)
+    ledger = Ledger(installed(at), WEEK, 0)
     ledger.open()
     return ledger
 
 
 def written(settings: Settings) -> list[str]:
-    return [entry.client for entry in ShardLedger(settings, WEEK, 0).entries()]
+    return [entry.client for entry in ShardLedger(installed(settings).kafka, WEEK, 0).entries()]
 
 
 def test_what_the_older_run_writes_until_it_is_fenced_is_read(
     at: Settings, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newer = Ledger(at, WEEK, 0)
+    newer = Ledger(installed(at), WEEK, 0)
     fence = newer.fence
 
     def fence_late() -> None:
@@ -216,7 +217,7 @@ def test_once_a_run_was_halted_and_fenced_none_of_its_connections_may_send(
     clock = Clock()
     commit = FreshCommit(ledger, SENDING, clock)
     ledger.write(SENDING)
-    Ledger(at, WEEK, 0).open()
+    Ledger(installed(at), WEEK, 0).open()
     clock.now = 3600
     with ThreadPoolExecutor(4) as pool:
         looks = [pool.submit(commit.require) for _ in range(4)]
@@ -255,6 +256,6 @@ def test_rows_say_where_and_when_a_client_has_which_state(at: Settings, ledger: 
         [LedgerEntry("a", DeliveryState.FAILED, "<1@x>", "550 no"), LedgerEntry("b", None)]
     )
     ledger.write([LedgerEntry("a", None, reason="checked by hand")])
-    first, second = ShardLedger(at, WEEK, 0).rows_of("a")
+    first, second = ShardLedger(installed(at).kafka, WEEK, 0).rows_of("a")
     assert (first["state"], first["offset"], first["reason"]) == ("failed", 0, "550 no")
     assert (second["state"], second["offset"], second["reason"]) == ("open", 3, "checked by hand")

@@ -47,6 +47,7 @@ from shardpost.run_requests.model.requests import (
 )
 from shardpost.run_requests.model.run_id import LONGEST_KEY, run_id
 from shardpost.run_requests.request_client import commands_in_force, conf_of
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -361,10 +362,10 @@ def test_a_decision_reads_back_and_is_the_contracts() -> None:
 def test_a_key_is_released_of_the_run_that_was_shown(kafka: MemoryKafka) -> None:
     held_by = command({}, CommandState.STARTED)
     topic, partition = kafka.settings.topic("run-commands"), partition_of("k", 2)
-    produce(kafka.settings, Outgoing(topic, b"k", held_by.value(), [], partition))
+    produce(installed(kafka.settings).kafka, Outgoing(topic, b"k", held_by.value(), [], partition))
     why = ("anna", "it hangs", NOW)
     with pytest.raises(ShardpostError, match="expected run another, found request__"):
-        release(kafka.settings, "k", *why, run_id="another")
-    assert [entry.key for entry in commands_in_force(kafka.settings)] == ["k"]
-    assert release(kafka.settings, "k", *why, run_id=held_by.run_id) == held_by
-    assert commands_in_force(kafka.settings) == []
+        release(installed(kafka.settings), "k", *why, run_id="another")
+    assert [entry.key for entry in commands_in_force(installed(kafka.settings).kafka)] == ["k"]
+    assert release(installed(kafka.settings), "k", *why, run_id=held_by.run_id) == held_by
+    assert commands_in_force(installed(kafka.settings).kafka) == []

@@ -10,6 +10,7 @@ from shardpost.schedules import WeeklyTime, longest_pause
 from shardpost.settings import Settings, load, loading, one
 from shardpost.watch.stack_checks import check_schedules
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.installed import installed
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -86,11 +87,11 @@ def test_a_later_send_is_no_late_one() -> None:
 
 
 def test_the_doctor_names_thresholds_that_expect_more_frequent_runs() -> None:
-    [found] = check_schedules(Settings(), NOW)
+    [found] = check_schedules(installed(Settings()), NOW)
     assert (found.state, found.found) == ("ok", "the weekly e-mail starts Mon 08:00 UTC")
     assert longest_pause("0 6,18 * * MON-FRI") == timedelta(days=2, hours=12)
     rare = Settings(compact_schedule="0 6,18 * * *", watch_snapshot_age=50_000)
-    [found] = check_schedules(rare, NOW)
+    [found] = check_schedules(installed(rare), NOW)
     assert (found.state, found.check) == ("warning", "schedules")
     assert found.found.startswith("SHARDPOST_COMPACT_SCHEDULE=0 6,18 * * * pauses for 12")
     assert found.expected is not None

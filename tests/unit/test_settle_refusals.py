@@ -10,6 +10,7 @@ from shardpost.weekly_email.model.provisional_refusals import Refusal
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import settle_parts, settle_refusals
+from tests.support.installed import installed
 from tests.support.plain_ledger import fold
 from tests.support.written_weeks import begin, freeze
 
@@ -31,13 +32,13 @@ def report(shard: int, *refused: str, accepted: int = 0, error: str | None = Non
 
 
 def states(settings: Settings, shard: int) -> dict[str, str]:
-    last = fold(ShardLedger(settings, WEEK, shard).entries())
+    last = fold(ShardLedger(installed(settings).kafka, WEEK, shard).entries())
     return {client: str(entry.state) for client, entry in last.items()}
 
 
 def test_of_three_clients_in_three_shards_two_may_have_bad_addresses(at: Settings) -> None:
     reports = [report(0, "a"), report(1, "b"), report(2, accepted=1)]
-    settled = settle_refusals(at, WEEK, reports)
+    settled = settle_refusals(installed(at), WEEK, reports)
     assert settled == [
         ShardReport(0, failed=1),
         ShardReport(1, failed=1),
@@ -49,7 +50,7 @@ def test_of_three_clients_in_three_shards_two_may_have_bad_addresses(at: Setting
 def test_where_nothing_was_accepted_refused_clients_stay_open_and_the_server_is_quoted(
     at: Settings,
 ) -> None:
-    settled = settle_refusals(at, WEEK, [report(0, "a", "b"), report(1, "c"), report(2)])
+    settled = settle_refusals(installed(at), WEEK, [report(0, "a", "b"), report(1, "c"), report(2)])
     assert [one.open for one in settled] == [2, 1, 0]
     assert "refused 3 mails of this run and accepted 0" in str(settled[0].error)
     assert "c: 550 no" in str(settled[1].error)
@@ -59,23 +60,23 @@ def test_where_nothing_was_accepted_refused_clients_stay_open_and_the_server_is_
 
 def test_many_small_shards_that_half_a_server_refused_stay_open(at: Settings) -> None:
     reports = [report(shard, *map(str, range(4)), accepted=4) for shard in range(3)]
-    assert all(one.error for one in settle_refusals(at, WEEK, reports))
+    assert all(one.error for one in settle_refusals(installed(at), WEEK, reports))
 
 
 def test_one_shard_that_was_stopped_leaves_the_refused_clients_of_all_open(
     at: Settings,
 ) -> None:
     reports = [report(0, "a"), report(1, accepted=1000), report(2, error="the server is silent")]
-    settled = settle_refusals(at, WEEK, reports)
+    settled = settle_refusals(installed(at), WEEK, reports)
     assert (settled[0].open, settled[0].failed) == (1, 0)
     assert settled[0].error is not None
 
 
 def test_a_client_that_another_run_has_dealt_with_since_keeps_its_state(at: Settings) -> None:
-    other = Ledger(at, WEEK, 0)
+    other = Ledger(installed(at), WEEK, 0)
     other.open()
     other.write([LedgerEntry("a", DeliveryState.SENT, "<1@x>")])
-    settled = settle_refusals(at, WEEK, [report(0, "a", "b", accepted=9)])
+    settled = settle_refusals(installed(at), WEEK, [report(0, "a", "b", accepted=9)])
     assert states(at, 0) == {"a": "sent", "b": "failed"}
     assert settled == [ShardReport(0, sent=9, failed=1, open=1)]
 
@@ -83,19 +84,19 @@ def test_a_client_that_another_run_has_dealt_with_since_keeps_its_state(at: Sett
 def test_a_refused_mail_to_a_client_that_was_suppressed_is_no_longer_suppressed(
     at: Settings,
 ) -> None:
-    ledger = Ledger(at, WEEK, 0)
+    ledger = Ledger(installed(at), WEEK, 0)
     ledger.open()
     ledger.write([LedgerEntry("a", DeliveryState.SUPPRESSED, "<1@x>")])
     entry = LedgerEntry("a", DeliveryState.FAILED, "<1@x>", "550 no")
     provisional = (Refusal(entry, DeliveryState.SUPPRESSED).to_json(),)
     before = ShardReport(0, suppressed=3, unknown=1, refused=1, provisional=provisional)
-    assert settle_refusals(at, WEEK, [before]) == [
+    assert settle_refusals(installed(at), WEEK, [before]) == [
         ShardReport(0, suppressed=2, unknown=1, failed=1)
     ]
 
 
 def test_a_refused_resend_is_no_longer_unknown(at: Settings) -> None:
-    ledger = Ledger(at, WEEK, 0)
+    ledger = Ledger(installed(at), WEEK, 0)
     ledger.open()
     ledger.write([LedgerEntry("a", UNKNOWN, "<1@x>")])
     entry = LedgerEntry("a", DeliveryState.FAILED, "<1@x>", "550 no", 1)
@@ -106,7 +107,7 @@ def test_a_refused_resend_is_no_longer_unknown(at: Settings) -> None:
         refused=1,
         provisional=(Refusal(entry, UNKNOWN).to_json(),),
     )
-    assert settle_refusals(at, WEEK, [before]) == [ShardReport(0, failed=1)]
+    assert settle_refusals(installed(at), WEEK, [before]) == [ShardReport(0, failed=1)]
     assert states(at, 0) == {"a": "failed"}
 
 
@@ -115,7 +116,7 @@ def settled_in_parts(settings: Settings, *reports: ShardReport) -> tuple[list[An
     begin(settings, WEEK, WEEK.end)
     freeze(settings, WEEK, ["c0", "c1"], WEEK.end)
     made = [{"shards": [], "unknown": [], "answers": [one.answers]} for one in reports]
-    return settle_parts(settings, WEEK, json.loads(json.dumps(made)), WEEK.end)
+    return settle_parts(installed(settings), WEEK, json.loads(json.dumps(made)), WEEK.end)
 
 
 def test_of_a_run_in_parts_the_answers_of_all_decide(at: Settings) -> None:

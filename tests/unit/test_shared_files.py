@@ -9,14 +9,14 @@ import pytest
 
 from shardpost import refused_runs
 from shardpost.alerts import channels
+from shardpost.delta.object_store import open_objects
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.object_store import open_objects
+from shardpost.locks.shared_files import SharedFile
 from shardpost.settings import Settings
-from shardpost.shared_files import SharedFile
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import require_stores
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_store import memory_store
 
@@ -35,15 +35,15 @@ def test_what_one_machine_knows_of_a_store_another_one_misses(
 ) -> None:
     first, second = machines
     for number in range(3):
-        producer(first).produce(STORE, b"v", f"{number}".encode(), 0)
-    require_stores(first, STORE)
+        installed(first).kafka.producer().produce(STORE, b"v", f"{number}".encode(), 0)
+    require_stores(installed(first), STORE)
     kafka.broker.log(TopicPartition(STORE, 0)).delete_before(3)
     with pytest.raises(ShardpostError, match="the records from 0 to 2 were deleted") as refused:
-        require_stores(second, STORE)
+        require_stores(installed(second), STORE)
     assert f"remove s3://bucket/tables/_home/stores/{STORE}.json: then" in str(refused.value)
-    objects = open_objects(second)
+    objects = open_objects(installed(second).tables)
     objects.delete(objects.names(f"_home/stores/{STORE}.json"))
-    require_stores(second, STORE)
+    require_stores(installed(second), STORE)
     assert not (first.home / "stores").exists()
 
 
@@ -52,40 +52,48 @@ def test_machines_that_write_one_file_at_once_lose_nothing(machines: list[Settin
         return text if mark in text else text + mark
 
     def add(number: int) -> None:
-        file = SharedFile(machines[number % 2], "numbers")
+        file = SharedFile(installed(machines[number % 2]).files, "numbers")
         file.change(lambda text: added(text or "", f"<{number}>"))
 
     with ThreadPoolExecutor(4) as pool:
         [*pool.map(add, range(24))]
-    text = SharedFile(machines[0], "numbers").read() or ""
+    text = SharedFile(installed(machines[0]).files, "numbers").read() or ""
     assert all(text.count(f"<{number}>") == 1 for number in range(24))
 
 
 def test_why_a_compaction_was_refused_is_known_on_all_machines(machines: list[Settings]) -> None:
     first, second = machines
-    with pytest.raises(UsageError), refused_runs.noting(first, "compact_positions"):
+    with (
+        pytest.raises(UsageError),
+        refused_runs.noting(installed(first).files, "compact_positions"),
+    ):
         raise UsageError("no such country")
     now = datetime.now(UTC)
-    assert refused_runs.refusals(second, now)["compact_positions"].why == "no such country"
-    refused_runs.note_result(second, "compact_positions", 0, {})
-    assert refused_runs.refusals(first, now) == {}
+    assert (
+        refused_runs.refusals(installed(second).files, now)["compact_positions"].why
+        == "no such country"
+    )
+    refused_runs.note_result(installed(second).files, "compact_positions", 0, {})
+    assert refused_runs.refusals(installed(first).files, now) == {}
 
 
 def test_a_part_of_a_job_ends_its_own_note_and_the_whole_job_those_of_all_parts(
     settings: Settings,
 ) -> None:
     for shards in ("0-3", "4-7", "8"):
-        refused_runs.note(settings, f"weekly_email shards {shards}", "no such address")
-    refused_runs.note(settings, "weekly_email_of_others", "no such address")
-    refused_runs.note_result(settings, "weekly_email shards 4-7", 0, {})
+        refused_runs.note(
+            installed(settings).files, f"weekly_email shards {shards}", "no such address"
+        )
+    refused_runs.note(installed(settings).files, "weekly_email_of_others", "no such address")
+    refused_runs.note_result(installed(settings).files, "weekly_email shards 4-7", 0, {})
     left = ["weekly_email shards 0-3", "weekly_email shards 8", "weekly_email_of_others"]
-    assert [*refused_runs.refusals(settings, datetime.now(UTC))] == left
-    refused_runs.note_result(settings, "weekly_email", 0, {})
-    assert [*refused_runs.refusals(settings, datetime.now(UTC))] == left[2:]
+    assert [*refused_runs.refusals(installed(settings).files, datetime.now(UTC))] == left
+    refused_runs.note_result(installed(settings).files, "weekly_email", 0, {})
+    assert [*refused_runs.refusals(installed(settings).files, datetime.now(UTC))] == left[2:]
 
 
 def test_a_run_that_was_not_refused_writes_nothing(settings: Settings) -> None:
-    refused_runs.note_result(settings, "compact_positions", 0, {})
+    refused_runs.note_result(installed(settings).files, "compact_positions", 0, {})
     assert not (settings.home / refused_runs.FILE).exists()
 
 
@@ -93,10 +101,10 @@ def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(
     machines: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, machine in enumerate(machines):
-        channels.append(machine, f"alert {number}\nline")
-    [name] = open_objects(machines[0]).names("_home")
+        channels.append(installed(machine), f"alert {number}\nline")
+    [name] = open_objects(installed(machines[0]).tables).names("_home")
     assert name.startswith("_home/alerts-20")
-    stored = open_objects(machines[0]).get(name)
+    stored = open_objects(installed(machines[0]).tables).get(name)
     assert stored
     assert [line[21:] for line in stored.content.decode().splitlines()] == [
         "alert 0",
@@ -108,6 +116,6 @@ def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(
     def is_down(*_: object) -> None:
         raise ShardpostError("object store https://store: it does not answer")
 
-    monkeypatch.setattr("shardpost.shared_files.open_objects", is_down)
-    channels.append(machines[1], "the store is down")
+    monkeypatch.setattr("shardpost.locks.shared_files.open_objects", is_down)
+    channels.append(installed(machines[1]), "the store is down")
     assert (machines[1].home / "alerts.log").read_text().endswith("Z the store is down\n")

@@ -35,6 +35,7 @@ from shardpost.delta.snapshot_retention import (
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 
 pytestmark = pytest.mark.also_on_store
 
@@ -63,22 +64,27 @@ def snapshot(number: int, **more: object) -> Snapshot:
 def test_all_of_a_snapshot_is_read_back(settings: Settings, more: dict[str, object]) -> None:
     both = [snapshot(1), snapshot(2, **more)]
     for one in both:
-        snapshots.commit(settings, one)
-    assert snapshots.list_all(settings) == both
-    assert snapshots.get(settings, 1, now=AT).has_contacts is ("erased_in" not in more)
+        snapshots.commit(installed(settings).tables, one)
+    assert snapshots.list_all(installed(settings).tables) == both
+    assert snapshots.get(installed(settings).tables, 1, now=AT).has_contacts is (
+        "erased_in" not in more
+    )
 
 
 def test_a_table_of_release_0_2_0_gets_the_columns_that_it_lacks(settings: Settings) -> None:
     older = Table(
         "snapshots", snapshots.SNAPSHOTS.columns[: snapshots.SCHEMA.names.index("cleaning")]
     )
-    table_log.create(settings, older, 1)
+    table_log.create(installed(settings).tables, older, 1)
     row = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1)]).select(older.names)
-    write_deltalake(storage.opened(settings, older), row, mode="append")
-    assert snapshots.current(settings) == snapshot(1)
+    write_deltalake(storage.opened(installed(settings).tables, older), row, mode="append")
+    assert snapshots.current(installed(settings).tables) == snapshot(1)
     scattered = {"positions": Scattered(2, AT, 9, ("1",))}
-    snapshots.commit(settings, snapshot(2, scattered=scattered))
-    assert snapshots.list_all(settings) == [snapshot(1), snapshot(2, scattered=scattered)]
+    snapshots.commit(installed(settings).tables, snapshot(2, scattered=scattered))
+    assert snapshots.list_all(installed(settings).tables) == [
+        snapshot(1),
+        snapshot(2, scattered=scattered),
+    ]
 
 
 def test_a_snapshot_says_up_to_which_one_its_tables_are_folded() -> None:
@@ -88,7 +94,7 @@ def test_a_snapshot_says_up_to_which_one_its_tables_are_folded() -> None:
 
 
 def test_what_a_look_noted_is_kept_whatever_it_is(settings: Settings) -> None:
-    snapshots.commit(settings, snapshot(1))
+    snapshots.commit(installed(settings).tables, snapshot(1))
     later = AT + timedelta(minutes=15)
     seen = snapshot(
         1,
@@ -99,10 +105,10 @@ def test_what_a_look_noted_is_kept_whatever_it_is(settings: Settings) -> None:
         set_country="GB",
         cleaning={"positions": Cleaning(("compact",), 1, 2, 3)},
     )
-    snapshots.update_looked_at(settings, seen)
-    assert snapshots.list_all(settings) == [seen]
-    snapshots.update_looked_at(settings, snapshot(1))
-    assert snapshots.list_all(settings) == [snapshot(1)]
+    snapshots.update_looked_at(installed(settings).tables, seen)
+    assert snapshots.list_all(installed(settings).tables) == [seen]
+    snapshots.update_looked_at(installed(settings).tables, snapshot(1))
+    assert snapshots.list_all(installed(settings).tables) == [snapshot(1)]
 
 
 def test_a_time_that_is_ahead_by_more_than_clocks_differ_is_not_known() -> None:
@@ -115,53 +121,53 @@ def test_a_time_that_is_ahead_by_more_than_clocks_differ_is_not_known() -> None:
 
 
 def files(settings: Settings) -> list[str]:
-    return [*table_log.sizes(settings, snapshots.SNAPSHOTS, version(settings))]
+    return [*table_log.sizes(installed(settings).tables, snapshots.SNAPSHOTS, version(settings))]
 
 
 def version(settings: Settings) -> int:
-    return storage.opened(settings, snapshots.SNAPSHOTS).version()
+    return storage.opened(installed(settings).tables, snapshots.SNAPSHOTS).version()
 
 
 def test_many_snapshots_are_in_few_files_and_all_are_there(settings: Settings) -> None:
     numbers = range(1, up_to(101, quick=25))
     made = [snapshot(number, topic_ids={"t": str(number)}) for number in numbers]
     for one in made:
-        snapshots.commit(settings, one)
-        assert snapshots.newest(settings) == one
+        snapshots.commit(installed(settings).tables, one)
+        assert snapshots.newest(installed(settings).tables) == one
         assert len(files(settings)) <= 17
-    assert snapshots.list_all(settings) == made
-    assert snapshots.runs(settings) == {one.number: one.run for one in made}
+    assert snapshots.list_all(installed(settings).tables) == made
+    assert snapshots.runs(installed(settings).tables) == {one.number: one.run for one in made}
     assert version(settings) == len(made)  # with what was merged, each is one version
 
 
 def test_a_snapshot_is_looked_at_where_it_shares_its_file(settings: Settings) -> None:
     both = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1), snapshot(2)])
-    made = table_log.opened(settings, snapshots.SNAPSHOTS)
+    made = table_log.opened(installed(settings).tables, snapshots.SNAPSHOTS)
     write_deltalake(made, both, mode="append")
     seen = snapshot(2, looked_at=AT + timedelta(hours=1))
-    snapshots.update_looked_at(settings, seen)
-    assert snapshots.list_all(settings) == [snapshot(1), seen]
+    snapshots.update_looked_at(installed(settings).tables, seen)
+    assert snapshots.list_all(installed(settings).tables) == [snapshot(1), seen]
     assert len(files(settings)) == 2
 
 
 def test_the_newest_is_found_where_statistics_are_missing(settings: Settings) -> None:
-    made = table_log.opened(settings, snapshots.SNAPSHOTS)
+    made = table_log.opened(installed(settings).tables, snapshots.SNAPSHOTS)
     made.alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "0"})
     for number in (1, 2):
         row = arrow_rows(snapshots.SNAPSHOTS, [snapshot(number)])
         write_deltalake(made, row, mode="append")
-    assert snapshots.newest(settings) == snapshot(2)
+    assert snapshots.newest(installed(settings).tables) == snapshot(2)
     with pytest.raises(snapshots.ConflictError, match="snapshot 2 exists already"):
-        snapshots.commit(settings, snapshot(2))
-    snapshots.commit(settings, snapshot(3))
-    assert snapshots.newest(settings) == snapshot(3)
+        snapshots.commit(installed(settings).tables, snapshot(2))
+    snapshots.commit(installed(settings).tables, snapshot(3))
+    assert snapshots.newest(installed(settings).tables) == snapshot(3)
 
 
 def test_of_two_runs_that_commit_one_number_one_wins(settings: Settings) -> None:
 
     def commit(number: int) -> bool:
         try:
-            snapshots.commit(settings, snapshot(number))
+            snapshots.commit(installed(settings).tables, snapshot(number))
         except snapshots.ConflictError:
             return False
         return True
@@ -169,47 +175,49 @@ def test_of_two_runs_that_commit_one_number_one_wins(settings: Settings) -> None
     with ThreadPoolExecutor(4) as pool:
         for number in range(1, 21):
             assert sorted(pool.map(commit, [number] * 4)) == [False, False, False, True]
-    assert snapshots.list_all(settings) == [*map(snapshot, range(1, 21))]
+    assert snapshots.list_all(installed(settings).tables) == [*map(snapshot, range(1, 21))]
 
 
 def test_an_older_number_than_the_newest_is_refused(settings: Settings) -> None:
-    snapshots.commit(settings, snapshot(5))
+    snapshots.commit(installed(settings).tables, snapshot(5))
     with pytest.raises(snapshots.ConflictError, match="snapshot 4: there is snapshot 5 already"):
-        snapshots.commit(settings, snapshot(4))
+        snapshots.commit(installed(settings).tables, snapshot(4))
 
 
 def test_notes_and_looks_beside_each_other_are_all_stored(settings: Settings) -> None:
-    snapshots.commit(settings, snapshot(1))
+    snapshots.commit(installed(settings).tables, snapshot(1))
 
     def look(hour: int) -> None:
         at = AT + timedelta(hours=hour)
-        snapshots.update_looked_at(settings, snapshot(1, looked_at=at))
-        snapshots.note_transaction(settings, f"letters {hour}", hour)
+        snapshots.update_looked_at(installed(settings).tables, snapshot(1, looked_at=at))
+        snapshots.note_transaction(installed(settings).tables, f"letters {hour}", hour)
 
     with ThreadPoolExecutor(4) as pool:
         [*pool.map(look, range(1, 9))]
-    table = storage.opened(settings, snapshots.SNAPSHOTS)
+    table = storage.opened(installed(settings).tables, snapshots.SNAPSHOTS)
     assert [table.transaction_version(f"letters {hour}") for hour in range(1, 9)] == [*range(1, 9)]
-    assert len(snapshots.list_all(settings)) == len(files(settings)) == 1
+    assert len(snapshots.list_all(installed(settings).tables)) == len(files(settings)) == 1
 
 
 def test_rows_are_removed_beside_a_writer_that_is_faster_than_that(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1, 31):
-        snapshots.commit(settings, snapshot(number))
+        snapshots.commit(installed(settings).tables, snapshot(number))
     numbers, parts = iter(range(31, 1_000)), parquet_files.parts
 
     def beside(*given: Any) -> Iterator[pa.Table]:
         yield from parts(*given)
         with monkeypatch.context() as patch:
             patch.setattr(parquet_files, "parts", parts)
-            snapshots.commit(settings, snapshot(next(numbers)))
+            snapshots.commit(installed(settings).tables, snapshot(next(numbers)))
 
     monkeypatch.setattr(parquet_files, "parts", beside)
-    snapshots.drop(settings, range(1, 30))
+    snapshots.drop(installed(settings).tables, range(1, 30))
     monkeypatch.setattr(parquet_files, "parts", parts)
-    assert snapshots.list_all(settings) == [*map(snapshot, range(30, next(numbers)))]
+    assert snapshots.list_all(installed(settings).tables) == [
+        *map(snapshot, range(30, next(numbers)))
+    ]
 
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -28,6 +28,7 @@ from tests.support.histories import (
     snapshot,
     write,
 )
+from tests.support.installed import installed
 from tests.support.object_store import folder_of
 
 DOCUMENTED = Path("docs/tables.md").read_text()
@@ -53,7 +54,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     versions = dict(newest.tables)
     rejected = [rejected_row("positions", 7, 4, value=b"\xff{")]
     versions[REJECTED_RECORDS.name] = overwrite(settings, REJECTED_RECORDS, rejected)
-    snapshots.commit(settings, replace(snapshot(4, versions), folded=newest.folded))
+    snapshots.commit(
+        installed(settings).tables, replace(snapshot(4, versions), folded=newest.folded)
+    )
     return settings
 
 
@@ -147,13 +150,17 @@ NOT_A_QUERY = "expected one query that begins with SELECT, WITH or VALUES: table
 def test_what_is_no_query_is_refused_and_does_nothing(
     statement: str, said: str, story: Settings, shardpost: CommandLine, tmp_path: Path
 ) -> None:
-    before = [table_log.newest_version(story, table) for table in (*VIEW, SNAPSHOTS)]
+    before = [
+        table_log.newest_version(installed(story).tables, table) for table in (*VIEW, SNAPSHOTS)
+    ]
     file = tmp_path / "written.csv"
     places = {"file": str(file), "home": str(story.home)}
     found = shardpost.refused("sql", statement.format(**places), code=2)
     assert said.format(**places) in found
     assert not file.exists()
-    assert before == [table_log.newest_version(story, table) for table in (*VIEW, SNAPSHOTS)]
+    assert before == [
+        table_log.newest_version(installed(story).tables, table) for table in (*VIEW, SNAPSHOTS)
+    ]
 
 
 def test_the_cast_that_it_names_gives_the_sum(shardpost: CommandLine) -> None:
@@ -171,10 +178,10 @@ def test_every_documented_table_is_asked_and_those_of_no_snapshot_are_as_they_ar
     assert len(VIEW) + len(tables.OTHERS) == len(re.findall(r"^## [a-z_]+$", DOCUMENTED, re.M))
     assert all(f"\n## {table.name}\n" in DOCUMENTED for table in (*VIEW, *tables.OTHERS))
     for table in tables.OTHERS:
-        table_log.opened(settings, table)
+        table_log.opened(installed(settings).tables, table)
         found = tables.sql(f"SELECT * FROM {table.name}", 1, at).read_all()  # noqa: S608
         assert found.column_names == table.names
-    table_log.append(settings, LEDGER_MARKS, lambda: MARK)
+    table_log.append(installed(settings).tables, LEDGER_MARKS, lambda: MARK)
     row = f"SELECT week FROM ledger_marks WHERE week = {text_literal(MARK.week)}"  # noqa: S608
     assert tables.sql(row, 1, at).read_all().num_rows == 1
 
@@ -204,7 +211,7 @@ def test_of_contacts_that_were_erased_since_it_says_so(settings: Settings) -> No
     write(settings, STORY[:1])
     versions = dict(tables.snapshot(settings=settings).tables)
     versions["clients"] = overwrite(settings, CLIENTS, [])
-    snapshots.commit(settings, replace(snapshot(2, versions), erased_in=2))
+    snapshots.commit(installed(settings).tables, replace(snapshot(2, versions), erased_in=2))
     at = settings.model_copy(update={"snapshot_days": 36_500})
     assert tables.sql("SELECT * FROM clients", 2, at).read_all().num_rows == 0
     with pytest.raises(ShardpostError, match="a client was erased in snapshot 2"):

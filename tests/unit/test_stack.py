@@ -21,9 +21,10 @@ from shardpost.embedded.airflow_home import process_environment
 from shardpost.embedded.daemons import Daemon
 from shardpost.embedded.stack import NOTHING_UP, Part
 from shardpost.errors import ShardpostError
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks.locks import LockedError, exclusive
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 
 @dataclass(eq=False)
@@ -102,7 +103,7 @@ def test_who_waits_for_the_lock_says_for_whom_and_how_long_and_does_not_ask_to_w
     lines: list[str] = []
 
     def hold() -> None:
-        with exclusive(settings, stack.LOCK, "another `shardpost up` or `down`"):
+        with exclusive(installed(settings).files, stack.LOCK, "another `shardpost up` or `down`"):
             taken.set()
             said.wait(20)
 
@@ -254,17 +255,17 @@ def test_a_database_that_is_gone_is_made_again_whatever_was_noted(
 def test_a_second_holder_is_told_who_has_it_and_a_later_one_gets_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="shardpost.locks")
+    caplog.set_level(logging.INFO, logger="shardpost.locks.locks")
     settings = Settings(home=tmp_path)
-    with exclusive(settings, "it", "the job"):
+    with exclusive(installed(settings).files, "it", "the job"):
         for wait in (0.0, 0.3):
             with (
                 pytest.raises(LockedError, match=r"the job is already running \(pid \d+, since 20"),
-                exclusive(settings, "it", "the job", wait=wait),
+                exclusive(installed(settings).files, "it", "the job", wait=wait),
             ):
                 pass
-    with exclusive(settings, "it", "the job"):
+    with exclusive(installed(settings).files, "it", "the job"):
         pass
-    [said] = [one.getMessage() for one in caplog.records if one.name == "shardpost.locks"]
+    [said] = [one.getMessage() for one in caplog.records if one.name == "shardpost.locks.locks"]
     assert said.startswith("the job is already running (pid ")
     assert said.endswith("): waiting for it, up to 0.3 s")

@@ -12,6 +12,7 @@ from shardpost.delta.rewritten_files import split_by_key
 from shardpost.delta.stored_files import data_files, log_files, stored_files
 from shardpost.delta.table import Table, columns
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.object_store import folder_of
 
 TABLE = Table("grown", columns("n BIGINT"), folder="grown-2")
@@ -33,20 +34,28 @@ def nothing(_path: str) -> bool:
 
 
 def test_the_log_and_the_data_are_all_that_is_stored(settings: Settings) -> None:
-    log, data = log_files(settings, TABLE), data_files(settings, TABLE, nothing)
+    log, data = (
+        log_files(installed(settings).tables, TABLE),
+        data_files(installed(settings).tables, TABLE, nothing),
+    )
     assert {file.path for file in log} == {*LOG}
     assert {file.path: file.size for file in data} == {DATA[0]: 0, DATA[1]: 1, DATA[2]: 2} | {
         "c.parquet": 5
     }
-    assert sorted([*log, *data], key=str) == sorted(stored_files(settings, TABLE), key=str)
+    assert sorted([*log, *data], key=str) == sorted(
+        stored_files(installed(settings).tables, TABLE), key=str
+    )
     assert all(timedelta(0) <= datetime.now(UTC) - file.at < timedelta(hours=1) for file in log)
-    [left] = data_files(settings, TABLE, lambda path: path in {*DATA})
+    [left] = data_files(installed(settings).tables, TABLE, lambda path: path in {*DATA})
     assert left.path == "c.parquet"
 
 
 def test_of_a_table_that_is_not_there_nothing_is(tmp_path: Path) -> None:
     at = Settings(home=tmp_path)
-    assert (log_files(at, TABLE), data_files(at, TABLE, nothing)) == ([], [])
+    assert (
+        log_files(installed(at).tables, TABLE),
+        data_files(installed(at).tables, TABLE, nothing),
+    ) == ([], [])
 
 
 def test_what_is_removed_while_it_looks_is_left_out(settings: Settings) -> None:
@@ -56,7 +65,7 @@ def test_what_is_removed_while_it_looks_is_left_out(settings: Settings) -> None:
         (root / path).unlink()
         return False
 
-    assert data_files(settings, TABLE, remove) == []
+    assert data_files(installed(settings).tables, TABLE, remove) == []
 
 
 def some(count: int) -> list[tuple[str, int]]:

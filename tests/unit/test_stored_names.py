@@ -33,6 +33,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support.installed import installed
 from tests.support.letter_world import (
     START,
     at,
@@ -60,7 +61,7 @@ ELSEWHERE = 1 - HOME
 def ready(tmp_path: Path) -> Iterator[Settings]:
     given = {"partitions": 2, "home": tmp_path, "retry_jitter": 0.0, "retry_batch": 1}
     with memory_kafka(lambda: AT_MS, **given) as kafka:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
         yield kafka.settings
 
 
@@ -83,7 +84,7 @@ def decide(settings: Settings, name: str, *, is_redrive: bool) -> dict[str, str]
     request = RedriveRequest(
         Selection(frozenset({name})), is_redrive, who="me", why="x", now=now, allow_repeated=True
     )
-    redrive = prepared(settings, request)
+    redrive = prepared(installed(settings), request)
     carry_out_redrive(redrive, result := RedriveResult())
     return result.refused | ({} if result.count else plan_redrive(redrive).refused)
 
@@ -105,10 +106,10 @@ def test_malformed_letters_under_one_key_are_all_parked(ready: Settings) -> None
 def test_one_of_them_is_shown_and_discarded_and_the_others_stay(ready: Settings) -> None:
     produce(ready, junk(b"acct-7", b"first"), junk(b"acct-7", b"second"))
     for name, value in ((place(0, 0), b"first"), (place(0, 1), b"second")):
-        details = describe(ready, name)
+        details = describe(installed(ready), name)
         assert (details.state, details.record and details.record.value) == ("waiting", value)
     sweep(ready, START)
-    details = describe(ready, place(0, 0))
+    details = describe(installed(ready), place(0, 0))
     assert (details.state, details.record and details.record.value) == ("parked", b"first")
     assert [str(step.state) for step in details.life] == ["waiting", "parked"]
     refused = decide(ready, place(0, 0), is_redrive=True)
@@ -137,7 +138,7 @@ def test_a_tombstone_by_hand_removes_malformed_letters_of_its_key(ready: Setting
     produce(ready, junk(b"acct-7", b"after"))
     expected = {place(0, 0): "discarded", place(0, 1): "waiting", place(0, 3): "waiting"}
     assert states(ready) == expected
-    assert [str(step.state) for step in describe(ready, place(0, 0)).life] == [
+    assert [str(step.state) for step in describe(installed(ready), place(0, 0)).life] == [
         "waiting",
         "discarded",
     ]
@@ -161,7 +162,7 @@ def test_letters_of_one_id_in_two_partitions_are_parked_side_by_side(ready: Sett
     [retry] = retries(strict)
     assert (header(retry, "letter-id"), retry.value) == ("positions-0-0", b"value 1")
     assert states(strict) == {"positions-0-0": "parked", named: "redriven"}
-    details = describe(strict, named)
+    details = describe(installed(strict), named)
     assert [one.value for one in details.retries] == [b"value 1"]
     assert [str(one.kind) for one in details.decisions] == ["redriven"]
 
@@ -176,7 +177,7 @@ def test_a_letter_that_is_elsewhere_is_retried_and_parked_and_has_one_life(ready
     produce(once, failed(once, retry)._replace(partition=ELSEWHERE))
     assert total(sweep(once, at(60))) == {"parked": 1}
     assert states(once) == {named: "parked"}
-    life = [(str(step.state), step.attempt) for step in describe(once, named).life]
+    life = [(str(step.state), step.attempt) for step in describe(installed(once), named).life]
     assert life == [("waiting", 0), ("retried", 0), ("waiting", 1), ("parked", 1)]
 
 
@@ -218,14 +219,14 @@ def test_letters_in_a_wrong_partition_are_named_once_a_sweep(
     produce(ready, *(failed(ready, original(n))._replace(partition=ELSEWHERE) for n in range(3)))
     produce(ready, failed(ready, original(9)))
     with caplog.at_level(logging.WARNING):
-        code, _ = sweep_job.sweep_dead_letters(ready, at(60))
+        code, _ = sweep_job.sweep_dead_letters(installed(ready), at(60))
     assert code == 0
     assert seen(ready).total() == 4
     [line] = [one for one in caplog.messages if "in another partition" in one]
     assert line.startswith(f"{STORE}: 3 of these letters lay in another partition")
     caplog.clear()
     produce(ready, failed(ready, original(10)))
-    sweep_job.sweep_dead_letters(ready, at(60))
+    sweep_job.sweep_dead_letters(installed(ready), at(60))
     assert "in another partition" not in caplog.text
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka
 from shardpost.run_requests.dispatch import dispatch, release
-from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores, require_stores
 from tests.support.command_line import CommandLine
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
 STORE = "dead-letters"
@@ -24,11 +24,11 @@ NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def _three_letters(kafka: MemoryKafka) -> None:
     for number in range(3):
-        producer(kafka.settings).produce(STORE, b"v", f"{number}".encode(), 0)
+        installed(kafka.settings).kafka.producer().produce(STORE, b"v", f"{number}".encode(), 0)
 
 
 def check(kafka: MemoryKafka) -> None:
-    require_stores(kafka.settings, "dead-letters", "parking-lot")
+    require_stores(installed(kafka.settings), "dead-letters", "parking-lot")
 
 
 def refused(kafka: MemoryKafka) -> str:
@@ -39,7 +39,7 @@ def refused(kafka: MemoryKafka) -> str:
 
 def test_stores_that_only_grow_and_are_compacted_are_accepted(kafka: MemoryKafka) -> None:
     check(kafka)
-    producer(kafka.settings).produce(STORE, b"v", b"1", 0)
+    installed(kafka.settings).kafka.producer().produce(STORE, b"v", b"1", 0)
     kafka.broker.log(TopicPartition(STORE, 0)).compact()
     check(kafka)
 
@@ -93,9 +93,9 @@ def test_a_store_that_grows_while_another_process_looks_is_whole_and_stays_known
 ) -> None:
     check(kafka)
 
-    def and_then_it_grows(settings: Settings, topics: Sequence[str]) -> list[StoreTopic]:
-        found = describe_stores(settings, topics)
-        producer(settings).produce(STORE, b"v", b"3", 0)
+    def and_then_it_grows(at: Kafka, topics: Sequence[str]) -> list[StoreTopic]:
+        found = describe_stores(at, topics)
+        at.producer().produce(STORE, b"v", b"3", 0)
         with monkeypatch.context() as patch:
             patch.setattr(stores, "describe_stores", describe_stores)
             check(kafka)
@@ -131,10 +131,12 @@ def test_whoever_uses_a_store_checks_it_first(
     said = f"topic {store}: expected cleanup.policy"
     if store != "run-commands":
         assert said in shardpost.refused("letters", "redrive", code=1)
-    of_letters: list[Callable[[], object]] = [lambda: sweep_dead_letters(kafka.settings, NOW)]
+    of_letters: list[Callable[[], object]] = [
+        lambda: sweep_dead_letters(installed(kafka.settings), NOW)
+    ]
     of_runs: list[Callable[[], object]] = [
-        lambda: dispatch(kafka.settings, NOW),
-        lambda: release(kafka.settings, "key", "anna", "why", NOW),
+        lambda: dispatch(installed(kafka.settings), NOW),
+        lambda: release(installed(kafka.settings), "key", "anna", "why", NOW),
     ]
     for use in of_runs if store == "run-commands" else of_letters:
         with pytest.raises(ShardpostError, match=said):

@@ -13,7 +13,7 @@ from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.embedded.broker import find_java, java_major
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
-from shardpost.kafka import clients
+from shardpost.kafka.kafka import Kafka
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order
@@ -26,6 +26,7 @@ from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 
 LOCAL = ("local", "local[2]", "local[*]", "local-cluster[1,1,1024]")
 REMOTE = ("spark://10.0.0.5:7077", "yarn", "k8s://https://10.0.0.5:6443")
@@ -38,8 +39,8 @@ def settings_with(master: str, home: Path) -> Settings:
 @pytest.mark.parametrize("master", LOCAL)
 def test_with_a_local_master_everything_stays_on_loopback(master: str, tmp_path: Path) -> None:
     settings = settings_with(master, tmp_path)
-    command = submit_command(settings, {"a": "b"}, tmp_path)
-    assert job_environment(settings)["SPARK_LOCAL_IP"] == "127.0.0.1"
+    command = submit_command(installed(settings), {"a": "b"}, tmp_path)
+    assert job_environment(installed(settings))["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert {"a=b", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"} <= {
         *command
     }
@@ -56,8 +57,8 @@ def test_with_a_remote_master_the_driver_is_where_its_workers_reach_it(
     else:
         monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     settings = settings_with(master, tmp_path)
-    assert job_environment(settings).get("SPARK_LOCAL_IP") == own
-    command = submit_command(settings, {"a": "b"}, tmp_path)
+    assert job_environment(installed(settings)).get("SPARK_LOCAL_IP") == own
+    command = submit_command(installed(settings), {"a": "b"}, tmp_path)
     assert not [part for part in command if "127.0.0.1" in part]
 
 
@@ -67,21 +68,21 @@ def test_with_tables_on_a_store_a_job_has_its_jars_and_address_and_no_argument_h
     given = {"AWS_ACCESS_KEY_ID": "an-id", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_REGION": "eu-x"}
     at = {"home": tmp_path, "tables": "s3://bucket/tables", "store": given}
     job = JobSpec("job")
-    local = submit.job_conf(Settings(home=tmp_path), job)
+    local = submit.job_conf(installed(Settings(home=tmp_path)), job)
     settings = Settings.model_validate(at)
-    conf = submit.job_conf(settings, job)
+    conf = submit.job_conf(installed(settings), job)
     assert "hadoop-aws" in conf["spark.jars"]
     assert "hadoop-aws" not in local["spark.jars"]
     # So that the class archive is that of all jobs.
     assert conf["spark.driver.extraClassPath"] == local["spark.driver.extraClassPath"]
     assert conf["spark.hadoop.fs.s3a.endpoint.region"] == "eu-x"
-    said = " ".join(submit_command(settings, conf, tmp_path))
+    said = " ".join(submit_command(installed(settings), conf, tmp_path))
     assert not [secret for secret in ("an-id", "hush") if secret in said]
-    assert given.items() <= job_environment(settings).items()
+    assert given.items() <= job_environment(installed(settings)).items()
 
 
 def test_remote_workers_are_sent_the_package(tmp_path: Path) -> None:
-    command = submit_command(settings_with(REMOTE[0], tmp_path), {"a": "b"}, tmp_path)
+    command = submit_command(installed(settings_with(REMOTE[0], tmp_path)), {"a": "b"}, tmp_path)
     [sent] = [after for part, after in pairwise(command) if part == "--py-files"]
     assert "shardpost/holders/model/fields.py" in zipfile.ZipFile(sent).namelist()
 
@@ -102,7 +103,7 @@ def test_what_a_file_of_properties_sets_counts_but_a_local_driver_stays_local(
     file = tmp_path / "spark.conf"
     file.write_text(PROPERTIES)
     settings = settings_with(master, tmp_path).model_copy(update={"spark_conf": file})
-    command = submit_command(settings, submit_conf_without_jars(), tmp_path)
+    command = submit_command(installed(settings), submit_conf_without_jars(), tmp_path)
     assert ("--properties-file", str(file)) in pairwise(command)
     own = {part.partition("=")[0] for part in command if part.startswith("spark.")}
     assert "spark.pyspark.driver.python" in own
@@ -133,7 +134,7 @@ def test_a_file_of_properties_is_refused_by_the_names_that_it_may_not_set(
         file.write_text(PROPERTIES + line)
     settings = settings_with(REMOTE[0], tmp_path).model_copy(update={"spark_conf": file})
     with pytest.raises(UsageError, match=rf"^{file} \(SHARDPOST_SPARK_CONF\): {why}"):
-        submit_command(settings, {}, tmp_path)
+        submit_command(installed(settings), {}, tmp_path)
 
 
 NOW = datetime(2026, 11, 24, 9, 30, 0, 1, tzinfo=UTC)
@@ -319,7 +320,7 @@ def test_who_waits_for_spark_is_told_before_it_starts(
         told.append([*caplog.messages])
         return 0
 
-    monkeypatch.setattr(clients, "require_listening", lambda _: None)
+    monkeypatch.setattr(Kafka, "require_listening", lambda _: None)
     monkeypatch.setattr(checks, "check", lambda *_: told.append([*caplog.messages]))
     monkeypatch.setattr(submit, "run_job", run_job)
     with caplog.at_level("INFO"):

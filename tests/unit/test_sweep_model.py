@@ -23,6 +23,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTINGS = Settings(retry_attempts=2, retry_jitter=0.5, retry_batch=3)
@@ -128,7 +129,7 @@ class World:
     def sweep_partition(
         self, partition: int, meanwhile: Callable[[], None], letters_until_death: int | None
     ) -> Counter[Outcome]:
-        job = Sweep(SETTINGS, ROUTES, self.now)
+        job = Sweep(installed(SETTINGS), ROUTES, self.now)
         index = job.index()
         for record in self.stores[partition]:
             index.add(record)

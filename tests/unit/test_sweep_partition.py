@@ -31,12 +31,12 @@ from shardpost.dead_letters.model.sweep_result import (
 from shardpost.dead_letters.sweep_partition import PartitionReport
 from shardpost.errors import COULD_NOT, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import offsets
-from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import dying
+from tests.support.installed import installed
 from tests.support.letter_world import (
     START,
     apply_topics_with_given_times,
@@ -78,7 +78,7 @@ def bare(clock: Clock) -> Iterator[Settings]:
 
 @pytest.fixture
 def ready(bare: Settings) -> Settings:
-    apply_topics(bare)
+    apply_topics(installed(bare))
     return bare
 
 
@@ -300,15 +300,15 @@ def kafka(kafka: MemoryKafka) -> MemoryKafka:
     for topic in (DLT.topic, "torn.DLT"):
         kafka.broker.create_topic(topic, 1, {})
     for _ in range(4):
-        producer(kafka.settings).produce(DLT.topic, b"v", b"k", 0)
-    offsets.commit_offsets(kafka.settings, GROUP, {DLT.topic: {0: 1}})
+        installed(kafka.settings).kafka.producer().produce(DLT.topic, b"v", b"k", 0)
+    offsets.commit_offsets(installed(kafka.settings).kafka, GROUP, {DLT.topic: {0: 1}})
     kafka.broker.log(DLT).delete_before(3)
     return kafka
 
 
 def error_of(kafka: MemoryKafka) -> ShardpostError:
     with pytest.raises(ShardpostError) as raised:
-        sweep_job.sweep_dead_letters(kafka.settings, START)
+        sweep_job.sweep_dead_letters(installed(kafka.settings), START)
     return raised.value
 
 

@@ -29,6 +29,7 @@ from shardpost.settings import Settings
 from shardpost.watch.table_checks import check_rebuild, check_snapshot
 from tests.support.command_line import CommandLine
 from tests.support.committed_snapshot import commit_snapshot
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
 
@@ -42,7 +43,7 @@ YEAR_50000 = 1_515_722_400_000_000_000  # microseconds; more than Python's datet
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    table_log.create(settings, TABLE, 30)
+    table_log.create(installed(settings).tables, TABLE, 30)
     return settings
 
 
@@ -50,7 +51,7 @@ def write(settings: Settings, folder: str, columns: Mapping[str, object]) -> lis
     file = folder_of(settings, TABLE) / folder / "a.parquet"
     file.parent.mkdir()
     pq.write_table(pa.table(columns, COLUMNS), file)
-    return file_statistics.add_actions(settings, TABLE, folder)
+    return file_statistics.add_actions(installed(settings).tables, TABLE, folder)
 
 
 def thing(name: str | None, number: int = 1) -> dict[str, list[object]]:
@@ -58,13 +59,16 @@ def thing(name: str | None, number: int = 1) -> dict[str, list[object]]:
 
 
 def test_files_are_added_and_removed_as_one_version(settings: Settings) -> None:
-    assert table_log.commit(settings, TABLE, 0, write(settings, "one", thing("a"))) == 1
-    assert table_log.commit(settings, TABLE, 1, []) == 1
+    assert (
+        table_log.commit(installed(settings).tables, TABLE, 0, write(settings, "one", thing("a")))
+        == 1
+    )
+    assert table_log.commit(installed(settings).tables, TABLE, 1, []) == 1
     added = write(settings, "two", thing("b", 2))
-    assert table_log.commit(settings, TABLE, 1, added, ["one/a.parquet"]) == 2
-    assert list(table_log.sizes(settings, TABLE, 2)) == ["two/a.parquet"]
+    assert table_log.commit(installed(settings).tables, TABLE, 1, added, ["one/a.parquet"]) == 2
+    assert list(table_log.sizes(installed(settings).tables, TABLE, 2)) == ["two/a.parquet"]
     sql = "SELECT name FROM things"
-    assert [rows(settings, sql, {TABLE: version}) for version in (0, 1, 2)] == [
+    assert [rows(installed(settings).tables, sql, {TABLE: version}) for version in (0, 1, 2)] == [
         [],
         [{"name": "a"}],
         [{"name": "b"}],
@@ -73,17 +77,19 @@ def test_files_are_added_and_removed_as_one_version(settings: Settings) -> None:
 
 def test_a_version_that_somebody_else_wrote_is_not_written_again(settings: Settings) -> None:
     first, second = write(settings, "one", thing("a")), write(settings, "two", thing("b"))
-    table_log.commit(settings, TABLE, 0, first)
+    table_log.commit(installed(settings).tables, TABLE, 0, first)
     with pytest.raises(ShardpostError, match="things: expected to write version 1"):
-        table_log.commit(settings, TABLE, 0, second)
-    assert table_log.newest_version(settings, TABLE) == 1
+        table_log.commit(installed(settings).tables, TABLE, 0, second)
+    assert table_log.newest_version(installed(settings).tables, TABLE) == 1
 
 
 def test_a_table_that_is_restored_is_what_it_was(settings: Settings) -> None:
-    table_log.commit(settings, TABLE, 0, write(settings, "one", thing("a")))
-    table_log.commit(settings, TABLE, 1, write(settings, "two", thing("b")), ["one/a.parquet"])
-    assert table_log.restore(settings, TABLE, 1) == 3
-    assert list(table_log.sizes(settings, TABLE, 3)) == ["one/a.parquet"]
+    table_log.commit(installed(settings).tables, TABLE, 0, write(settings, "one", thing("a")))
+    table_log.commit(
+        installed(settings).tables, TABLE, 1, write(settings, "two", thing("b")), ["one/a.parquet"]
+    )
+    assert table_log.restore(installed(settings).tables, TABLE, 1) == 3
+    assert list(table_log.sizes(installed(settings).tables, TABLE, 3)) == ["one/a.parquet"]
 
 
 def test_bounds_are_given_where_they_are_of_use(settings: Settings) -> None:
@@ -118,19 +124,19 @@ def test_a_text_is_found_that_is_the_lowest_or_the_highest_of_its_file(
 ) -> None:
     def found() -> list[int]:
         sql = f"SELECT number FROM things WHERE name = {text_literal(name)} ORDER BY 1"  # noqa: S608
-        return [row["number"] for row in rows(settings, sql, {TABLE: None})]
+        return [row["number"] for row in rows(installed(settings).tables, sql, {TABLE: None})]
 
     high = {"name": ["", name], "at": [NOON] * 2, "number": [0, 1]}
     low = {"name": [name, "\U0010ffff" * 341], "at": [NOON] * 2, "number": [2, 3]}
     added = write(settings, "high", high) + write(settings, "low", low)
-    version = table_log.commit(settings, TABLE, 0, added)
+    version = table_log.commit(installed(settings).tables, TABLE, 0, added)
     expected = [1, 2] if name else [0, 1, 2]
     assert found() == expected
-    table_log.write_checkpoint(settings, TABLE, version)
-    table_log.commit(settings, TABLE, version, [], ["low/a.parquet"])
-    table_log.restore(settings, TABLE, version)
+    table_log.write_checkpoint(installed(settings).tables, TABLE, version)
+    table_log.commit(installed(settings).tables, TABLE, version, [], ["low/a.parquet"])
+    table_log.restore(installed(settings).tables, TABLE, version)
     assert found() == expected
-    table_log.write_checkpoint(settings, TABLE, version + 2)
+    table_log.write_checkpoint(installed(settings).tables, TABLE, version + 2)
     assert found() == expected
 
 
@@ -141,10 +147,10 @@ def test_numbers_and_times_are_found_at_the_ends_of_what_they_can_be(
 ) -> None:
     time = datetime.fromisoformat(at).replace(tzinfo=UTC)
     added = write(settings, "one", {"name": ["a"], "at": [time], "number": [number]})
-    table_log.commit(settings, TABLE, 0, added)
+    table_log.commit(installed(settings).tables, TABLE, 0, added)
     stored = "arrow_cast('{at}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
     sql = f"SELECT name FROM things WHERE number = {number} AND at = {stored.format(at=at)}"  # noqa: S608
-    assert rows(settings, sql, {TABLE: None}) == [{"name": "a"}]
+    assert rows(installed(settings).tables, sql, {TABLE: None}) == [{"name": "a"}]
 
 
 @pytest.mark.parametrize("at", [NOON.replace(microsecond=1), YEAR_50000])
@@ -159,17 +165,21 @@ def test_files_are_left_out_whose_bounds_say_that_nothing_in_them_is_before_a_ti
     settings: Settings,
 ) -> None:
     def before(version: int, hours: int) -> set[str]:
-        return {*table_log.files_before(settings, TABLE, version, "at", at(hours))}
+        return {
+            *table_log.files_before(installed(settings).tables, TABLE, version, "at", at(hours))
+        }
 
     def at(hours: int) -> datetime:
         return NOON + timedelta(hours=hours)
 
     without = write(settings, "none", {**thing("a"), "at": [None]})
-    assert before(table_log.commit(settings, TABLE, 0, without), 0) == {"none/a.parquet"}
+    assert before(table_log.commit(installed(settings).tables, TABLE, 0, without), 0) == {
+        "none/a.parquet"
+    }
     added = write(settings, "late", {**thing("a"), "at": [at(2)]})
     added += write(settings, "unknown", {**thing("a"), "at": [NOON.replace(microsecond=1)]})
     added += write(settings, "noon", thing("a"))
-    assert table_log.commit(settings, TABLE, 1, added) == 2
+    assert table_log.commit(installed(settings).tables, TABLE, 1, added) == 2
     always = {"none/a.parquet", "unknown/a.parquet"}
     assert before(2, 0) == always
     assert before(2, 1) == {*always, "noon/a.parquet"}
@@ -178,7 +188,7 @@ def test_files_are_left_out_whose_bounds_say_that_nothing_in_them_is_before_a_ti
 
 def test_files_without_rows_and_folders_that_are_not_there_add_nothing(settings: Settings) -> None:
     assert write(settings, "none", {"name": [], "at": [], "number": []}) == []
-    assert file_statistics.add_actions(settings, TABLE, "nowhere") == []
+    assert file_statistics.add_actions(installed(settings).tables, TABLE, "nowhere") == []
 
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -205,32 +215,32 @@ def test_tables_of_another_release_are_refused(
     commit_snapshot(kafka, client1=["1"])
     give_form(kafka.settings, SNAPSHOTS, form)
     with pytest.raises(TableFormError, match=f"table snapshots in .* {said}"):
-        snapshots.newest(kafka.settings)
+        snapshots.newest(installed(kafka.settings).tables)
     with pytest.raises(TableFormError, match=said):
-        snapshots.list_all(kafka.settings)
+        snapshots.list_all(installed(kafka.settings).tables)
     with pytest.raises(TableFormError, match=said):
-        table_log.opened(kafka.settings, SNAPSHOTS)
-    [finding] = check_snapshot(kafka.settings, NOW)
+        table_log.opened(installed(kafka.settings).tables, SNAPSHOTS)
+    [finding] = check_snapshot(installed(kafka.settings), NOW)
     assert (finding.check, finding.state) == ("tables", "error")
     assert said in finding.found
-    assert [*check_rebuild(kafka.settings, NOW)] == []
+    assert [*check_rebuild(installed(kafka.settings), NOW)] == []
     with pytest.raises(TableFormError, match=said):  # `compact`, and its job
-        result_if_nothing_new(kafka.settings, COMPACT_POSITIONS.name)
+        result_if_nothing_new(installed(kafka.settings), COMPACT_POSITIONS.name)
     for command in (["holders"], ["snapshots"], ["tables", "list"]):
         assert said in shardpost.refused(*command, code=BAD_USAGE)
 
 
 def test_a_table_that_no_snapshot_names_is_refused_too(settings: Settings) -> None:
-    table_log.create(settings, DEAD_LETTERS, 7)
+    table_log.create(installed(settings).tables, DEAD_LETTERS, 7)
     give_form(settings, DEAD_LETTERS, None)
     with pytest.raises(TableFormError, match=f"table dead_letters in .* {BEFORE}"):
-        table_log.opened(settings, DEAD_LETTERS)
+        table_log.opened(installed(settings).tables, DEAD_LETTERS)
 
 
 def test_a_table_keeps_its_form_when_it_is_restored(settings: Settings) -> None:
-    table_log.create(settings, DEAD_LETTERS, 7)
-    version = table_log.commit(settings, DEAD_LETTERS, 0, (), (), {"read": 1})
-    table_log.restore(settings, DEAD_LETTERS, 0)
-    found = open_table(settings, DEAD_LETTERS).metadata().configuration
+    table_log.create(installed(settings).tables, DEAD_LETTERS, 7)
+    version = table_log.commit(installed(settings).tables, DEAD_LETTERS, 0, (), (), {"read": 1})
+    table_log.restore(installed(settings).tables, DEAD_LETTERS, 0)
+    found = open_table(installed(settings).tables, DEAD_LETTERS).metadata().configuration
     assert found[FORM_PROPERTY] == str(FORM)
-    assert storage.opened(settings, DEAD_LETTERS).version() == version + 1
+    assert storage.opened(installed(settings).tables, DEAD_LETTERS).version() == version + 1

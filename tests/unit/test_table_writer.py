@@ -7,6 +7,7 @@ from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.settings import Settings
 from tests.support.histories import overwrite, put, snapshot
+from tests.support.installed import installed
 
 
 def test_a_table_folded_in_a_run_lacks_what_comes_after_it_in_that_run(settings: Settings) -> None:
@@ -14,9 +15,11 @@ def test_a_table_folded_in_a_run_lacks_what_comes_after_it_in_that_run(settings:
     versions[POSITION_EVENTS.name] = overwrite(
         settings, POSITION_EVENTS, [put("1", "c", "LON").row()]
     )
-    writer = TableWriter(Mock(), settings, versions, snapshot(1, versions), "a-run")
+    writer = TableWriter(Mock(), installed(settings), versions, snapshot(1, versions), "a-run")
     writer.share(POSITIONS, writer.number, moved=True)
     assert POSITIONS.name not in writer.folded
-    paths = table_log.sizes(settings, POSITION_EVENTS, versions[POSITION_EVENTS.name])
+    paths = table_log.sizes(
+        installed(settings).tables, POSITION_EVENTS, versions[POSITION_EVENTS.name]
+    )
     writer.copy(POSITION_EVENTS, POSITION_EVENTS, paths)
     assert writer.folded[POSITIONS.name] == 1

@@ -10,11 +10,12 @@ from shardpost.alerts.history import list_firing
 from shardpost.orchestration import tasks
 from shardpost.orchestration.tasks import alert, end_alert
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 
 @pytest.fixture(autouse=True)
 def _of_this_home(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_settings_of_callback", lambda: settings)
+    monkeypatch.setattr(tasks, "_installation_of_callback", lambda: installed(settings))
 
 
 def context(task: str, run: str = "r1", index: int = -1, **of_task: Any) -> Context:
@@ -29,7 +30,11 @@ def context(task: str, run: str = "r1", index: int = -1, **of_task: Any) -> Cont
 
 
 def firing(settings: Settings) -> list[str]:
-    return [one.condition.subject for one in list_firing(settings) if one.ended_at is None]
+    return [
+        one.condition.subject
+        for one in list_firing(installed(settings).tables)
+        if one.ended_at is None
+    ]
 
 
 def test_a_mapped_task_that_succeeds_ends_its_own_alert_alone(settings: Settings) -> None:

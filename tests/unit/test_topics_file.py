@@ -15,6 +15,7 @@ from shardpost.topics.topics_file import (
     read_topics_file,
 )
 from tests.support.command_line import CommandLine
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.refusing_kafka import refuse
 
@@ -41,17 +42,17 @@ own_topics:
 def read(tmp_path: Path, text: str, **given: object) -> TopicsFile:
     file = tmp_path / "topics.yaml"
     file.write_text(text)
-    return read_topics_file(Settings(topics_file=file, **given))
+    return read_topics_file(installed(Settings(topics_file=file, **given)))
 
 
 def expected(tmp_path: Path, text: str, **given: object) -> dict[str, Expected]:
     settings = Settings(topics_file=tmp_path / "topics.yaml", **given)
     file = read(tmp_path, text, **given)
-    return {one.name: one for one in expected_topics(settings, file)}
+    return {one.name: one for one in expected_topics(installed(settings), file)}
 
 
 def test_no_file_and_an_empty_one_declare_nothing_else(tmp_path: Path) -> None:
-    assert read_topics_file(Settings()) == NOTHING_DECLARED
+    assert read_topics_file(installed(Settings())) == NOTHING_DECLARED
     assert read(tmp_path, "") == NOTHING_DECLARED
     assert read(tmp_path, "# nothing\ntopics:\n") == NOTHING_DECLARED
 
@@ -177,12 +178,12 @@ def test_faults_of_every_kind_are_said_at_once_in_their_order_and_with_what_was_
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read_topics_file(Settings(topics_file=tmp_path / "none.yaml"))
+        read_topics_file(installed(Settings(topics_file=tmp_path / "none.yaml")))
     with pytest.raises(UsageError, match="cannot be read"):
-        read_topics_file(Settings(topics_file=tmp_path))
+        read_topics_file(installed(Settings(topics_file=tmp_path)))
     (tmp_path / "latin").write_bytes(b"# \xe4")
     with pytest.raises(UsageError, match="UTF-8, found other bytes at byte 2"):
-        read_topics_file(Settings(topics_file=tmp_path / "latin"))
+        read_topics_file(installed(Settings(topics_file=tmp_path / "latin")))
 
 
 def test_a_topic_of_ones_own_is_none_of_the_products_and_no_store_is_deleted_from(
@@ -211,7 +212,7 @@ def test_what_is_refused_is_said_with_the_right_it_takes_and_the_rest_is_done(
     damage(kafka, "retries", "decisions")
     refuse(monkeypatch, "incremental_alter_configs", "retries")
     with pytest.raises(ShardpostError) as refused:
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
     assert "topic retries: its settings cannot be changed: not authorized" in str(refused.value)
     assert str(refused.value).endswith(": allow AlterConfigs on it for this user")
     assert kafka.broker.topics["decisions"].config["retention.ms"] == "31536000000"
@@ -223,7 +224,7 @@ def test_a_topic_that_may_not_be_created_is_named(
     kafka.broker.delete_topic("clients")
     refuse(monkeypatch, "create_topics", "clients")
     with pytest.raises(ShardpostError, match=r"clients cannot be created: .*: allow Create on it"):
-        apply_topics(kafka.settings)
+        apply_topics(installed(kafka.settings))
 
 
 def test_a_topic_whose_settings_may_not_be_read_is_left_alone_and_named(
@@ -231,7 +232,11 @@ def test_a_topic_whose_settings_may_not_be_read_is_left_alone_and_named(
 ) -> None:
     damage(kafka, "retries", "decisions")
     refuse(monkeypatch, "describe_configs", "retries")
-    said = {one.plan.topic: one.as_text() for one in apply_topics(kafka.settings) if is_news(one)}
+    said = {
+        one.plan.topic: one.as_text()
+        for one in apply_topics(installed(kafka.settings))
+        if is_news(one)
+    }
     assert set(said) == {"retries", "decisions"}
     assert "settings is unknown, expected as declared: not authorized" in said["retries"]
     assert kafka.broker.topics["retries"].config["retention.ms"] == "1"
@@ -242,7 +247,7 @@ def test_topics_that_are_only_created_stay_as_they_are_once_they_exist(
 ) -> None:
     damage(kafka, "retries")
     kafka.broker.delete_topic("clients")
-    created = create_topics(kafka.settings)
+    created = create_topics(installed(kafka.settings))
     assert [one.plan.topic for one in created if is_news(one)] == ["clients"]
     assert kafka.broker.topics["retries"].config["retention.ms"] == "1"
 

@@ -14,13 +14,13 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import committed_offset
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Consumed, FencedError, Transactions, anyone
 from tests.support.how_far import up_to
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 ID, GROUP = "writer", "group"
@@ -88,7 +88,11 @@ class World:
 
     def open(self, _: int) -> None:
         writer = Transactions(
-            self.kafka.settings, ID, may_write=anyone, fenced="fenced", failed="failed: {reason}"
+            installed(self.kafka.settings).kafka,
+            ID,
+            may_write=anyone,
+            fenced="fenced",
+            failed="failed: {reason}",
         )
         writer.open()
         self.writers.append(writer)
@@ -121,7 +125,7 @@ class World:
     ) -> bool:
         """Write a batch; False if the writer was fenced, which has to be as the model says."""
         records = [Outgoing(side.topic, batch.key, batch.value, []) for side in (LEFT, RIGHT)]
-        with closing(clients.consumer(self.kafka.settings, GROUP)) as reader:
+        with closing(installed(self.kafka.settings).kafka.consumer(GROUP)) as reader:
             try:
                 writer.write(records, Consumed(reader, SOURCE, self.count), check)
             except FencedError:
@@ -161,8 +165,11 @@ class World:
         for side, batches in ((LEFT, self.model.left), (RIGHT, self.model.right)):
             assert {r.key: r.value for r in self.kafka.committed(side)} == fold(batches)
         isolation = {"isolation.level": "read_uncommitted"}  # does not wait for who left one open
-        with closing(clients.consumer(self.kafka.settings, GROUP, **isolation)) as reader:
-            assert committed_offset(self.kafka.settings, reader, SOURCE) == self.model.offset
+        with closing(installed(self.kafka.settings).kafka.consumer(GROUP, **isolation)) as reader:
+            assert (
+                committed_offset(installed(self.kafka.settings).kafka, reader, SOURCE)
+                == self.model.offset
+            )
 
 
 def _die() -> None:
@@ -189,7 +196,7 @@ def test_readers_see_what_was_committed_by_writers_that_were_not_fenced(
     with memory_kafka(kafka_timeout=1) as kafka:
         for side in (LEFT, RIGHT, SOURCE):
             kafka.broker.create_topic(side.topic, 1, {})
-        stranger = clients.transactional_producer(kafka.settings, "stranger")
+        stranger = installed(kafka.settings).kafka.transactional_producer("stranger")
         stranger.init_transactions(1)
         world = World(kafka, stranger)
         for event, n in events:
@@ -199,5 +206,8 @@ def test_readers_see_what_was_committed_by_writers_that_were_not_fenced(
         world.end_stranger(1)
         world.agree()
         assert all(batch.state is not State.OPEN for batch in world.model.left)
-        found = {message.key(): message.value() for message in read_to_end(kafka.settings, LEFT)}
+        found = {
+            message.key(): message.value()
+            for message in read_to_end(installed(kafka.settings).kafka, LEFT)
+        }
         assert found == fold(world.model.left)

@@ -8,6 +8,7 @@ from shardpost.settings import Settings
 from shardpost.unsubscribe import is_genuine, keys_of
 from shardpost.watch.stack_checks import check_unsubscribe_link
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 
 OLD, NEW = "a-secret-of-16-characters", "another-secret-of-as-many"
 LIST = "weekly-holdings"
@@ -73,5 +74,5 @@ def test_without_a_secret_the_command_names_the_setting(settings: Settings) -> N
 def test_the_doctor_warns_of_a_link_that_anybody_can_make(
     settings: Settings, url: str, warned: bool
 ) -> None:
-    found = check_unsubscribe_link(settings.model_copy(update={"unsubscribe_url": url}))
+    found = check_unsubscribe_link(installed(settings.model_copy(update={"unsubscribe_url": url})))
     assert [one.state for one in found] == ["warning"] * warned

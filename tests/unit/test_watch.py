@@ -18,6 +18,7 @@ from shardpost.delta import storage
 from shardpost.delta.query import FORM
 from shardpost.delta.storage import path_of
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import watch as module
@@ -33,6 +34,7 @@ from shardpost.watch.watch import Sources, look, open_metrics, watch_once
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
 from tests.support.command_line import CommandLineHere
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.open_metrics import metric_families
 
@@ -53,14 +55,14 @@ class World:
     def sources(self) -> Sources:
         return {"snapshot": self._snapshot, "letters": self._letters}
 
-    def _snapshot(self, _settings: Settings, _now: datetime) -> Found:
+    def _snapshot(self, _installation: Installation, _now: datetime) -> Found:
         found = Found()
         found.measure("snapshot_age_seconds", self.age)
         if self.age > 100:
             found.conditions.append(SNAPSHOT_AGE.broken("", f"{self.age:g} s"))
         return found
 
-    def _letters(self, _settings: Settings, _now: datetime) -> Found:
+    def _letters(self, _installation: Installation, _now: datetime) -> Found:
         if not self.is_up:
             raise ShardpostError("Kafka is away")
         found = Found()
@@ -75,7 +77,9 @@ def world() -> World:
 
 
 def titles(settings: Settings, world: World, now: datetime) -> list[str]:
-    return [one.title() for one in watch_once(settings, now, world.sources).telling.alerts]
+    return [
+        one.title() for one in watch_once(installed(settings), now, world.sources).telling.alerts
+    ]
 
 
 def test_what_changes_is_told_and_what_lasts_is_not(settings: Settings, world: World) -> None:
@@ -92,7 +96,7 @@ def test_what_changes_is_told_and_what_lasts_is_not(settings: Settings, world: W
         "resolved (risk) letters-parked of positions",
         "resolved (risk) snapshot-age",
     ]
-    assert history.list_firing(settings) == []
+    assert history.list_firing(installed(settings).tables) == []
     said = (settings.home / "alerts.log").read_text()
     assert said.count("firing (risk) snapshot-age") == 1
     assert "docs/runbook.md#snapshot-age" in said
@@ -111,10 +115,10 @@ def test_a_source_that_fails_is_told_and_resolves_nothing(settings: Settings, wo
 
 
 def test_a_source_with_a_bug_stops_no_other(settings: Settings, world: World) -> None:
-    def broken(_settings: Settings, _now: datetime) -> Found:
+    def broken(_installation: Installation, _now: datetime) -> Found:
         raise KeyError("x")
 
-    found = look(settings, T0, {"bug": broken, **world.sources})
+    found = look(installed(settings), T0, {"bug": broken, **world.sources})
     assert [one.text for one in found.conditions] == ["KeyError: 'x'"]
     assert found.conditions[0].rule == NOT_MEASURED.name
     assert found.unmeasured == {"bug"}
@@ -146,17 +150,17 @@ def test_each_channel_is_told_what_it_did_not_take_and_no_other_twice(
     channels.down = {"2: B"}
     world.age = 200
     for number in range(3):
-        watch_once(settings, T0 + number * QUARTER, world.sources)
+        watch_once(installed(settings), T0 + number * QUARTER, world.sources)
     assert channels.taken["1: A"] == [
         "firing (risk) snapshot-age",
         "firing (risk) alert-channel-down of 2: B",
     ]
     channels.down = set()
-    watched = watch_once(settings, T0 + 3 * QUARTER, world.sources)
+    watched = watch_once(installed(settings), T0 + 3 * QUARTER, world.sources)
     assert watched.telling.is_reported
     assert channels.taken["1: A"][2:] == ["resolved (risk) alert-channel-down of 2: B"]
     assert channels.taken["2: B"] == ["firing (risk) snapshot-age"]
-    assert watch_once(settings, T0 + 4 * QUARTER, world.sources).telling.alerts == []
+    assert watch_once(installed(settings), T0 + 4 * QUARTER, world.sources).telling.alerts == []
     said = (settings.home / "alerts.log").read_text()
     assert said.count("firing (risk) snapshot-age") == 1
     assert "alert channel 2: B: failed: down" in said
@@ -167,12 +171,12 @@ def test_a_channel_that_is_no_longer_set_up_is_no_longer_down(
 ) -> None:
     Channels(monkeypatch, "1: A", "2: B").down = {"2: B"}
     world.age = 200
-    watch_once(settings, T0, world.sources)
+    watch_once(installed(settings), T0, world.sources)
     world.age = 0
     channels = Channels(monkeypatch, "1: A")
-    watch_once(settings, T0 + QUARTER, world.sources)
+    watch_once(installed(settings), T0 + QUARTER, world.sources)
     assert channels.taken["1: A"] == ["2 resolved"]
-    assert history.list_firing(settings) == []
+    assert history.list_firing(installed(settings).tables) == []
 
 
 FAILED = Condition("task-failed", "d t", Severity.RISK, "d r1 t, attempt 3: x", "m", REPORTED)
@@ -184,12 +188,14 @@ def test_what_others_report_is_told_once_and_when_it_is_over(
     channels = Channels(monkeypatch, "1: A", "2: B")
     for number in range(12):
         other_run = replace(FAILED, text=f"d r{number} t, attempt 3: no broker at 10.0.0.{number}")
-        telling.report(settings, other_run, T0 + number * QUARTER)
-    watch_once(settings, T0 + 12 * QUARTER, world.sources)
-    telling.report(settings, replace(FAILED, text="d r9 t: the disk is full"), T0 + 13 * QUARTER)
+        telling.report(installed(settings), other_run, T0 + number * QUARTER)
+    watch_once(installed(settings), T0 + 12 * QUARTER, world.sources)
+    telling.report(
+        installed(settings), replace(FAILED, text="d r9 t: the disk is full"), T0 + 13 * QUARTER
+    )
     assert (settings.home / "alerts.log").read_text().count("attempt 3: no") == 12
     for _ in range(2):
-        telling.resolve(settings, lambda one: one.key == FAILED.key, T0 + 14 * QUARTER)
+        telling.resolve(installed(settings), lambda one: one.key == FAILED.key, T0 + 14 * QUARTER)
     firing = "firing (risk) task-failed of d t"
     expected = [firing, firing, "resolved (risk) task-failed of d t"]  # of two causes
     assert channels.taken == {"1: A": expected, "2: B": expected}
@@ -200,16 +206,16 @@ def test_an_event_that_no_channel_took_is_told_by_the_next_watch(
 ) -> None:
     channels = Channels(monkeypatch, "1: A")
     channels.down = {"1: A"}
-    telling.report(settings, replace(FAILED, source=EVENT), T0)
+    telling.report(installed(settings), replace(FAILED, source=EVENT), T0)
     channels.down = set()
-    watch_once(settings, T0 + QUARTER, world.sources)
+    watch_once(installed(settings), T0 + QUARTER, world.sources)
     assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
     same = replace(FAILED, subject="another run", source=EVENT)
-    telling.report(settings, same, T0 + 2 * QUARTER)
+    telling.report(installed(settings), same, T0 + 2 * QUARTER)
     assert len(channels.taken["1: A"]) == 1  # says the same
-    watch_once(settings, T0 + 24 * HOUR, world.sources)
-    assert history.list_firing(settings) == []
-    telling.report(settings, same, T0 + 25 * HOUR)
+    watch_once(installed(settings), T0 + 24 * HOUR, world.sources)
+    assert history.list_firing(installed(settings).tables) == []
+    telling.report(installed(settings), same, T0 + 25 * HOUR)
     assert len(channels.taken["1: A"]) == 2
 
 
@@ -219,9 +225,9 @@ def test_a_reporter_that_is_killed_while_it_tells_loses_no_event(
     channels = Channels(monkeypatch, "1: A")
     channels.down = {"1: A"}
     with killing(at_step(monkeypatch, telling), "told"):
-        telling.report(settings, replace(FAILED, source=EVENT), T0)
+        telling.report(installed(settings), replace(FAILED, source=EVENT), T0)
     channels.down = set()
-    watch_once(settings, T0 + QUARTER, world.sources)
+    watch_once(installed(settings), T0 + QUARTER, world.sources)
     assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
 
 
@@ -231,7 +237,7 @@ def test_where_the_table_cannot_be_used_all_channels_are_told(
 ) -> None:
     channels = Channels(monkeypatch, "1: A")
     (settings.home / folder).touch()  # a file where a folder would be
-    telling.report(settings, FAILED, T0)
+    telling.report(installed(settings), FAILED, T0)
     assert channels.taken["1: A"] == ["firing (risk) task-failed of d t"]
 
 
@@ -245,7 +251,7 @@ def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
     channels.down = {"2: B"}
     world.parked = ["positions"]
     now = datetime.now(UTC)
-    watch_once(settings, now - 2 * HOUR, world.sources)
+    watch_once(installed(settings), now - 2 * HOUR, world.sources)
     listed = {one["key"]: one for one in shardpost.json("alerts", "list")}
     assert listed.keys() == {"letters-parked:positions", "alert-channel-down:2: B"}
     assert listed["letters-parked:positions"]["told"].keys() == {"alerts.log", "1: A"}
@@ -262,12 +268,12 @@ def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
     assert (decided.about, decided.kind) == (b"alert/letters-parked:positions", Kind.SILENCED)
     assert (decided.who, decided.why, list(headers)) == ("anna", "we know", ["until"])
     channels.down = set()
-    watch_once(settings, now + HOUR, world.sources)
+    watch_once(installed(settings), now + HOUR, world.sources)
     of_itself = "(risk) alert-channel-down of 2: B"
     assert channels.taken["2: B"] == [f"firing {of_itself}", f"resolved {of_itself}"]
     assert shardpost.run(*silence, "2y", "--why", "x").returncode == 2
     world.parked = []
-    watch_once(settings, now + HOUR, world.sources)
+    watch_once(installed(settings), now + HOUR, world.sources)
     assert channels.taken["1: A"][-1] == "resolved (risk) letters-parked of positions"
     assert channels.taken["2: B"][2:] == []
 
@@ -275,7 +281,7 @@ def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
 def test_a_silence_that_cannot_be_recorded_holds_and_says_so(settings: Settings) -> None:
     away = settings.model_copy(update={"bootstrap_servers": "MEMORY://nowhere:9092"})
     shardpost = CommandLineHere(away.environ())
-    telling.report(settings, FAILED, datetime.now(UTC))
+    telling.report(installed(settings), FAILED, datetime.now(UTC))
     silence = ("alerts", "silence", "task-failed:d t", "--for", "1h", "--why", "x", "--by", "anna")
     refused = shardpost.refused(*silence, code=1)
     assert "the decision is not on record (" in refused
@@ -291,12 +297,12 @@ def test_the_end_of_a_silence_is_on_record_and_told(
     shardpost = CommandLineHere(settings.environ())
     channels = Channels(monkeypatch, "1: A")
     world.parked = ["positions"]
-    watch_once(settings, now - HOUR, world.sources)
+    watch_once(installed(settings), now - HOUR, world.sources)
     key = "letters-parked:positions"
     shardpost("alerts", "silence", key, "--for", "2h", "--why", "we know")
     said = shardpost("alerts", "unsilence", key, "--why", "we do not")
     assert said.startswith(f"{key}: not silenced any more")
-    watch_once(settings, now + HOUR, world.sources)
+    watch_once(installed(settings), now + HOUR, world.sources)
     assert channels.taken["1: A"] == [
         f"{state} (risk) letters-parked of positions" for state in ("firing", "still firing")
     ]
@@ -309,11 +315,11 @@ def test_what_another_machine_stored_meanwhile_stays(settings: Settings) -> None
         return Firing(replace(FAILED, subject=subject), T0)
 
     gone, stays, new, of_other = map(firing, ("gone", "stays", "new", "of another"))
-    history.store_firing(settings, [], [gone, stays], T0)
-    known = history.list_firing(settings)
-    history.store_firing(settings, [], [of_other], T0)
-    history.store_firing(settings, known, [stays, new], T0)
-    assert {one.condition.subject for one in history.list_firing(settings)} == {
+    history.store_firing(installed(settings).tables, [], [gone, stays], T0)
+    known = history.list_firing(installed(settings).tables)
+    history.store_firing(installed(settings).tables, [], [of_other], T0)
+    history.store_firing(installed(settings).tables, known, [stays, new], T0)
+    assert {one.condition.subject for one in history.list_firing(installed(settings).tables)} == {
         *("stays", "new", "of another")
     }
 
@@ -325,17 +331,17 @@ def test_a_table_of_an_earlier_release_gets_the_columns_that_it_lacks(settings: 
     settings.home.mkdir(exist_ok=True)
     form = {"shardpost.form": str(FORM)}
     DeltaTable.create(
-        path_of(settings, ALERTS),
+        path_of(installed(settings).tables, ALERTS),
         Schema.from_arrow(row.schema),
         configuration=form,
         raise_if_key_not_exists=False,
     )
-    write_deltalake(path_of(settings, ALERTS), row, mode="append")
-    before = history.list_firing(settings)
+    write_deltalake(path_of(installed(settings).tables, ALERTS), row, mode="append")
+    before = history.list_firing(installed(settings).tables)
     assert [(one.condition.rule, one.since, one.told) for one in before] == [("x", T0, {})]
     after = [one.taken("1: A", T0) for one in before]
-    history.store_firing(settings, before, after, T0)
-    assert history.list_firing(settings) == after
+    history.store_firing(installed(settings).tables, before, after, T0)
+    assert history.list_firing(installed(settings).tables) == after
 
 
 @pytest.mark.parametrize("at", ["look", "history", "told"])
@@ -344,7 +350,7 @@ def test_killed_at_any_step_everything_is_told_by_the_next_run(
 ) -> None:
     world.age = 200
     with killing(at_step(monkeypatch, module, telling), at):
-        watch_once(settings, T0, world.sources)
+        watch_once(installed(settings), T0, world.sources)
     assert titles(settings, world, T0 + QUARTER) == ["firing (risk) snapshot-age"]
     assert titles(settings, world, T0 + 2 * QUARTER) == []
 
@@ -355,15 +361,17 @@ def test_the_history_has_what_was_measured_and_forgets_what_is_old(
     settings = settings.model_copy(update={"watch_days": 2})
     for number in range(8 * 6):
         history.add_measures(
-            settings, [Measure("snapshot_age_seconds", number)], T0 + number * 3 * HOUR
+            installed(settings), [Measure("snapshot_age_seconds", number)], T0 + number * 3 * HOUR
         )
     end = T0 + 8 * 6 * 3 * HOUR
-    found = history.past_values(settings, "snapshot_age_seconds", end - timedelta(days=2), end)
+    found = history.past_values(
+        installed(settings).tables, "snapshot_age_seconds", end - timedelta(days=2), end
+    )
     assert [value for _, value in found] == list(range(8 * 4, 8 * 6))
     assert found[0][0] == T0 + timedelta(days=4)
-    every = history.past_values(settings, "snapshot_age_seconds", T0, end)
+    every = history.past_values(installed(settings).tables, "snapshot_age_seconds", T0, end)
     assert 8 * 2 <= len(every) <= 8 * 3
-    assert len(storage.opened(settings, MEASUREMENTS).file_uris()) < 20
+    assert len(storage.opened(installed(settings).tables, MEASUREMENTS).file_uris()) < 20
 
 
 def test_values_are_found_by_their_labels(settings: Settings) -> None:
@@ -371,10 +379,15 @@ def test_values_are_found_by_their_labels(settings: Settings) -> None:
         Measure("letters", 3, {"state": "parked"}),
         Measure("letters", 5, {"state": "it's"}),
     ]
-    history.add_measures(settings, measures, T0)
-    assert history.past_values(settings, "letters", T0, T0, {"state": "it's"}) == [(T0, 5)]
+    history.add_measures(installed(settings), measures, T0)
+    assert history.past_values(
+        installed(settings).tables, "letters", T0, T0, {"state": "it's"}
+    ) == [(T0, 5)]
     assert (
-        history.past_values(settings, "letters", T0 + QUARTER, T0 + HOUR, {"state": "parked"}) == []
+        history.past_values(
+            installed(settings).tables, "letters", T0 + QUARTER, T0 + HOUR, {"state": "parked"}
+        )
+        == []
     )
 
 
@@ -388,10 +401,10 @@ def test_the_last_values_are_of_the_last_look_that_measured_their_source(
             for partition, offset in enumerate(offsets)
         ]
         up = Measure("source_up", is_up, {"source": "lag"})
-        history.add_measures(settings, [*found, up], T0 + number * QUARTER)
+        history.add_measures(installed(settings), [*found, up], T0 + number * QUARTER)
 
     def last() -> list[float]:
-        found = history.last_looks(settings, T0 + HOUR).get("lag")
+        found = history.last_looks(installed(settings).tables, T0 + HOUR).get("lag")
         return sorted(value for _, value in found.of("read_until_offset")) if found else []
 
     assert last() == []
@@ -409,16 +422,16 @@ def test_a_look_by_a_clock_that_is_a_year_ahead_drops_nothing_and_is_not_the_las
 ) -> None:
     def look(number: int, at: datetime) -> None:
         up = Measure("source_up", 1, {"source": "snapshot"})
-        history.add_measures(settings, [Measure("snapshot_age_seconds", number), up], at)
+        history.add_measures(installed(settings), [Measure("snapshot_age_seconds", number), up], at)
 
     for number in range(5):
         look(number, T0 + number * HOUR)
     look(99, T0 + timedelta(days=366))
     now = T0 + 6 * HOUR
     look(5, now)
-    found = history.past_values(settings, "snapshot_age_seconds", T0, now)
+    found = history.past_values(installed(settings).tables, "snapshot_age_seconds", T0, now)
     assert [value for _, value in found] == [0, 1, 2, 3, 4, 5]
-    last = history.last_looks(settings, now)["snapshot"]
+    last = history.last_looks(installed(settings).tables, now)["snapshot"]
     assert (last.at, last.one("snapshot_age_seconds")) == (now, 5)
 
 
@@ -429,14 +442,14 @@ def test_each_source_has_its_own_last_look(settings: Settings) -> None:
             for source in ("runs", "letters")
         ]
         measures.append(Measure("letters", number, {"state": "parked"}))
-        history.add_measures(settings, measures, T0 + number * QUARTER)
-    found = history.last_looks(settings, T0 + HOUR)
+        history.add_measures(installed(settings), measures, T0 + number * QUARTER)
+    found = history.last_looks(installed(settings).tables, T0 + HOUR)
     assert {source: one.at for source, one in found.items()} == {
         "runs": T0 + 2 * QUARTER,
         "letters": T0 + QUARTER,
     }
     assert found["letters"].by_label("letters", "state") == {"parked": 1}
-    assert history.last_looks(settings, T0 + history.LOOKS_WITHIN + HOUR) == {}
+    assert history.last_looks(installed(settings).tables, T0 + history.LOOKS_WITHIN + HOUR) == {}
 
 
 def test_values_over_time_are_those_of_each_look_at_its_time(settings: Settings) -> None:
@@ -445,16 +458,18 @@ def test_values_over_time_are_those_of_each_look_at_its_time(settings: Settings)
             Measure("letters", number % 10, {"state": "parked"}),
             Measure("letters", 10 - number % 10, {"state": "it's"}),
         ]
-        history.add_measures(settings, kept, T0 + number * QUARTER)
+        history.add_measures(installed(settings), kept, T0 + number * QUARTER)
     until = T0 + 3 * HOUR
     since = until - history.MOST_POINTS * HOUR
-    found = history.series(settings, ["letters"], since, until)
+    found = history.series(installed(settings).tables, ["letters"], since, until)
     assert len(found) == 2
     parked = found["letters", '{"state": "parked"}']
     looks = [(T0 + n * QUARTER, n % 10) for n in range(12)]
     assert [one.last for one in parked] == looks
     assert [one.largest for one in parked] == looks
-    [others] = history.series(settings, ["letters"], since, until, {"state": "it's"}).values()
+    [others] = history.series(
+        installed(settings).tables, ["letters"], since, until, {"state": "it's"}
+    ).values()
     assert [one.least for one in others] == [(at, 10 - value) for at, value in looks]
 
 
@@ -464,13 +479,15 @@ def test_values_over_a_long_time_are_those_of_its_spans_each_at_the_time_it_was_
     monkeypatch.setattr(history, "MOST_POINTS", 3)
     for number, value in enumerate((5, 9, 2, 4, 7, 7, 7, 1)):
         history.add_measures(
-            settings, [Measure("letters", value, {"state": "parked"})], T0 + number * QUARTER
+            installed(settings),
+            [Measure("letters", value, {"state": "parked"})],
+            T0 + number * QUARTER,
         )
 
     def look(number: int, value: float) -> tuple[datetime, float]:
         return T0 + number * QUARTER, value
 
-    [points] = history.series(settings, ["letters"], T0, T0 + 3 * HOUR).values()
+    [points] = history.series(installed(settings).tables, ["letters"], T0, T0 + 3 * HOUR).values()
     assert points == [
         history.Point(last=look(3, 4), least=look(2, 2), largest=look(1, 9)),
         history.Point(last=look(7, 1), least=look(7, 1), largest=look(6, 7)),
@@ -479,8 +496,10 @@ def test_values_over_a_long_time_are_those_of_its_spans_each_at_the_time_it_was_
 
 def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
     place = {"group": "g", "topic": "t", "partition": "0"}
-    history.add_measures(settings, [Measure("time_to_loss_seconds", 7, place)], T0)
-    assert history.past_values(settings, "time_to_loss_seconds", T0, T0, place) == []
+    history.add_measures(installed(settings), [Measure("time_to_loss_seconds", 7, place)], T0)
+    assert (
+        history.past_values(installed(settings).tables, "time_to_loss_seconds", T0, T0, place) == []
+    )
 
 
 def test_metrics_are_open_metrics() -> None:

@@ -9,7 +9,7 @@ from shardpost.alerts.model.alert import Condition
 from shardpost.delta import snapshots
 from shardpost.holders.publishing import publish
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.locks import exclusive
+from shardpost.locks.locks import exclusive
 from shardpost.run_requests.airflow_api import AirflowRuns
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
@@ -19,6 +19,7 @@ from shardpost.watch.watch import watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.committed_snapshot import held, limit
+from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.run_requests import ask
 from tests.support.written_weeks import CLIENTS, begin, freeze, record
@@ -36,7 +37,7 @@ def frozen_week(settings: Settings, week: IsoWeek, mailed: Iterable[str] = CLIEN
 
 
 def emails(settings: Settings, now: datetime) -> list[tuple[str, str]]:
-    return [(one.rule, one.subject) for one in look_at_emails(settings, now).conditions]
+    return [(one.rule, one.subject) for one in look_at_emails(installed(settings), now).conditions]
 
 
 def test_a_frozen_week_whose_clients_nobody_mails_is_found_after_a_day(at: Settings) -> None:
@@ -44,13 +45,13 @@ def test_a_frozen_week_whose_clients_nobody_mails_is_found_after_a_day(at: Setti
     frozen_at = W47.end
     assert emails(at, frozen_at + DAY) == []
     assert emails(at, frozen_at + DAY + HOUR) == [("emails-open", str(W47))]
-    [found] = look_at_emails(at, frozen_at + 3 * DAY).conditions
+    [found] = look_at_emails(installed(at), frozen_at + 3 * DAY).conditions
     assert found.text.startswith(
         "3 of 4 clients are not mailed yet since the freeze of 2026-11-23 00:00 UTC, and no run"
     )
     assert emails(at.model_copy(update={"watch_email_hours": 48}), frozen_at + DAY + HOUR) == []
-    with exclusive(at, f"weekly_email-{W47}-1", "a send"):
-        busy = look_at_emails(at, frozen_at + 2 * DAY)
+    with exclusive(installed(at).files, f"weekly_email-{W47}-1", "a send"):
+        busy = look_at_emails(installed(at), frozen_at + 2 * DAY)
     assert (busy.conditions, busy.unmeasured) == ([], {"emails"})
     for client in CLIENTS[1:]:
         record(at, W47, client, DeliveryState.SENT)
@@ -65,7 +66,7 @@ def test_a_week_that_ended_and_is_not_frozen_is_found_once_any_was(at: Settings)
     assert emails(at, skipped.end + DAY) == [("emails-missing", str(skipped))]
     on_tuesday = at.model_copy(update={"weekly_send": "Tue 08:00 UTC"})  # a day later than usual
     assert emails(on_tuesday, skipped.end + DAY + 23 * HOUR) == []
-    [found] = look_at_emails(on_tuesday, skipped.end + 2 * DAY).conditions
+    [found] = look_at_emails(installed(on_tuesday), skipped.end + 2 * DAY).conditions
     assert "within 24 h (SHARDPOST_WATCH_EMAIL_HOURS), and 1 d" in found.text
     frozen_week(at, later)
     assert emails(at, later.end + 2 * DAY) == [("emails-missing", str(skipped))]
@@ -78,18 +79,18 @@ def test_an_older_week_is_not_over_because_newer_ones_were_frozen(at: Settings) 
     frozen_week(at, W47, mailed=())
     frozen_week(at, weeks[1])
     sources = {"emails": look_at_emails}
-    first = watch_once(at, weeks[1].end + HOUR, sources)
+    first = watch_once(installed(at), weeks[1].end + HOUR, sources)
     assert [one.title() for one in first.telling.alerts] == [
         "firing (risk) emails-open of 2026-W47"
     ]
     frozen_week(at, weeks[2])
-    second = watch_once(at, weeks[1].end + 2 * HOUR, sources)
+    second = watch_once(installed(at), weeks[1].end + 2 * HOUR, sources)
     assert second.telling.alerts == []
     measured = {one.labels["week"] for one in second.found.measures if one.name == "emails"}
     assert measured == {str(week) for week in weeks[1:]}
     for client in CLIENTS:
         record(at, W47, client, DeliveryState.SENT)
-    third = watch_once(at, weeks[1].end + 3 * HOUR, sources)
+    third = watch_once(installed(at), weeks[1].end + 3 * HOUR, sources)
     assert [str(one.state) for one in third.telling.alerts] == ["resolved"]
 
 
@@ -97,12 +98,12 @@ def test_lists_that_are_too_large_to_be_published_are_found_as_long_as_they_are(
     kafka: MemoryKafka,
 ) -> None:
     def lists() -> list[Condition]:
-        return look_at_share_holders(kafka.settings, W47.end).conditions
+        return look_at_share_holders(installed(kafka.settings), W47.end).conditions
 
     def published(number: int, holders: dict[str, list[str]]) -> None:
         view = held(kafka, number, holders)
-        snapshots.commit(kafka.settings, view)
-        publish(kafka.settings, view)
+        snapshots.commit(installed(kafka.settings).tables, view)
+        publish(installed(kafka.settings), view)
 
     assert lists() == []
     limit(kafka, 2_000)
@@ -124,7 +125,7 @@ def test_requests_that_kafka_deleted_unread_are_told_by_the_dispatch(
 
     def dispatch() -> list[str]:
         runs = create_autospec(AirflowRuns, instance=True)
-        return PartitionDispatch(at, 0, runs, rules).run().lost
+        return PartitionDispatch(installed(at), 0, runs, rules).run().lost
 
     assert dispatch() == []
     place = TopicPartition(at.topic("run-requests"), 0)
@@ -132,7 +133,11 @@ def test_requests_that_kafka_deleted_unread_are_told_by_the_dispatch(
         ask(at, b"k", b"{}", partition=0)
     kafka.broker.log(place).delete_before(2)
     assert dispatch() == ["run-requests[0]@0 to 1"]
-    events = [one for one in history.list_firing(at) if one.condition.rule == "requests-lost"]
+    events = [
+        one
+        for one in history.list_firing(installed(at).tables)
+        if one.condition.rule == "requests-lost"
+    ]
     assert [one.condition.severity for one in events] == ["loss"]
     assert events[0].told.keys() == {"alerts.log"}  # kept for the channel
     said = (at.home / "alerts.log").read_text()

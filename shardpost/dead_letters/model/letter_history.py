@@ -6,6 +6,7 @@ The table `dead_letters` has the steps of all records of dead-letters and parkin
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from shardpost.dead_letters.model.error_fingerprint import fingerprint
@@ -40,7 +41,7 @@ _STAGES = {
 # {topic: which one of that name it is now}: 0 is the first that is known, and one that was deleted
 # and recreated is the next.
 Generations = Mapping[str, int]
-_FIRST: Generations = {}
+_FIRST: Generations = MappingProxyType({})
 
 
 @dataclass(frozen=True)

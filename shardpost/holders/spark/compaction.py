@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from shardpost import __version__, ownership
-from shardpost.delta import snapshots, storage
+from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
 from shardpost.holders import countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
@@ -49,9 +49,10 @@ from shardpost.holders.spark.topic_update import (
     uncertain_keys,
     update_topic,
 )
-from shardpost.locks import after_running
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
+from shardpost.locks.locks import after_running
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
@@ -60,26 +61,26 @@ log = logging.getLogger(__name__)
 
 
 def build_snapshot(
-    settings: Settings, look: Look, unread: Unread, country: str
+    installation: Installation, look: Look, unread: Unread, country: str
 ) -> tuple[Snapshot, RunCounts]:
     """Write all tables up to the ends of what is unread; return the snapshot, not committed yet.
 
     TombstonesLostError if records may have been missed that are gone; then nothing was written, or
     what was is undone by the next run.
     """
-    few = FewRecords.read(settings, unread.ranges)
+    few = FewRecords.read(installation.kafka, unread.ranges)
 
     def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:
         read_ranges = few.or_else(read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
-        _require_tombstones_kept(spark, settings, look, unread, read_ranges)
-        tables = TableWriter.at_snapshot(spark, settings, look.last, run=str(uuid.uuid4()))
+        _require_tombstones_kept(spark, installation.kafka, look, unread, read_ranges)
+        tables = TableWriter.at_snapshot(spark, installation, look.last, run=str(uuid.uuid4()))
         run = CompactionRun(
-            settings,
+            installation,
             tables,
             look.last,
             country=country,
-            shards=look.counts[settings.topic("share-holders")],
+            shards=look.counts[installation.kafka.topic("share-holders")],
             few=unread.size <= MAX_FEW,
             partitions=look.counts,
             unread=unread,
@@ -92,7 +93,11 @@ def build_snapshot(
 
 
 def _require_tombstones_kept(
-    spark: SparkSession, settings: Settings, look: Look, unread: Unread, read_ranges: ReadRanges
+    spark: SparkSession,
+    kafka: Kafka,
+    look: Look,
+    unread: Unread,
+    read_ranges: ReadRanges,
 ) -> None:
     """Raise TombstonesLostError if topics may have lost tombstones that no snapshot has read."""
     last = look.last_look
@@ -100,7 +105,7 @@ def _require_tombstones_kept(
         return
     now = datetime.now(UTC)
     counted = {
-        topic: read_ranges(spark, settings, unread.of_topic(topic)).count()
+        topic: read_ranges(spark, kafka, unread.of_topic(topic)).count()
         for topic in unread.may_have_lost(last, now)
     }
     unread.require_tombstones_kept(counted, last, now)
@@ -140,7 +145,7 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
         scattered=_scattered(run, updates),
     )
-    return look.noted(snapshot, unread, run.settings.country), done
+    return look.noted(snapshot, unread, run.installation.settings.country), done
 
 
 # So many keys with records in several partitions are kept by name.
@@ -203,10 +208,10 @@ def _uncertain(
 
 
 def compact(
-    settings: Settings,
+    installation: Installation,
     asked: CompactionRequest | None = None,
     *,
-    now_in_force: Callable[[Settings, CompactionRequest], Settings] = lambda settings, _: settings,
+    now_in_force: Callable[[Installation, CompactionRequest], Installation] = lambda own, _: own,
 ) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
@@ -216,38 +221,41 @@ def compact(
     is committed and what is left to do.
     """
     asked = asked or CompactionRequest()
-    with after_running(settings, COMPACT_POSITIONS.name), storage.opened_once():
-        return _compact(now_in_force(settings, asked), asked)
+    with (
+        after_running(installation.files, COMPACT_POSITIONS.name),
+        installation.tables.versions.opened_once(),
+    ):
+        return _compact(now_in_force(installation, asked), asked)
 
 
-def _compact(settings: Settings, asked: CompactionRequest) -> JobResult:
-    with explain_outage(settings):
+def _compact(installation: Installation, asked: CompactionRequest) -> JobResult:
+    with explain_outage(installation.kafka):
         if not asked.take_over:
-            ownership.require_to_begin(settings)
-        inputs = Inputs(settings)
+            ownership.require_to_begin(installation)
+        inputs = Inputs(installation)
         look, unread = inputs.look(reconcile=asked.reconcile)
         if look.last and not asked.country_changed:
-            countries.require_country(settings, look.last, settings.country)
-        country = look.country(settings.country, changed=asked.country_changed)
-        latest, done = keep_snapshot(settings, look, unread, country), None
+            countries.require_country(installation.tables, look.last, installation.settings.country)
+        country = look.country(installation.settings.country, changed=asked.country_changed)
+        latest, done = keep_snapshot(installation, look, unread, country), None
         if latest is None:
             report_look(look, unread)
             step("read")
-            latest, done = build_snapshot(settings, look, unread, country)
-            _require_plausible(settings, look.last, latest, asked)
+            latest, done = build_snapshot(installation, look, unread, country)
+            _require_plausible(installation, look.last, latest, asked)
             inputs.require_same(unread)
             step("commit")
-            snapshots.commit(settings, latest)
+            snapshots.commit(installation.tables, latest)
             counts = latest.counts.summary(), done.summary()
             log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
-    return publish_results(settings, latest, unread, done, take_over=asked.take_over)
+    return publish_results(installation, latest, unread, done, take_over=asked.take_over)
 
 
 def _require_plausible(
-    settings: Settings, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
+    installation: Installation, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
 ) -> None:
     """Refuse a snapshot before it is committed, unless that was asked for."""
     if last is None and not asked.country_changed:
-        countries.require_exchange_in(made.country, settings, made)
+        countries.require_exchange_in(made.country, installation.tables, made)
     if last is not None and not asked.accept_drop:
-        require_no_collapse(settings, last, made)
+        require_no_collapse(installation, last, made)

@@ -53,7 +53,8 @@ class CompactionRun(HoldersRun):
     def inputs(self) -> list[InputTopic]:
         """The inputs of this installation."""
         return [
-            InputTopic(name, self.settings.topic(name), tables) for name, tables in INPUTS.items()
+            InputTopic(name, self.installation.kafka.topic(name), tables)
+            for name, tables in INPUTS.items()
         ]
 
     def generation(self, source: InputTopic) -> int:
@@ -67,7 +68,7 @@ class CompactionRun(HoldersRun):
 
     def records_of(self, ranges: Sequence[OffsetRange]) -> DataFrame:
         """Return the records in ranges of one topic, with the columns of kafka_source.py."""
-        return self.read_ranges(self.spark, self.settings, ranges)
+        return self.read_ranges(self.spark, self.installation.kafka, ranges)
 
 
 # Of the tables of latest records: by these it is judged what a new record changes.
@@ -90,7 +91,7 @@ def _known(run: HoldersRun, table: Table, rows: DataFrame, key: str) -> DataFram
     if run.last is None:
         return delta_files.read_files(run.spark, table, ())
     at, there = run.last.layered(table), run.last.located(table)
-    return delta_files.read(run.spark, run.settings, there, at, rows.select(key))
+    return delta_files.read(run.spark, run.installation.tables, there, at, rows.select(key))
 
 
 def as_frame(run: HoldersRun, rows: DataFrame | pa.Table) -> DataFrame:

@@ -212,7 +212,9 @@ def _unknown(
             counts += increment.opened_by_exchange(changed, exchanges.known)
         return UnknownExchanges.of(counts)
     tables = (t.POSITIONS, t.EXCHANGES)
-    return count_unknown(run.settings, {run.tables.located(x): run.tables.at(x) for x in tables})
+    return count_unknown(
+        run.installation.tables, {run.tables.located(x): run.tables.at(x) for x in tables}
+    )
 
 
 def _update_lists(
@@ -246,9 +248,11 @@ def _write_few(run: HoldersRun, changed: pa.Table, exchanges: _Exchanges) -> Hol
 
 
 def _exchanges(run: HoldersRun) -> _Exchanges:
-    last, settings = run.last, run.settings
-    before = known_at(settings, last) if last else {}
-    now = known_exchanges(settings, {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)})
+    last, installation = run.last, run.installation
+    before = known_at(installation.tables, last) if last else {}
+    now = known_exchanges(
+        installation.tables, {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)}
+    )
     was_counted = exchanges_in(last.country, before) if last else set[str]()
     return _Exchanges(was_counted, exchanges_in(run.country, now), {*before}, {*now})
 

@@ -28,13 +28,11 @@ from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
 from shardpost.holders.following import NOTED_EVERY, Following
-from shardpost.holders.publishing import open_writers
 from shardpost.holders.spark.warm_up import warm_up
-from shardpost.kafka.clients import KafkaUnreachableError
-from shardpost.kafka.kept_clients import kept_consumers
-from shardpost.locks import LockedError
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.locks.locks import LockedError
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.job_process import is_asked_to_stop
 from shardpost.spark.job_spec import FOLLOWING, JobResult
@@ -42,7 +40,7 @@ from shardpost.wording import counted, duration_text
 
 log = logging.getLogger(__name__)
 
-Turn = Callable[[Settings, CompactionRequest], JobResult]
+Turn = Callable[[Installation, CompactionRequest], JobResult]
 
 # So many turns in a row may fail, each after a longer pause, before the job does.
 MOST_FAILURES = 5
@@ -55,14 +53,14 @@ STOP_EVERY = 0.5
 class Follower:
     """One compaction that stays; `turn` compacts once."""
 
-    def __init__(self, turn: Turn, settings: Settings, stay: Stay) -> None:
-        self._turn, self._settings, self._stay = turn, settings, stay
-        self._own = following.begun(settings, datetime.now(UTC))
+    def __init__(self, turn: Turn, installation: Installation, stay: Stay) -> None:
+        self._turn, self._installation, self._stay = turn, installation, stay
+        self._own = following.begun(installation.files, datetime.now(UTC))
         self._code = checkout.code_stamp()
         self._asked = CompactionRequest()
         self._result: JobResult | None = None
         self._last: Snapshot | None = None
-        self._arrivals = Arrivals(settings)
+        self._arrivals = Arrivals(installation)
         self._failures = 0
         # Why the last turn failed, and since when turns have.
         self._failed: tuple[ShardpostError, float] | None = None
@@ -75,17 +73,18 @@ class Follower:
         of MOST_FAILURES.
         """
         try:
-            with open_writers.keeping(), kept_consumers.keeping(), closing(self._arrivals):
+            kafka = self._installation.kafka
+            with kafka.writers.keeping(), kafka.consumers.keeping(), closing(self._arrivals):
                 return self._run(first)
         finally:
             with suppress(ShardpostError):  # else it counts as gone a little later
-                following.forget(self._settings, self._own)
+                following.forget(self._installation.files, self._own)
 
     def _run(self, first: CompactionRequest) -> JobResult:
         log.info("following the inputs: %s", self._stay)
-        if following.following(self._settings):
+        if following.following(self._installation.files):
             step("warm up")
-            warm_up(self._settings)
+            warm_up(self._installation)
         self._asked, end = first, None
         while end is None:
             began = time.monotonic()
@@ -125,12 +124,12 @@ class Follower:
         began = time.monotonic()
         result = self._turn_as_asked()
         if self._result is None or self._failed:
-            refused_runs.note(self._settings, COMPACT_POSITIONS.name, None)
+            refused_runs.note(self._installation.files, COMPACT_POSITIONS.name, None)
         self._result = result
         is_changed = result[1]["changed"]
         self._arrivals.note(is_changed=is_changed)
         # Of one that another run commits later, the topics look new: the next turn finds it.
-        self._last = snapshots.newest(self._settings)
+        self._last = snapshots.newest(self._installation.tables)
         own = replace(self._own, noted_at=datetime.now(UTC))
         if is_changed:
             _release()
@@ -144,16 +143,21 @@ class Follower:
 
     def _note(self, own: Following) -> None:
         self._own, self._noted_at = own, time.monotonic()
-        following.note(self._settings, own)
+        following.note(self._installation.files, own)
 
     def _turn_as_asked(self) -> JobResult:
         """Compact once; what a person confirmed holds for one snapshot, even if more fails."""
         asked = self._asked
-        before = None if asked == CompactionRequest() else snapshots.newest(self._settings)
+        before = (
+            None if asked == CompactionRequest() else snapshots.newest(self._installation.tables)
+        )
         try:
-            result = self._turn(self._settings, asked)
+            result = self._turn(self._installation, asked)
         except Exception:
-            if asked != CompactionRequest() and snapshots.newest(self._settings) != before:
+            if (
+                asked != CompactionRequest()
+                and snapshots.newest(self._installation.tables) != before
+            ):
                 self._asked = CompactionRequest(take_over=asked.take_over)
             raise
         self._asked = CompactionRequest()
@@ -202,7 +206,7 @@ class Follower:
             return "the code or .env has changed"
         try:
             with driver.job_errors():
-                younger = following.younger(self._settings, self._own)
+                younger = following.younger(self._installation.files, self._own)
                 # While it waits, too, or where it looks less often.
                 if self._result and now - self._noted_at >= NOTED_EVERY.total_seconds():
                     self._note(replace(self._own, noted_at=datetime.now(UTC)))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import (
     OpenedTables,
     at_snapshot,
@@ -39,7 +40,6 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
 )
 from shardpost.holders.spark.decoding import field_of, parsed
-from shardpost.settings import Settings
 from shardpost.spark.delta_files import MAX_BROADCAST_ROWS, read
 
 
@@ -70,7 +70,7 @@ LEFT JOIN (SELECT key, email FROM clients WHERE is_open) c ON h.client = c.key
 
 
 def held_positions(
-    spark: SparkSession, settings: Settings, snapshot: Snapshot, as_of: datetime
+    spark: SparkSession, tables: Tables, snapshot: Snapshot, as_of: datetime
 ) -> DataFrame:
     """Return (client, positions) of every client that held US stock (of SHARDPOST_COUNTRY) then.
 
@@ -79,22 +79,22 @@ def held_positions(
     """
     snapshot.require_history(as_of)
     for table in RELATIONS:
-        frame = read(spark, settings, snapshot.located(table), version_at(snapshot, table))
+        frame = read(spark, tables, snapshot.located(table), version_at(snapshot, table))
         frame.createOrReplaceTempView(table.name)
-    few = _changed(settings, snapshot, as_of) <= MAX_BROADCAST_ROWS
+    few = _changed(tables, snapshot, as_of) <= MAX_BROADCAST_ROWS
     held = spark.sql(counted_positions(snapshot.country, as_of, few_changed=few))
     return held.groupBy("client").agg(_in_order_of_ids().alias("positions"))
 
 
-def _changed(settings: Settings, snapshot: Snapshot, as_of: datetime) -> int:
+def _changed(tables: Tables, snapshot: Snapshot, as_of: datetime) -> int:
     """Count the positions that have changed since: most often few, and that without a JVM."""
     sql = f"SELECT count(*) AS n FROM positions c WHERE {changed_since(as_of)}"  # noqa: S608
-    return int(rows(settings, sql, at_snapshot(snapshot, POSITIONS))[0]["n"])
+    return int(rows(tables, sql, at_snapshot(snapshot, POSITIONS))[0]["n"])
 
 
-def contacts(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:
+def contacts(spark: SparkSession, tables: Tables, snapshot: Snapshot) -> DataFrame:
     """Return (client, name, email, subscribed) of every client that has a record."""
-    clients = read(spark, settings, snapshot.located(CLIENTS), version_at(snapshot, CLIENTS))
+    clients = read(spark, tables, snapshot.located(CLIENTS), version_at(snapshot, CLIENTS))
     return clients.where("is_open").select(
         F.col("key").alias("client"), "name", "email", "subscribed"
     )
@@ -104,7 +104,7 @@ def contacts(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> Dat
 _LONGEST_LANGUAGE = 35
 
 
-def contact_languages(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:
+def contact_languages(spark: SparkSession, tables: Tables, snapshot: Snapshot) -> DataFrame:
     """Return (client, language) of the clients whose latest record has a text as `Language`.
 
     That field has no column: it is read from the record itself, and whatever else it is is nothing.
@@ -112,12 +112,12 @@ def contact_languages(spark: SparkSession, settings: Settings, snapshot: Snapsho
     text = F.col("value").cast("string")
     language = field_of(parsed(text, f"{LANGUAGE}:STRING"), LANGUAGE)
     events = (
-        read(spark, settings, snapshot.located(CLIENT_EVENTS), version_at(snapshot, CLIENT_EVENTS))
+        read(spark, tables, snapshot.located(CLIENT_EVENTS), version_at(snapshot, CLIENT_EVENTS))
         .where((F.col("kind") == RecordKind.UPSERT.value) & F.contains(text, F.lit(LANGUAGE)))
         .select("key", "seq", "retry_offset", language.alias("language"))
         .where(F.length("language") <= _LONGEST_LANGUAGE)
     )
-    clients = read(spark, settings, snapshot.located(CLIENTS), version_at(snapshot, CLIENTS))
+    clients = read(spark, tables, snapshot.located(CLIENTS), version_at(snapshot, CLIENTS))
     latest = clients.where("is_open").select(
         "key", "seq", F.col("retry_offset").alias("latest_retry")
     )
@@ -144,26 +144,26 @@ class Contact(NamedTuple):
     language: str | None
 
 
-def holding_of(settings: Settings, snapshot: Snapshot, as_of: datetime, client: str) -> Holding:
+def holding_of(tables: Tables, snapshot: Snapshot, as_of: datetime, client: str) -> Holding:
     """Return what one client held then, and its contact. Without a JVM."""
     snapshot.require_history(as_of)
     counted = counted_positions(snapshot.country, as_of, client=client)
     columns = ", ".join(f"u.{name}" for name in POSITION_FIELDS)
     sql = f"SELECT {columns} FROM ({counted}) u WHERE u.client = {text_literal(client)}"  # noqa: S608
-    found = rows(settings, sql, at_snapshot(snapshot, *RELATIONS))
+    found = rows(tables, sql, at_snapshot(snapshot, *RELATIONS))
     in_order = sorted(found, key=lambda row: position_sort_key(row["position"]))
-    return Holding(in_order, contact_of(settings, snapshot, client))
+    return Holding(in_order, contact_of(tables, snapshot, client))
 
 
-def contact_of(settings: Settings, snapshot: Snapshot, client: str) -> Contact | None:
+def contact_of(tables: Tables, snapshot: Snapshot, client: str) -> Contact | None:
     """Return the contact of one client; None if it has no record. Without a JVM."""
-    tables = OpenedTables(settings, at_snapshot(snapshot, CLIENTS, CLIENT_EVENTS))
+    opened = OpenedTables(tables, at_snapshot(snapshot, CLIENTS, CLIENT_EVENTS))
     key = text_literal(client)
     latest = (
         "SELECT name, email, subscribed, seq, retry_offset FROM clients"  # noqa: S608 - our own
         f" WHERE key = {key} AND is_open"
     )
-    row = next(iter(tables.rows(latest)), None)
+    row = next(iter(opened.rows(latest)), None)
     if row is None:
         return None
     retry = row["retry_offset"]
@@ -172,7 +172,7 @@ def contact_of(settings: Settings, snapshot: Snapshot, client: str) -> Contact |
         f"SELECT value FROM client_events WHERE key = {key} AND seq = {row['seq']:d}"  # noqa: S608
         f" AND kind = {text_literal(RecordKind.UPSERT)} AND retry_offset {is_same}"
     )
-    found = filter(None, (_language_in(event["value"]) for event in tables.rows(events)))
+    found = filter(None, (_language_in(event["value"]) for event in opened.rows(events)))
     subscribed = bool(row["subscribed"])
     return Contact(row["name"], row["email"], subscribed, max(found, default=None))
 
@@ -185,7 +185,7 @@ def _language_in(value: bytes | None) -> str | None:
     return found if isinstance(found, str) and len(found) <= _LONGEST_LANGUAGE else None
 
 
-def unsubscribed_since(settings: Settings, snapshot: Snapshot, since: int) -> frozenset[str]:
+def unsubscribed_since(tables: Tables, snapshot: Snapshot, since: int) -> frozenset[str]:
     """Return the clients that a later snapshot than `since` knows as unsubscribed or deleted.
 
     Without a JVM.
@@ -198,12 +198,12 @@ def unsubscribed_since(settings: Settings, snapshot: Snapshot, since: int) -> fr
         f"SELECT key FROM clients WHERE {later}"  # noqa: S608 - a number
         " AND NOT (is_open AND COALESCE(subscribed, false))"
     )
-    found = query(settings, sql, at_snapshot(snapshot, CLIENTS))
+    found = query(tables, sql, at_snapshot(snapshot, CLIENTS))
     return frozenset(found.column("key").to_pylist())
 
 
 def holding_clients(
-    settings: Settings, snapshot: Snapshot, as_of: datetime, client: str | None = None
+    tables: Tables, snapshot: Snapshot, as_of: datetime, client: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield (client, email, has_contact) of each client that held as `held_positions` says.
 
@@ -212,7 +212,7 @@ def holding_clients(
     snapshot.require_history(as_of)
     condition = "true" if client is None else f"u.client = {text_literal(client)}"
     sql = _HOLDING.format(positions=counted_positions(snapshot.country, as_of), condition=condition)
-    return stream(settings, sql.strip(), at_snapshot(snapshot, *RELATIONS, CLIENTS))
+    return stream(tables, sql.strip(), at_snapshot(snapshot, *RELATIONS, CLIENTS))
 
 
 class LatePositions(NamedTuple):
@@ -227,7 +227,7 @@ class LatePositions(NamedTuple):
 
 
 def late_positions(
-    settings: Settings, snapshot: Snapshot, since: int, country: str, as_of: datetime
+    tables: Tables, snapshot: Snapshot, since: int, country: str, as_of: datetime
 ) -> LatePositions | None:
     """Return what a snapshot knows better than the one of the number `since`; None if nothing.
 
@@ -239,16 +239,16 @@ def late_positions(
     later = f"snapshot > {since:d} AND kind <> {text_literal(RecordKind.REJECTED)}"
     late = f"{later} AND timestamp < {time_literal(as_of)}"
     is_any = (snapshot.rebuilt_in or 0) > since
-    is_any = is_any or has_rows(settings, snapshot, EXCHANGE_EVENTS, later)
-    if not (is_any or has_rows(settings, snapshot, POSITION_EVENTS, late)):
+    is_any = is_any or has_rows(tables, snapshot, EXCHANGE_EVENTS, later)
+    if not (is_any or has_rows(tables, snapshot, POSITION_EVENTS, late)):
         return None
-    tables = OpenedTables(settings, at_snapshot(snapshot, *RELATIONS))
+    opened = OpenedTables(tables, at_snapshot(snapshot, *RELATIONS))
     keys = f"SELECT DISTINCT key FROM position_events WHERE {late}"  # noqa: S608 - our own
     columns = ", ".join(f"u.{name}" for name in ("client", *POSITION_FIELDS))
     condition = "true" if is_any else f"u.position IN ({keys})"
     counted = counted_positions(country, as_of)
-    rows = tables.query(f"SELECT {columns} FROM ({counted}) u WHERE {condition}")  # noqa: S608
-    return LatePositions(rows, None if is_any else tables.query(keys).column("key"))
+    rows = opened.query(f"SELECT {columns} FROM ({counted}) u WHERE {condition}")  # noqa: S608
+    return LatePositions(rows, None if is_any else opened.query(keys).column("key"))
 
 
 def _in_order_of_ids() -> Column:

@@ -68,7 +68,9 @@ def changed_keys(run: CompactionRun, tables: InputTables) -> pa.Table:
         newest=newest.strip(),
         latest=latest.name,
     )
-    found = query.query(run.settings, sql.strip(), versions).cast(schema_with_old(latest, own, old))
+    found = query.query(run.installation.tables, sql.strip(), versions).cast(
+        schema_with_old(latest, own, old)
+    )
     return found.filter(_is_newer(found))
 
 
@@ -169,7 +171,9 @@ def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | N
     at: LayeredVersion = replace(run.last.layered(SHARE_HOLDERS), keys=keys)
     sql, size = "SELECT client, positions FROM share_holders", 0
     known: dict[str, pa.Array] = {}
-    for batch in query.stream(run.settings, sql, {run.tables.located(SHARE_HOLDERS): at}):
+    for batch in query.stream(
+        run.installation.tables, sql, {run.tables.located(SHARE_HOLDERS): at}
+    ):
         # As it comes, a batch holds on to, and counts, all that was read to find it.
         lists = batch["positions"].cast(arrow_schema(SHARE_HOLDERS).field("positions").type)
         size += lists.nbytes

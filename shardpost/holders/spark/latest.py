@@ -240,8 +240,8 @@ def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
 
 def _after(run: CompactionRun, source: InputTopic) -> list[OffsetRange]:
     """Return what came to the topic after the ends of the run, in new partitions too."""
-    counts = topic_metadata.partition_counts(run.settings, [source.topic])
-    marks = offsets.watermarks(run.settings, counts, committed=True)
+    counts = topic_metadata.partition_counts(run.installation.kafka, [source.topic])
+    marks = offsets.watermarks(run.installation.kafka, counts, committed=True)
     return ranges_to_read(run.unread.ends, marks)
 
 

@@ -14,13 +14,14 @@ from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.delta import folded_files, parquet_files, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered
 from shardpost.holders.model.view_tables import VIEW, FoldingRule
 from shardpost.holders.table_commits import restored_tables
+from shardpost.installation import Installation
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
 
 LAYERED = tuple(table for table in VIEW if table.layer)
@@ -37,7 +38,7 @@ class TableWriter:
     def __init__(
         self,
         spark: SparkSession,
-        settings: Settings,
+        installation: Installation,
         versions: dict[str, int],
         last: Snapshot | None,
         run: str,
@@ -49,21 +50,21 @@ class TableWriter:
         self.folders: Mapping[str, str] = last.folders if last else {}
         self.run = run
         self.number = self._before + 1 if number is None else number
-        self._settings = settings
+        self._installation = installation
         self._writes = itertools.count()
         self._folded = {t.name: last.folded_up_to(t.name) if last else 0 for t in LAYERED}
         self._changed = set[str]()
 
     @classmethod
     def at_snapshot(
-        cls, spark: SparkSession, settings: Settings, last: Snapshot | None, run: str
+        cls, spark: SparkSession, installation: Installation, last: Snapshot | None, run: str
     ) -> "TableWriter":
         """Return a writer of the tables as that snapshot has them; missing ones are created.
 
         What an interrupted run left after the snapshot is undone. ShardpostError if a table of the
         snapshot does not exist.
         """
-        return cls(spark, settings, restored_tables(settings, last), last, run)
+        return cls(spark, installation, restored_tables(installation.tables, last), last, run)
 
     def located(self, table: Table) -> Table:
         """Return a table in its folder."""
@@ -93,7 +94,9 @@ class TableWriter:
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as this run sees it."""
-        return delta_files.read(self.spark, self._settings, self.located(table), self.at(table))
+        return delta_files.read(
+            self.spark, self._installation.tables, self.located(table), self.at(table)
+        )
 
     def is_empty(self, table: Table) -> bool:
         """Tell whether a table had no rows before this run, so that its files are written first."""
@@ -110,7 +113,7 @@ class TableWriter:
         written = self._write(table, rows, coalesce)
         version = self.versions[table.name]
         merged, old = parquet_files.merge_small(
-            self._settings, self.located(table), version, self._new_folder(table)
+            self._installation.tables, self.located(table), version, self._new_folder(table)
         )
         self._commit(table, [*written.files, *merged], old)
         if written.files:
@@ -128,7 +131,9 @@ class TableWriter:
     def copy(self, table: Table, source: Table, paths: Collection[str]) -> None:
         """Add files that `source` has, a table of the same columns: copies, as they are."""
         folder = self._new_folder(table)
-        made = parquet_files.copy(self._settings, source, paths, self.located(table), folder)
+        made = parquet_files.copy(
+            self._installation.tables, source, paths, self.located(table), folder
+        )
         self._commit(table, made, ())
         self._note_change(table)
 
@@ -148,7 +153,7 @@ class TableWriter:
         old, there = self._sizes(table), self.located(table)
         if records <= folded_files.MOST_RECORDS and sum(old.values()) <= folded_files.MOST_BYTES:
             at, folder = self.at(table), self._new_folder(table)
-            made = folded_files.write(self._settings, there, at, folder)
+            made = folded_files.write(self._installation.tables, there, at, folder)
         else:
             made = self._write(table, self.read(table), coalesce=False).files
         self._commit(table, made, old)
@@ -157,7 +162,7 @@ class TableWriter:
     def rows_of(self, written: delta_files.Written) -> DataFrame:
         """Return the rows of new files."""
         names = (file.path for file in written.files)
-        files = delta_files.paths(self._settings, written.table, names)
+        files = delta_files.paths(self._installation.tables, written.table, names)
         return delta_files.read_files(self.spark, written.table, files)
 
     def _folded_up_to(self, table: Table) -> int:
@@ -167,18 +172,20 @@ class TableWriter:
         return self.number if is_same and folded == self._before else folded
 
     def _sizes(self, table: Table) -> dict[str, int]:
-        return table_log.sizes(self._settings, self.located(table), self.versions[table.name])
+        return table_log.sizes(
+            self._installation.tables, self.located(table), self.versions[table.name]
+        )
 
     def _write(
         self, table: Table, rows: DataFrame | pa.Table, coalesce: bool
     ) -> delta_files.Written:
         there, folder = self.located(table), self._new_folder(table)
         if isinstance(rows, pa.Table):
-            made = parquet_files.write_grouped(self._settings, there, rows, folder)
+            made = parquet_files.write_grouped(self._installation.tables, there, rows, folder)
             return delta_files.Written(there, made)
         if coalesce:
             rows = rows.coalesce(self.spark.sparkContext.defaultParallelism)
-        return delta_files.write(self._settings, there, rows, folder)
+        return delta_files.write(self._installation.tables, there, rows, folder)
 
     def _new_folder(self, table: Table) -> str:
         # A write without rows makes no version: the next one needs a folder of its own, too.
@@ -186,7 +193,9 @@ class TableWriter:
 
     def _commit(self, table: Table, added: Collection[AddAction], removed: Collection[str]) -> None:
         before = self.versions[table.name]
-        after = table_log.commit(self._settings, self.located(table), before, added, removed)
+        after = table_log.commit(
+            self._installation.tables, self.located(table), before, added, removed
+        )
         self.versions[table.name] = after
 
     def _note_change(self, table: Table) -> None:
@@ -206,7 +215,7 @@ class HoldersRun:
     `share-holders`; `few`: it is about a few keys, which are looked up without Spark.
     """
 
-    settings: Settings
+    installation: Installation
     tables: TableWriter
     last: Snapshot | None
     country: str
@@ -226,7 +235,7 @@ class HoldersRun:
     def plan_for_rows_of(self, table: Table) -> None:
         """Choose how plans are made from now on that read a whole table, or much of it."""
         there, version = self.tables.located(table), self.tables.versions[table.name]
-        rows = sum(table_log.rows(self.settings, there, version).values())
+        rows = sum(table_log.rows(self.installation.tables, there, version).values())
         driver.plan_for(self.spark, rows)
 
 
@@ -238,8 +247,12 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
 
     Of all tables, or of those with a name in `own`.
     """
-    settings = run.settings
-    rule = FoldingRule(settings.fold_share, settings.fold_records, settings.fold_runs)
+    installation = run.installation
+    rule = FoldingRule(
+        installation.settings.fold_share,
+        installation.settings.fold_records,
+        installation.settings.fold_runs,
+    )
     for table in LAYERED:
         if own is not None and table.name not in own:
             continue
@@ -247,10 +260,10 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
         if not isinstance(version, LayeredVersion):
             continue
         located, runs = run.tables.located(table), run.number - version.folded
-        most, least = _bounds(run.settings, located, version)
+        most, least = _bounds(run.installation.tables, located, version)
         if not rule.is_due(records=most, rows=least, runs=runs):
             continue
-        records, stored = _sizes(run.settings, located, version)
+        records, stored = _sizes(run.installation.tables, located, version)
         if rule.is_due(records=records, rows=stored, runs=runs):
             step(f"{table.name} fold")
             said = (table.name, records, runs, stored)
@@ -259,26 +272,26 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
             run.tables.fold(table, records)
 
 
-def _bounds(settings: Settings, table: Table, version: LayeredVersion) -> tuple[int, int]:
+def _bounds(tables: Tables, table: Table, version: LayeredVersion) -> tuple[int, int]:
     """Return how many records the layer has at most, and how many rows the files at least.
 
     By statistics alone: of files that also have rows of before, all of them are counted.
     """
     source = table.layer_source
-    most = sum(table_log.files_after(settings, source, version.source, version.folded).values())
-    rows = sum(table_log.rows(settings, table, version.version).values())
+    most = sum(table_log.files_after(tables, source, version.source, version.folded).values())
+    rows = sum(table_log.rows(tables, table, version.version).values())
     return most, rows - most if source == table else rows
 
 
-def _sizes(settings: Settings, table: Table, version: LayeredVersion) -> tuple[int, int]:
+def _sizes(tables: Tables, table: Table, version: LayeredVersion) -> tuple[int, int]:
     """Return how many records the layer has, and how many rows the files."""
     source = table.layer_source
-    records = _count(settings, source, version.source, f"snapshot > {version.folded}")
+    records = _count(tables, source, version.source, f"snapshot > {version.folded}")
     if source == table:
-        return records, _count(settings, table, version.version, f"snapshot <= {version.folded}")
-    return records, _count(settings, table, version.version, "true")
+        return records, _count(tables, table, version.version, f"snapshot <= {version.folded}")
+    return records, _count(tables, table, version.version, "true")
 
 
-def _count(settings: Settings, table: Table, version: int, condition: str) -> int:
+def _count(tables: Tables, table: Table, version: int, condition: str) -> int:
     sql = f"SELECT COUNT(*) AS n FROM {table.name} WHERE {condition}"  # noqa: S608 - ours
-    return int(rows(settings, sql, {table: version})[0]["n"])
+    return int(rows(tables, sql, {table: version})[0]["n"])

@@ -14,7 +14,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction import build_snapshot
-from shardpost.settings import Settings
+from shardpost.installation import Installation
 from shardpost.spark import driver
 from shardpost.spark.submit import is_local
 
@@ -24,21 +24,23 @@ log = logging.getLogger(__name__)
 RECORDS = 100
 
 
-def warm_up(settings: Settings) -> None:
+def warm_up(installation: Installation) -> None:
     """Compact the last records of the topics, twice; what goes wrong is for the first turn.
 
     Not with workers on other machines, which have no part in a folder of this one.
     """
-    if not is_local(settings.spark_master):
+    if not is_local(installation.settings.spark_master):
         return
     with tempfile.TemporaryDirectory() as folder:
-        own = settings.model_copy(update={"home": Path(folder), "tables": None})
+        own = installation.having(home=Path(folder), tables=None)
         try:
             with driver.job_errors():
                 for left in (RECORDS, 0):
                     look, unread = Inputs(own).look()
-                    snapshot, _ = build_snapshot(own, look, _last(unread, left), own.country)
-                    snapshots.commit(own, snapshot)
+                    snapshot, _ = build_snapshot(
+                        own, look, _last(unread, left), own.settings.country
+                    )
+                    snapshots.commit(own.tables, snapshot)
         except ShardpostError as error:
             log.info("the driver is not warm: %s", error)
 

@@ -17,12 +17,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import version_at
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_NAMED, Snapshot
 from shardpost.holders.countries import known_at
 from shardpost.holders.model.fields import POSITION_FIELDS, RecordKind
 from shardpost.holders.model.view_tables import POSITIONS
 from shardpost.holders.spark.decoding import decoded
+from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.position_import.base import Base, not_compared
 from shardpost.position_import.import_job import IMPORT_POSITIONS
@@ -40,7 +42,6 @@ from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.spark import import_rows
 from shardpost.position_import.spark.import_rows import FIELD_COLUMNS
 from shardpost.position_import.spark.source_rows import SourceRows, read_source, source_errors
-from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read
 from shardpost.spark.kafka_source import read_ranges
@@ -50,11 +51,11 @@ _KNOWN = ("is_open", "partition", *FIELD_COLUMNS)
 
 
 def known_positions(
-    spark: SparkSession, settings: Settings, snapshot: Snapshot, unread: DataFrame | None
+    spark: SparkSession, tables: Tables, snapshot: Snapshot, unread: DataFrame | None
 ) -> DataFrame:
     """Return what is known at a snapshot, and after records that it has not read (kafka_source)."""
     table, version = snapshot.located(POSITIONS), version_at(snapshot, POSITIONS)
-    known = read(spark, settings, table, version).select("key", *_KNOWN)
+    known = read(spark, tables, table, version).select("key", *_KNOWN)
     if unread is None:
         return known
     records = decoded(unread, POSITION_FIELDS).where(F.col("kind") != RecordKind.REJECTED.value)
@@ -115,7 +116,7 @@ class _Rows(NamedTuple):
 
 @contextmanager
 def compare(
-    settings: Settings, base: Base, request: ImportRequest, largest: int
+    installation: Installation, base: Base, request: ImportRequest, largest: int
 ) -> Iterator[Comparison]:
     """Give the comparison of a list with what is open.
 
@@ -123,9 +124,9 @@ def compare(
     others' records are unread.
     """
     spark = driver.start_session(IMPORT_POSITIONS.name)
-    unread = read_ranges(spark, settings, base.unread) if base.unread else None
+    unread = read_ranges(spark, installation.kafka, base.unread) if base.unread else None
     unread_id = None if unread is None else _only_import(unread)
-    source = read_source(spark, settings, request.source)
+    source = read_source(spark, installation, request.source)
     is_utf8 = source.files is None or source.files.is_utf8
     rows = import_rows.as_records(source.frame, largest, is_utf8=is_utf8)
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
@@ -137,11 +138,11 @@ def compare(
         raise not_compared(f"positions has records of another import, {unread_id}")
     step("difference")
     states = import_rows.states(rows)
-    known = known_positions(spark, settings, base.snapshot, unread)
+    known = known_positions(spark, installation.tables, base.snapshot, unread)
     changes = difference(states, known).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         plan = _plan(counted, changes, import_rows.rejected(rows, states), source)
-        unknown = _unknown_exchanges(settings, base.snapshot, changes)
+        unknown = _unknown_exchanges(installation.tables, base.snapshot, changes)
         plan = replace(plan, unknown_exchanges=unknown)
         written = _written(changes, _new_place(spark, known, len(base.ends)))
         yield Comparison(plan, counted.content, unread_id, written)
@@ -186,9 +187,9 @@ def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: Sourc
     )
 
 
-def _unknown_exchanges(settings: Settings, view: Snapshot, changes: DataFrame) -> dict[str, int]:
+def _unknown_exchanges(tables: Tables, view: Snapshot, changes: DataFrame) -> dict[str, int]:
     """Count the positions of the list on exchanges that have no country, of the largest."""
-    known = known_at(settings, view)
+    known = known_at(tables, view)
     listed = changes.where(F.col("change").isin(Change.NEW, Change.CHANGED, Change.EQUAL))
     code = F.left("exchange", F.lit(LONGEST_EXCHANGE)).alias("code")
     counts = listed.where(~F.col("exchange").isin(*known)).groupBy(code).count()

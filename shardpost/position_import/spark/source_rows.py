@@ -22,10 +22,10 @@ from pyspark.sql import functions as F
 
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark import decoding
+from shardpost.installation import Installation
 from shardpost.position_import.list_files import ARRAYS, ListFiles, files_of, require_whole
 from shardpost.position_import.model.plan import COLUMNS, FoundColumns, SourceColumn, find_columns
 from shardpost.position_import.model.source import FileSource, Format, JdbcSource, Source
-from shardpost.settings import Settings
 from shardpost.wording import counted
 
 MOST_CHARACTERS = 300
@@ -117,11 +117,11 @@ class SourceRows:
             )
 
 
-def read_source(spark: SparkSession, settings: Settings, source: Source) -> SourceRows:
+def read_source(spark: SparkSession, installation: Installation, source: Source) -> SourceRows:
     """Return the rows of a list; ShardpostError if it cannot be read, or lacks a column."""
     if isinstance(source, JdbcSource):
         with source_errors(str(source)):
-            return _jdbc(spark, settings, source)
+            return _jdbc(spark, installation, source)
     files = require_whole(source)
     if files.form is None or not (files.rows or files.columns):
         nothing = ", ".join(f"{name} STRING" for name in COLUMNS)
@@ -156,7 +156,7 @@ def _schema(columns: Iterable[SourceColumn]) -> str:
     return ", ".join(f"{_quoted(name)} {type_}" for name, type_ in columns)
 
 
-def _jdbc(spark: SparkSession, settings: Settings, source: JdbcSource) -> SourceRows:
+def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -> SourceRows:
     what = {"dbtable": source.table}
     if source.query:  # a subquery, which no `;` and no comment at its end may close
         what = {"query": source.query.rstrip("; \t\r\n") + "\n"}
@@ -166,7 +166,10 @@ def _jdbc(spark: SparkSession, settings: Settings, source: JdbcSource) -> Source
         "fetchsize": FETCH_ROWS,
         **what,
     }
-    login = {"user": settings.import_jdbc_user, "password": settings.import_jdbc_password}
+    login = {
+        "user": installation.settings.import_jdbc_user,
+        "password": installation.settings.import_jdbc_password,
+    }
     options |= {name: value for name, value in login.items() if value is not None}
     reader = spark.read.format("jdbc").options(**options)
     there = [

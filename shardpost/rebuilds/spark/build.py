@@ -14,6 +14,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
@@ -26,6 +27,7 @@ from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.holders.spark.latest import MAX_BROADCAST_COORDINATES
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.topic_update import rejected_of
+from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import HISTORIES, Progress, Rebuild, Source, State
@@ -41,7 +43,6 @@ from shardpost.rebuilds.spark.histories import (
     require_same,
 )
 from shardpost.rebuilds.spark.top_up import writer_beside
-from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.delta_files import paths, read_files
 from shardpost.spark.kafka_source import ReadRanges
@@ -55,13 +56,13 @@ class Build:
 
     def __init__(
         self,
-        settings: Settings,
+        installation: Installation,
         rebuild: Rebuild,
         pinned: Snapshot,
         tables: TableWriter,
         kafka: KafkaHistories | None,
     ) -> None:
-        self._settings, self._rebuild, self._pinned = settings, rebuild, pinned
+        self._installation, self._rebuild, self._pinned = installation, rebuild, pinned
         self._kafka = kafka
         self._is_of_this_decoder = pinned.decoder == decoder_id()
         self._decoded_otherwise = set[str]()
@@ -71,7 +72,7 @@ class Build:
         """Yield all units of work, those that are done, too."""
         own = self._rebuild.tables
         sources = [
-            InputTopic(name, self._settings.topic(name), tables)
+            InputTopic(name, self._installation.kafka.topic(name), tables)
             for name, tables in t.INPUTS.items()
         ]
         for source in sources:
@@ -95,7 +96,7 @@ class Build:
     def _groups(self, source: InputTopic) -> list[tuple[list[str], int]]:
         history = source.tables.history
         located, version = self._pinned.located(history), self._pinned.tables[history.name]
-        return [*file_groups(self._settings, located, version)]
+        return [*file_groups(self._installation.tables, located, version)]
 
     def _decoding(self, source: InputTopic) -> Iterator[Unit]:
         for number, (files, records) in enumerate(self._groups(source), 1):
@@ -104,7 +105,7 @@ class Build:
 
     def _decode(self, source: InputTopic, files: list[str]) -> None:
         located = self._pinned.located(source.tables.history)
-        there = paths(self._settings, located, files)
+        there = paths(self._installation.tables, located, files)
         rows = read_files(self.tables.spark, source.tables.history, there)
         if self._is_decoded_alike(source, rows):
             self.tables.copy(source.tables.history, located, files)
@@ -169,12 +170,12 @@ class Build:
             f" FROM {history.name} h"
         )
         at = {self.tables.located(history): self.tables.versions[history.name]}
-        [row] = rows(self._settings, sql, at)
+        [row] = rows(self._installation.tables, sql, at)
         return row["records"], row["ties"] or 0
 
     def _holders(self) -> None:
         at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}
-        codes = exchanges_in(self._rebuild.country, known_exchanges(self._settings, at))
+        codes = exchanges_in(self._rebuild.country, known_exchanges(self._installation.tables, at))
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
         holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
@@ -188,27 +189,30 @@ REPLACED = (
 )
 
 
-def build(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
+def build(installation: Installation, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
     """Do what is left of a rebuild's work; return it, built."""
     return kafka_source.with_any_timestamps(
         lambda read_ranges: _build(
-            settings, store.require_current(settings, rebuild.number), pinned, read_ranges
+            installation,
+            store.require_current(installation.tables, rebuild.number),
+            pinned,
+            read_ranges,
         )
     )
 
 
 def _build(
-    settings: Settings, rebuild: Rebuild, pinned: Snapshot, read_ranges: ReadRanges
+    installation: Installation, rebuild: Rebuild, pinned: Snapshot, read_ranges: ReadRanges
 ) -> Rebuild:
     spark = driver.start_session(REBUILD_TABLES.name)
     run, own = str(uuid.uuid4()), rebuild.tables
-    tables = writer_beside(spark, settings, rebuild.candidate, pinned, own, run)
+    tables = writer_beside(spark, installation, rebuild.candidate, pinned, own, run)
     kafka = None
     if rebuild.source is Source.KAFKA:
-        low = held_now(settings, pinned)
+        low = held_now(installation.kafka, pinned)
         rebuild = replace(rebuild, missing=not_held(pinned, low))
-        kafka = KafkaHistories(settings, pinned, tables, read_ranges, low)
-    work = Build(settings, rebuild, pinned, tables, kafka)
+        kafka = KafkaHistories(installation, pinned, tables, read_ranges, low)
+    work = Build(installation, rebuild, pinned, tables, kafka)
     units = [*work.units()]
     driver.divide_shuffles(spark, max((unit.records for unit in units), default=0))
     before = rebuild.progress
@@ -225,22 +229,26 @@ def _build(
         done = Progress(number, records, sum(each.records for each in units), seconds)
         step(f"rebuilt {unit.name}")
         candidate = replace(rebuild.candidate, tables=dict(tables.versions), folded=tables.folded)
-        rebuild = store.update(settings, replace(rebuild, candidate=candidate, progress=done))
+        rebuild = store.update(
+            installation.tables, replace(rebuild, candidate=candidate, progress=done)
+        )
         log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.summary())
-    candidate = replace(rebuild.candidate, counts=counted(settings, rebuild.candidate))
+    candidate = replace(rebuild.candidate, counts=counted(installation.tables, rebuild.candidate))
     if kafka:
-        require_same(settings, pinned, kafka.low, REPLACED)
-        gone = (*rebuild.missing, *_superseded(settings, rebuild, pinned))
+        require_same(installation.kafka, pinned, kafka.low, REPLACED)
+        gone = (*rebuild.missing, *_superseded(installation, rebuild, pinned))
         rebuild = replace(rebuild, missing=gone)
         if gone:
             # Kafka was read until then: what was superseded before may be among it, also by
             # records that this snapshot has not.
             candidate = replace(candidate, history_from=rebuild.changed_at)
     step("built")
-    return store.update(settings, replace(rebuild, candidate=candidate, state=State.BUILT))
+    return store.update(
+        installation.tables, replace(rebuild, candidate=candidate, state=State.BUILT)
+    )
 
 
-def _superseded(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Iterator[str]:
+def _superseded(installation: Installation, rebuild: Rebuild, pinned: Snapshot) -> Iterator[str]:
     """Yield, in words, of which topics the histories in use have more records than Kafka has."""
     for name, tables in t.INPUTS.items():
         history = tables.history
@@ -248,9 +256,9 @@ def _superseded(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Itera
             select = f"count(*) AS n FROM {history.name} h WHERE h.retry_offset IS NULL"
             select += f" AND h.kind <> '{RecordKind.RECONCILED}'"
             views = (rebuild.candidate, pinned)
-            held, known = (_row(settings, view, history, select)[0] for view in views)
+            held, known = (_row(installation.tables, view, history, select)[0] for view in views)
             if held < known:
-                topic = settings.topic(name)
+                topic = installation.kafka.topic(name)
                 yield f"topic {topic}: {known - held:,} of {known:,} records that were read"
 
 
@@ -261,21 +269,21 @@ def _of_decoder(rebuild: Rebuild, decoder: str) -> Rebuild:
     return replace(rebuild, candidate=candidate)
 
 
-def counted(settings: Settings, view: Snapshot) -> Counts:
+def counted(tables: Tables, view: Snapshot) -> Counts:
     """Return the counts of a view, from its tables."""
-    [open_] = _row(settings, view, t.POSITIONS, "count(*) AS n FROM positions WHERE is_open")
+    [open_] = _row(tables, view, t.POSITIONS, "count(*) AS n FROM positions WHERE is_open")
     holders, held = _row(
-        settings,
+        tables,
         view,
         t.SHARE_HOLDERS,
         "count(*) AS n, sum(cardinality(positions)) AS held FROM share_holders"
         " WHERE cardinality(positions) > 0",
     )
-    [rejected] = _row(settings, view, t.REJECTED_RECORDS, "count(*) AS n FROM rejected_records")
-    unknown = count_unknown(settings, at_snapshot(view, t.POSITIONS, t.EXCHANGES))
+    [rejected] = _row(tables, view, t.REJECTED_RECORDS, "count(*) AS n FROM rejected_records")
+    unknown = count_unknown(tables, at_snapshot(view, t.POSITIONS, t.EXCHANGES))
     return Counts(open_, holders, held, rejected, unknown)
 
 
-def _row(settings: Settings, view: Snapshot, table: Table, select: str) -> list[int]:
-    [row] = rows(settings, f"SELECT {select}", at_snapshot(view, table))
+def _row(tables: Tables, view: Snapshot, table: Table, select: str) -> list[int]:
+    [row] = rows(tables, f"SELECT {select}", at_snapshot(view, table))
     return [int(value or 0) for value in row.values()]

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.delta import table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.rewritten_files import ERASED
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
@@ -36,10 +37,11 @@ from shardpost.holders.spark.history import (
     append_originals,
 )
 from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import changed_topics, require_same_topics, topic_ids
-from shardpost.settings import Settings
 from shardpost.spark import delta_files
 from shardpost.spark.kafka_source import ReadRanges
 
@@ -56,11 +58,11 @@ class Unit:
     work: Callable[[], None]
 
 
-def file_groups(settings: Settings, table: Table, version: int) -> Iterator[tuple[list[str], int]]:
+def file_groups(tables: Tables, table: Table, version: int) -> Iterator[tuple[list[str], int]]:
     """Yield (paths, records) of groups of a version's files, always the same ones."""
     paths: list[str] = []
     records = 0
-    for path, count in sorted(table_log.rows(settings, table, version).items()):
+    for path, count in sorted(table_log.rows(tables, table, version).items()):
         paths.append(path)
         records += count
         if records >= RECORDS_AT_ONCE:
@@ -169,7 +171,7 @@ def _is_kept() -> Column:
 class KafkaHistories:
     """What Kafka holds of the topics that a snapshot has read; `low` are the first offsets now."""
 
-    settings: Settings
+    installation: Installation
     pinned: Snapshot
     tables: TableWriter
     read_ranges: ReadRanges
@@ -210,13 +212,13 @@ class KafkaHistories:
     def _in_use(self, history: Table) -> DataFrame:
         """Return a history as the pinned snapshot has it."""
         located, version = self.pinned.located(history), self.pinned.tables[history.name]
-        return delta_files.read(self.tables.spark, self.settings, located, version)
+        return delta_files.read(self.tables.spark, self.installation.tables, located, version)
 
     def _read(
         self,
         source: InputTopic,
         spark: SparkSession,
-        settings: Settings,
+        kafka: Kafka,
         ranges: Sequence[OffsetRange],
         *more: str,
     ) -> DataFrame:
@@ -225,7 +227,7 @@ class KafkaHistories:
         Those that the history in use has come with the order that they have there. Computed again,
         with the partitions of now, an older record could rank above a newer one.
         """
-        records = self.read_ranges(spark, settings, ranges, *more)
+        records = self.read_ranges(spark, kafka, ranges, *more)
         history, (topic,) = source.tables.history, {range_.topic for range_ in ranges}
         first, until = min(r.first for r in ranges), max(r.until for r in ranges)
         if topic == source.topic:
@@ -265,7 +267,7 @@ class KafkaHistories:
         counts = {topic: len(ends) for topic, ends in pinned.end_offsets.items()}
         read = partial(self._read, source)
         return CompactionRun(
-            self.settings,
+            self.installation,
             self.tables,
             None,
             country=pinned.country,
@@ -277,7 +279,7 @@ class KafkaHistories:
         )
 
     def _retry_topics(self) -> list[str]:
-        others = {*input_topics(self.settings)}
+        others = {*input_topics(self.installation.kafka)}
         return [
             topic for topic in self.pinned.end_offsets if topic not in others and topic in self.low
         ]
@@ -295,27 +297,25 @@ class KafkaHistories:
         ]
 
 
-def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
+def held_now(kafka: Kafka, pinned: Snapshot) -> Watermarks:
     """Return the watermarks of the topics of a snapshot, without retry topics that are not there.
 
     ShardpostError if an input was replaced since it was read. Of a retry topic that was, nothing is
     there.
     """
-    inputs = input_topics(settings)
+    inputs = input_topics(kafka)
     retries = [topic for topic in pinned.end_offsets if topic not in inputs]
-    counts = topic_metadata.partition_counts(settings, inputs, if_there=retries)
-    require_same(settings, pinned, inputs, "Rebuild from the history: `--from history`")
-    replaced = changed_topics(pinned.topic_ids, topic_ids(settings, [*counts]))
+    counts = topic_metadata.partition_counts(kafka, inputs, if_there=retries)
+    require_same(kafka, pinned, inputs, "Rebuild from the history: `--from history`")
+    replaced = changed_topics(pinned.topic_ids, topic_ids(kafka, [*counts]))
     there = {topic: count for topic, count in counts.items() if topic not in replaced}
-    return offsets.watermarks(settings, there, committed=False)
+    return offsets.watermarks(kafka, there, committed=False)
 
 
-def require_same(
-    settings: Settings, pinned: Snapshot, topics: Collection[str], advice: str
-) -> None:
+def require_same(kafka: Kafka, pinned: Snapshot, topics: Collection[str], advice: str) -> None:
     """Raise RecreatedTopicError if one of the topics was replaced since the snapshot read it."""
     known = {topic: pinned.topic_ids[topic] for topic in topics if topic in pinned.topic_ids}
-    require_same_topics(known, topic_ids(settings, [*known]), advice=advice)
+    require_same_topics(known, topic_ids(kafka, [*known]), advice=advice)
 
 
 def not_held(pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta import snapshots, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
@@ -34,7 +35,8 @@ from shardpost.holders.spark.fold import update_holders, with_old
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
-from shardpost.locks import LockedError
+from shardpost.installation import Installation
+from shardpost.locks.locks import LockedError
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing
@@ -42,7 +44,6 @@ from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import SparkWork, topped_up
 from shardpost.rebuilds.spark.histories import decoded_again
 from shardpost.rebuilds.store import rebuilding
-from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
 from shardpost.spark.job_spec import JobResult
 
@@ -59,7 +60,7 @@ class BesideRun(HoldersRun):
 
 def writer_beside(
     spark: SparkSession,
-    settings: Settings,
+    installation: Installation,
     last: Snapshot,
     at: Snapshot,
     own: Collection[str],
@@ -70,12 +71,12 @@ def writer_beside(
     What an interrupted run left of them is undone. The others are as `at` has them.
     """
     versions = {
-        table.name: restore_table(settings, table, last)
+        table.name: restore_table(installation.tables, table, last)
         if table.name in own
         else at.tables[table.name]
         for table in VIEW
     }
-    writer = TableWriter(spark, settings, versions, last, run, number=at.number)
+    writer = TableWriter(spark, installation, versions, last, run, number=at.number)
     for table in VIEW:
         if table.name not in own:
             moved = at.tables[table.name] != last.tables.get(table.name)
@@ -91,22 +92,24 @@ _KNOWN = ("key", "is_open", "client", "exchange")
 log = logging.getLogger(__name__)
 
 
-def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str]) -> Snapshot:
+def top_up(
+    installation: Installation, view: Snapshot, at: Snapshot, own: Collection[str]
+) -> Snapshot:
     """Return tables beside those in use as of the snapshot `at`, which has the latter.
 
     `view` is how they are committed; what is written is committed by whoever stores the result.
     """
     log.info("tables not in use: brought from snapshot %d to %d", view.number, at.number)
     spark = driver.start_session(REBUILD_TABLES.name)
-    tables = writer_beside(spark, settings, view, at, own, str(uuid.uuid4()))
+    tables = writer_beside(spark, installation, view, at, own, str(uuid.uuid4()))
     new = {
-        source.history: _new_records(settings, at, source.history, view.number)
+        source.history: _new_records(installation.tables, at, source.history, view.number)
         for source in t.INPUTS.values()
     }
     records = sum(count for _, count in new.values())
     few = records <= MAX_LISTED_RECORDS
     driver.plan_for(spark, records)
-    run = BesideRun(settings, tables, view, view.country, at.shards, few, at)
+    run = BesideRun(installation, tables, view, view.country, at.shards, few, at)
     rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
     counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)
     step("top-up fold")
@@ -125,13 +128,11 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
     )
 
 
-def _new_records(
-    settings: Settings, at: Snapshot, history: Table, since: int
-) -> tuple[list[str], int]:
+def _new_records(tables: Tables, at: Snapshot, history: Table, since: int) -> tuple[list[str], int]:
     """Return the files of a history in use that may have records after a snapshot; their rows."""
     located, version = at.located(history), at.tables[history.name]
-    files = table_log.files_after(settings, located, version, since)
-    return delta_files.paths(settings, located, files), sum(files.values())
+    files = table_log.files_after(tables, located, version, since)
+    return delta_files.paths(tables, located, files), sum(files.values())
 
 
 def _append_histories(
@@ -153,7 +154,9 @@ def _append_histories(
         new = decoded_again(rows.where(F.col("snapshot") > run.last.number), source)
         written = run.tables.append(source.history, new, coalesce=run.few)
         if written.non_null("reason"):
-            rejected_rows = rejected_of(run.tables.rows_of(written), run.settings.topic(name))
+            rejected_rows = rejected_of(
+                run.tables.rows_of(written), run.installation.kafka.topic(name)
+            )
             rejected += run.tables.append(t.REJECTED_RECORDS, rejected_rows).rows
     return rejected
 
@@ -173,12 +176,18 @@ def _many_positions(run: BesideRun, last: Snapshot) -> tuple[DataFrame, int]:
     """
     history = run.tables.located(t.POSITION_EVENTS)
     at = run.tables.versions[t.POSITION_EVENTS.name]
-    new = delta_files.read(run.spark, run.settings, history, at).alias("r").where(_is_new(last))
+    new = (
+        delta_files.read(run.spark, run.installation.tables, history, at)
+        .alias("r")
+        .where(_is_new(last))
+    )
     keys = new.select("key").distinct()
 
     def known(folders: Mapping[str, str], version: LayeredVersion) -> DataFrame:
         located = t.POSITIONS.located(folders)
-        return delta_files.read(run.spark, run.settings, located, version, keys).select(*_KNOWN)
+        return delta_files.read(run.spark, run.installation.tables, located, version, keys).select(
+            *_KNOWN
+        )
 
     now = known(run.tables.folders, _version(run))
     changed = with_old(now, known(last.folders, last.layered(t.POSITIONS)))
@@ -208,7 +217,7 @@ def _few_positions(run: BesideRun, last: Snapshot) -> tuple[pa.Table, int]:
         " LEFT JOIN positions_before o ON n.key = o.key"
     )
     schema = increment.schema_with_old(t.POSITIONS, _KNOWN, _KNOWN)
-    changed = query(run.settings, sql, versions).cast(schema)
+    changed = query(run.installation.tables, sql, versions).cast(schema)
     return changed, increment.opened(changed)
 
 
@@ -223,14 +232,16 @@ def _version(run: BesideRun) -> LayeredVersion:
     return layered(t.POSITIONS, run.tables.versions, run.number)
 
 
-def compact_and_top_up(settings: Settings, work: SparkWork, asked: CompactionRequest) -> JobResult:
+def compact_and_top_up(
+    installation: Installation, work: SparkWork, asked: CompactionRequest
+) -> JobResult:
     """Compact; then top up new tables that wait to be swapped, outside the compaction's lock.
 
     The result is the compaction's: what goes wrong with the other tables is a warning.
     """
-    result = compact(settings, asked, now_in_force=with_country_held)
+    result = compact(installation, asked, now_in_force=with_country_held)
     try:
-        _top_up(settings, work)
+        _top_up(installation, work)
     except LockedError as error:
         log.info("the tables of the rebuild were not topped up: %s", error.holder)
     except (ShardpostError, PySparkException, Py4JError, DeltaError, OSError) as error:
@@ -242,41 +253,43 @@ def compact_and_top_up(settings: Settings, work: SparkWork, asked: CompactionReq
     return result
 
 
-def with_country_held(settings: Settings, asked: CompactionRequest) -> Settings:
+def with_country_held(installation: Installation, asked: CompactionRequest) -> Installation:
     """Return the settings with the country of the tables in use, while others are beside them.
 
     A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap: UsageError
     where it is asked for now. To be asked behind the lock of the compaction, without which no swap
     commits.
     """
-    last, rebuild = snapshots.newest(settings), store.current(settings)
+    last, rebuild = snapshots.newest(installation.tables), store.current(installation.tables)
     if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
-        return settings
-    if asked.country_changed and settings.country != last.country:
+        return installation
+    if asked.country_changed and installation.settings.country != last.country:
         raise UsageError(
             f"--country-changed: {last.country!r} stays in force until rebuild {rebuild.number} is"
-            f" swapped or dropped, and SHARDPOST_COUNTRY is {settings.country!r}: swap it, or"
-            " `shardpost rebuild drop` first"
+            " swapped or dropped, and SHARDPOST_COUNTRY is"
+            f" {installation.settings.country!r}: swap it, or `shardpost rebuild drop` first"
         )
     held = last.set_country or last.country
-    if settings.country != held:
+    if installation.settings.country != held:
         log.info(
             "SHARDPOST_COUNTRY is %s: %s stays in force until rebuild %d is swapped or dropped",
-            *(settings.country, last.country, rebuild.number),
+            *(installation.settings.country, last.country, rebuild.number),
         )
-    return settings.model_copy(update={"country": held})
+    return installation.having(country=held)
 
 
-def _top_up(settings: Settings, work: SparkWork) -> None:
-    if _waiting(settings) is None:
+def _top_up(installation: Installation, work: SparkWork) -> None:
+    if _waiting(installation.tables) is None:
         return
-    with rebuilding(settings):
-        if rebuild := _waiting(settings):  # it may have been swapped or dropped meanwhile
-            topped_up(settings, rebuild, work)
+    with rebuilding(installation.files):
+        if rebuild := _waiting(
+            installation.tables
+        ):  # it may have been swapped or dropped meanwhile
+            topped_up(installation, rebuild, work)
 
 
-def _waiting(settings: Settings) -> Rebuild | None:
+def _waiting(tables: Tables) -> Rebuild | None:
     """Return the rebuild whose new tables wait to be swapped for the first time."""
-    rebuild, newest = store.current(settings), snapshots.newest(settings)
+    rebuild, newest = store.current(tables), snapshots.newest(tables)
     is_ready = rebuild and newest and rebuild.standing(newest) is Standing.READY
     return rebuild if is_ready else None

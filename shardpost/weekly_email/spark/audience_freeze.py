@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import file_statistics
+from shardpost.delta.object_store import Tables
 from shardpost.holders.spark.held_positions import contact_languages, contacts, held_positions
-from shardpost.locks import exclusive
+from shardpost.installation import Installation
+from shardpost.locks.locks import exclusive
 from shardpost.logs import step
-from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.delta_files import paths, read_files, write
 from shardpost.spark.partitioning import partition_column
@@ -40,10 +41,10 @@ class WeekFrames:
     positions are in the order of their ids.
     """
 
-    def __init__(self, settings: Settings, week: PreparedWeek) -> None:
-        self._settings = settings
+    def __init__(self, installation: Installation, week: PreparedWeek) -> None:
+        self._installation = installation
         self._week = week
-        at_once = min(settings.shards_at_once, len(week.shards))
+        at_once = min(installation.settings.shards_at_once, len(week.shards))
         self.spark = driver.start_session(
             WEEKLY_EMAIL.name, at_once=at_once, worker_daemon=WORKER_DAEMON
         )
@@ -70,8 +71,8 @@ class WeekFrames:
         """Return the audience as of the week's instant; contacts are the snapshot's."""
         week = self._week
         known = self._contacts().select("client", "name", "email", F.lit(True).alias("known"))
-        languages = contact_languages(self.spark, self._settings, week.snapshot)
-        holders = held_positions(self.spark, self._settings, week.snapshot, week.as_of)
+        languages = contact_languages(self.spark, self._installation.tables, week.snapshot)
+        holders = held_positions(self.spark, self._installation.tables, week.snapshot, week.as_of)
         found = holders.join(known, "client", "left").join(languages, "client", "left")
         return found.select(
             *("client", "name", "email"),
@@ -87,16 +88,16 @@ class WeekFrames:
         Its version names the files of other weeks, too, which may have been erased since.
         """
         frozen.require_audience()
-        names = AudienceFiles(self._settings).names(frozen.audience_version)
+        names = AudienceFiles(self._installation.tables).names(frozen.audience_version)
         own = [name for name in names if is_of_week(name, frozen.week)]
-        rows = read_files(self.spark, AUDIENCES, paths(self._settings, AUDIENCES, own))
+        rows = read_files(self.spark, AUDIENCES, paths(self._installation.tables, AUDIENCES, own))
         return rows.where(F.col("week") == frozen.week).drop("week")
 
     def _contacts(self) -> DataFrame:
-        return contacts(self.spark, self._settings, self._week.snapshot)
+        return contacts(self.spark, self._installation.tables, self._week.snapshot)
 
 
-def freeze(settings: Settings, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
+def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
     """Freeze the audience of a week, unless another run has just done so; return it frozen.
 
     `week` is what the request was found to be before Spark started. It is looked at again behind
@@ -104,15 +105,17 @@ def freeze(settings: Settings, request: EmailRequest, week: PreparedWeek) -> Pre
     again. So no week is frozen of tables that are not in use any more. CollapseError for an
     audience that is far smaller than the last one, unless the request accepts that.
     """
-    WeekFrames(settings, week)  # Spark starts while another run may have the lock
+    WeekFrames(installation, week)  # Spark starts while another run may have the lock
     what = f"freezing the audience of {week.iso_week}"
-    with exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        week, _ = check(request, settings)
+    with exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait):
+        week, _ = check(request, installation)
         while week.frozen is None:
-            version = _write(settings, week.iso_week, WeekFrames(settings, week).computed())
+            version = _write(
+                installation.tables, week.iso_week, WeekFrames(installation, week).computed()
+            )
             step("audience written")
-            now, _ = check(request, settings)
-            week = _frozen(settings, request, week, version) if _is_of(week, now) else now
+            now, _ = check(request, installation)
+            week = _frozen(installation, request, week, version) if _is_of(week, now) else now
     return week
 
 
@@ -128,10 +131,10 @@ def _is_of(week: PreparedWeek, now: PreparedWeek) -> bool:
 
 
 def _frozen(
-    settings: Settings, request: EmailRequest, week: PreparedWeek, version: int
+    installation: Installation, request: EmailRequest, week: PreparedWeek, version: int
 ) -> PreparedWeek:
     """Commit a week whose audience is written as that version; return it, frozen."""
-    weeks = FrozenWeeks(settings)
+    weeks = FrozenWeeks(installation)
     counts = weeks.counts(week.iso_week, version)
     if not request.accept_drop:
         weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts)
@@ -151,12 +154,12 @@ def _frozen(
     return replace(week, frozen=frozen)
 
 
-def _write(settings: Settings, week: IsoWeek, audience: DataFrame) -> int:
+def _write(tables: Tables, week: IsoWeek, audience: DataFrame) -> int:
     """Write the audience, in place of one that a crashed run left; return the table's version."""
-    table = AudienceFiles(settings)
+    table = AudienceFiles(tables)
     table.create()
     rows = audience.withColumn("week", F.lit(str(week)))
     folder = f"{week}-{uuid.uuid4()}"  # whatever a crashed run left has another name
-    written = write(settings, AUDIENCES, rows, folder)
+    written = write(tables, AUDIENCES, rows, folder)
     files = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in written.files]
     return table.replace(lambda name: is_of_week(name, week), files)

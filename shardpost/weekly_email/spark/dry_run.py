@@ -39,7 +39,7 @@ def dry_run(
     file, such as the log, as text; None: into the result. However many clients there are, only the
     last of these needs memory for them. `kept_as` is the run as whose they are kept, if they are.
     """
-    before = FrozenWeeks(options.settings).newest_before(week.iso_week)
+    before = FrozenWeeks(options.installation).newest_before(week.iso_week)
     about = {
         "week": str(week.iso_week),
         "snapshot": week.snapshot_number,
@@ -55,7 +55,7 @@ def dry_run(
         result = about | {"counts": lists.counts, "unknown_exchanges": unknown}
         log.info("%s: %s", week.iso_week, summary(result))
         if kept_as is not None:
-            kept_dry_runs.keep(options.settings, week, kept_as, path)
+            kept_dry_runs.keep(options.installation.tables, week, kept_as, path)
         if recipients is None:
             return result | {str(kind): [*lists.lines(kind)] for kind in DryRunList}
         if recipients != folder:
@@ -71,7 +71,7 @@ def _lines(
 
     `before` is the week to compare with, None if there is none.
     """
-    audience, shards = WeekFrames(options.settings, week), week.shards
+    audience, shards = WeekFrames(options.installation, week), week.shards
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard = shard_of_this_task(shards)
@@ -89,7 +89,7 @@ def _lines(
 
 
 def _ledger(options: SendOptions, week: IsoWeek, shard: int) -> LedgerIndex:
-    return LedgerIndex.fold(ShardLedger(options.settings, week, shard).entries())
+    return LedgerIndex.fold(ShardLedger(options.installation.kafka, week, shard).entries())
 
 
 def _compared(audience: WeekFrames, week: PreparedWeek, before: FrozenWeek | None) -> DataFrame:

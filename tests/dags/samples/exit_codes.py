@@ -5,15 +5,15 @@ from datetime import timedelta
 from airflow.sdk import dag
 
 from shardpost.errors import NEEDS_ATTENTION
+from shardpost.installation import Installation
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS
-from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, JobSpec
 
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
 
 
-def in_the_task(_settings: Settings, request: str) -> JobResult:
+def in_the_task(_installation: Installation, request: str) -> JobResult:
     """Answer as a job that needs no Spark."""
     return NEEDS_ATTENTION, {"request": request}
 

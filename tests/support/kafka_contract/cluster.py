@@ -16,6 +16,7 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Transactions, anyone
 from shardpost.settings import Settings
+from tests.support.installed import installed
 from tests.support.recreated_topic import recreate_topic
 from tests.support.transactions import begun_transaction
 
@@ -43,10 +44,12 @@ class Cluster:
         """Create a topic, with settings whose dots are underscores; return its partition 0."""
         name = f"topic-{uuid.uuid4().hex[:8]}"
         dotted = {key.replace("_", "."): value for key, value in config.items()}
-        client = clients.admin(self.settings)
+        client = installed(self.settings).kafka.admin()
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dotted)
         client.create_topics([new])[name].result(20)
-        watermarks(self.settings, {name: partitions}, committed=True)  # it has a leader
+        watermarks(
+            installed(self.settings).kafka, {name: partitions}, committed=True
+        )  # it has a leader
         return TopicPartition(name, 0)
 
     def recreate(self, partition: TopicPartition) -> None:
@@ -55,7 +58,7 @@ class Cluster:
 
     def put(self, partition: TopicPartition, *records: tuple[bytes | None, bytes | None]) -> None:
         """Produce (key, value) outside of transactions."""
-        producer = clients.producer(self.settings)
+        producer = installed(self.settings).kafka.producer()
         for key, value in records:
             producer.produce(partition.topic, value, key, partition.partition)
         assert producer.flush(20) == 0
@@ -63,7 +66,7 @@ class Cluster:
     def writer(self, transactional_id: str) -> Transactions:
         """Return an open writer; its errors are `fenced` and `failed: …`."""
         made = Transactions(
-            self.settings,
+            installed(self.settings).kafka,
             transactional_id,
             may_write=anyone,
             fenced="fenced",
@@ -86,13 +89,13 @@ class Cluster:
 
     @contextmanager
     def group(self, name: str, **config: object) -> Iterator[clients.GroupConsumer]:
-        reader = clients.consumer(self.settings, name, **config)
+        reader = installed(self.settings).kafka.consumer(name, **config)
         yield reader
         reader.close()
 
     def read(self, partition: TopicPartition, **how: bool | int) -> Keys:
         """Return (key, value) of what `read_to_end` yields."""
-        return pairs(read_to_end(self.settings, partition, **how))  # type: ignore[arg-type]
+        return pairs(read_to_end(installed(self.settings).kafka, partition, **how))  # type: ignore[arg-type]
 
 
 def record(partition: TopicPartition, key: bytes, value: bytes | None = b"v") -> Outgoing:

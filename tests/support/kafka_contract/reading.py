@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import (
     beginnings,
     endings,
@@ -20,6 +20,7 @@ from shardpost.kafka.offsets import (
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_contract.cluster import Cluster, record
 
@@ -27,7 +28,9 @@ from tests.support.kafka_contract.cluster import Cluster, record
 def _wait_for_the_marker(cluster: Cluster, topic: TopicPartition, end: int) -> None:
     """Wait until the stable offset is there: a broker writes markers after it has answered."""
     at = cluster.settings
-    wait_for(lambda: watermark_of(at, topic, committed=True) == (0, end), "the marker")
+    wait_for(
+        lambda: watermark_of(installed(at).kafka, topic, committed=True) == (0, end), "the marker"
+    )
 
 
 class ReadingContract:
@@ -52,7 +55,7 @@ class ReadingContract:
         topic = cluster.topic()
         headers: list[tuple[str, str | bytes | None]] = [("x", "text"), ("x", b"\xff"), ("y", None)]
         cluster.writer(topic.topic).write([Outgoing(*topic[:1], b"k", b"v", headers, 0, 1234)])
-        [found] = read_to_end(cluster.settings, topic)
+        [found] = read_to_end(installed(cluster.settings).kafka, topic)
         assert found.headers() == [("x", b"text"), ("x", b"\xff"), ("y", None)]
         assert found.timestamp()[1] == 1234
         assert (found.topic(), found.partition(), found.offset()) == (topic.topic, 0, 0)
@@ -66,7 +69,9 @@ class ReadingContract:
 
         def first(hours: float) -> int:
             at_ms = int((at + timedelta(hours=hours)).timestamp() * 1000)
-            return first_offsets_since(cluster.settings, [topic], at_ms).offsets[topic]
+            return first_offsets_since(installed(cluster.settings).kafka, [topic], at_ms).offsets[
+                topic
+            ]
 
         assert [first(-1), first(0), first(0.5), first(2), first(2.5)] == [0, 0, 1, 1, 3]
         assert first(4) in {-1, len(records)}  # none, or the marker of the transaction
@@ -75,18 +80,18 @@ class ReadingContract:
     def test_the_broker_stamps_a_topic_of_log_append_time(self, cluster: Cluster) -> None:
         topic = cluster.topic(message_timestamp_type="LogAppendTime")
         cluster.writer(topic.topic).write([Outgoing(topic.topic, b"k", b"v", [], 0, 1234)])
-        [found] = read_to_end(cluster.settings, topic)
+        [found] = read_to_end(installed(cluster.settings).kafka, topic)
         assert found.timestamp()[1] > 1_600_000_000_000
-        newest = newest_time(cluster.settings, topic.topic)
+        newest = newest_time(installed(cluster.settings).kafka, topic.topic)
         assert newest is not None
         assert round(newest.timestamp() * 1000) >= found.timestamp()[1]  # a marker has a time too
-        assert newest_time(cluster.settings, cluster.topic().topic) is None
+        assert newest_time(installed(cluster.settings).kafka, cluster.topic().topic) is None
 
     def test_a_partition_may_end_with_the_marker_of_a_transaction(self, cluster: Cluster) -> None:
         topic = cluster.topic()
         cluster.writer(topic.topic).write([record(topic, b"a")])
         # A broker writes the marker after it has answered; of its first transaction, long after.
-        ends = partial(watermark_of, cluster.settings, topic, committed=True)
+        ends = partial(watermark_of, installed(cluster.settings).kafka, topic, committed=True)
         wait_for(lambda: ends() == (0, 2), "the marker")
         assert cluster.read(topic) == [(b"a", b"v")]
         assert cluster.read(topic, start=1) == []
@@ -136,7 +141,7 @@ class ReadingContract:
         topic = cluster.topic()
         cluster.put(topic, (b"a", b"1"))
         with cluster.open_transaction(topic) as stranger:
-            reading = read_to_end(cluster.impatient, topic)
+            reading = read_to_end(installed(cluster.impatient).kafka, topic)
             assert next(reading).key() == b"a"
             with pytest.raises(KafkaUnreachableError) as raised:
                 list(reading)
@@ -151,7 +156,7 @@ class ReadingContract:
         cluster.put(topic, (b"a", b"1"))
         with cluster.open_transaction(topic) as stranger:
             cluster.put(topic, (b"b", b"2"))
-            reading = read_to_end(cluster.settings, topic)
+            reading = read_to_end(installed(cluster.settings).kafka, topic)
             assert next(reading).key() == b"a"
             cluster.put(topic, (b"c", b"3"))
             stranger.commit_transaction(20)
@@ -164,13 +169,13 @@ class ReadingContract:
         assert cluster.read(topic)[:2] == [(b"a", b"3"), (b"b", b"4")]
         assert cluster.read(topic, start=1)[:2] == [(b"a", b"3"), (b"b", b"4")]
         assert cluster.read(topic, start=3)[:1] == [(b"b", b"4")]
-        assert watermark_of(cluster.settings, topic, committed=True)[0] == 0
+        assert watermark_of(installed(cluster.settings).kafka, topic, committed=True)[0] == 0
 
     def test_reading_begins_at_the_low_watermark(self, cluster: Cluster) -> None:
         topic = cluster.topic()
         cluster.put(topic, (b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
         cluster.delete_before(topic, 2)
-        assert watermark_of(cluster.settings, topic, committed=False) == (2, 3)
+        assert watermark_of(installed(cluster.settings).kafka, topic, committed=False) == (2, 3)
         assert cluster.read(topic) == [(b"c", b"3")]
         assert cluster.read(topic, start=1) == [(b"c", b"3")]
         cluster.delete_before(topic, 3)
@@ -183,10 +188,10 @@ class WatermarksContract:
     def test_topics_have_partitions_with_a_low_and_a_high_watermark(self, cluster: Cluster) -> None:
         one, two = cluster.topic(), cluster.topic(2)
         cluster.put(TopicPartition(two.topic, 1), (b"a", b"1"), (b"b", b"2"))
-        counts = partition_counts(cluster.settings, [one.topic, two.topic])
+        counts = partition_counts(installed(cluster.settings).kafka, [one.topic, two.topic])
         assert counts == {one.topic: 1, two.topic: 2}
         for committed in (True, False):
-            assert watermarks(cluster.settings, counts, committed=committed) == {
+            assert watermarks(installed(cluster.settings).kafka, counts, committed=committed) == {
                 one.topic: {0: (0, 0)},
                 two.topic: {0: (0, 0), 1: (0, 2)},
             }
@@ -196,24 +201,26 @@ class WatermarksContract:
         cluster.put(topic, (b"a", b"1"))
         with cluster.open_transaction(topic) as stranger:
             cluster.put(topic, (b"b", b"2"))
-            assert watermark_of(cluster.settings, topic, committed=True) == (0, 1)
-            assert watermark_of(cluster.settings, topic, committed=False) == (0, 3)
+            assert watermark_of(installed(cluster.settings).kafka, topic, committed=True) == (0, 1)
+            assert watermark_of(installed(cluster.settings).kafka, topic, committed=False) == (0, 3)
             stranger.abort_transaction(20)
         _wait_for_the_marker(cluster, topic, 4)
 
     def test_a_topic_that_does_not_exist_is_named(self, cluster: Cluster) -> None:
         with pytest.raises(ShardpostError, match="has no topic nowhere"):
-            partition_counts(cluster.settings, ["nowhere"])
+            partition_counts(installed(cluster.settings).kafka, ["nowhere"])
         unknown = r"Unknown topic or partition|Failed to query partition leaders"
         with pytest.raises(KafkaUnreachableError, match=unknown):
-            watermark_of(cluster.impatient, TopicPartition("nowhere", 0), committed=True)
+            watermark_of(
+                installed(cluster.impatient).kafka, TopicPartition("nowhere", 0), committed=True
+            )
 
     def test_of_many_partitions_each_answers_for_itself(self, cluster: Cluster) -> None:
         there, nowhere = cluster.topic(), TopicPartition("nowhere", 0)
         cluster.put(there, (b"a", b"1"), (b"b", b"2"))
         cluster.delete_before(there, 1)
         for ask, expected in ((beginnings, 1), (partial(endings, committed=True), 2)):
-            listed = ask(cluster.impatient, [there, nowhere])
+            listed = ask(installed(cluster.impatient).kafka, [there, nowhere])
             assert listed.found[there].offset == expected
             assert [*listed.failed] == [nowhere]
             with pytest.raises(KafkaException, match="nknown"):

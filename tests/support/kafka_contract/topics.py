@@ -2,10 +2,11 @@
 
 import pytest
 
-from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.topic_changes import alter_configs
 from shardpost.kafka.topic_configs import topic_configs, topics_described
 from shardpost.kafka.topic_metadata import RecreatedTopicError, require_same_topics, topic_ids
+from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_contract.cluster import Cluster, of
 
@@ -15,19 +16,19 @@ class TopicsContract:
 
     def test_a_topic_keeps_its_id_and_each_has_another(self, cluster: Cluster) -> None:
         one, two = cluster.topic().topic, cluster.topic().topic
-        found = topic_ids(cluster.settings, [one, two])
+        found = topic_ids(installed(cluster.settings).kafka, [one, two])
         assert set(found) == {one, two}
         assert found[one] != found[two]
-        assert topic_ids(cluster.settings, [one, two]) == found
+        assert topic_ids(installed(cluster.settings).kafka, [one, two]) == found
         require_same_topics(found, found, advice="")
 
     def test_a_topic_that_was_deleted_and_recreated_has_another_id_and_is_refused(
         self, cluster: Cluster
     ) -> None:
         topic = cluster.topic()
-        before = topic_ids(cluster.settings, [topic.topic])
+        before = topic_ids(installed(cluster.settings).kafka, [topic.topic])
         cluster.recreate(topic)
-        after = topic_ids(cluster.settings, [topic.topic])
+        after = topic_ids(installed(cluster.settings).kafka, [topic.topic])
         with pytest.raises(RecreatedTopicError) as refused:
             require_same_topics(before, after, advice="Do this.")
         assert str(refused.value) == (
@@ -52,10 +53,17 @@ class TopicsContract:
         self, cluster: Cluster
     ) -> None:
         topic = cluster.topic(cleanup_policy="compact", min_compaction_lag_ms="7").topic
-        assert alter_configs(cluster.settings, {topic: {"retention.ms": "5"}, "none": {}}) == []
+        assert (
+            alter_configs(
+                installed(cluster.settings).kafka, {topic: {"retention.ms": "5"}, "none": {}}
+            )
+            == []
+        )
 
         def sources() -> list[tuple[str | None, str]]:
-            entries = topics_described(cluster.settings, [topic])[topic].entries or {}
+            entries = (
+                topics_described(installed(cluster.settings).kafka, [topic])[topic].entries or {}
+            )
             names = ("retention.ms", "min.compaction.lag.ms", "delete.retention.ms")
             return [entries[name] for name in names]
 
@@ -66,17 +74,19 @@ class TopicsContract:
         self, cluster: Cluster
     ) -> None:
         with pytest.raises(KafkaUnreachableError, match="opic"):
-            topic_ids(cluster.impatient, ["nowhere"])
-        found = topics_described(cluster.impatient, ["nowhere"])["nowhere"]
+            topic_ids(installed(cluster.impatient).kafka, ["nowhere"])
+        found = topics_described(installed(cluster.impatient).kafka, ["nowhere"])["nowhere"]
         assert found.entries is None
         assert found.why
-        [failed] = alter_configs(cluster.impatient, {"nowhere": {"retention.ms": "5"}})
+        [failed] = alter_configs(
+            installed(cluster.impatient).kafka, {"nowhere": {"retention.ms": "5"}}
+        )
         assert "topic nowhere: its settings cannot be changed" in str(failed)
 
     def test_settings_of_a_topic_are_those_given_and_defaults(self, cluster: Cluster) -> None:
         topic = cluster.topic(cleanup_policy="compact", min_compaction_lag_ms="7").topic
         plain = cluster.topic().topic
-        found = topic_configs(cluster.settings, [topic, plain])
+        found = topic_configs(installed(cluster.settings).kafka, [topic, plain])
         names = ("cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms")
         assert [found[topic][name] for name in names] == ["compact", "7", "86400000"]
         assert [found[plain][name] for name in names] == ["delete", "0", "86400000"]

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka import clients, topic_metadata
-from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import commit_offsets, committed_offset, watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
@@ -22,6 +22,7 @@ from shardpost.kafka.transactions import (
     Transactions,
     anyone,
 )
+from tests.support.installed import installed
 from tests.support.kafka_contract.cluster import Cluster, of, record
 
 
@@ -48,14 +49,19 @@ class GroupsContract:
     def test_a_group_has_no_offset_until_it_commits_one(self, cluster: Cluster) -> None:
         topic = cluster.topic(2)
         with cluster.group(f"group-{topic.topic}") as reader:
-            assert committed_offset(cluster.settings, reader, topic) is None
-            commit_offsets(cluster.settings, f"group-{topic.topic}", {topic.topic: {0: 7}})
-            assert committed_offset(cluster.settings, reader, topic) == 7
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) is None
+            commit_offsets(
+                installed(cluster.settings).kafka, f"group-{topic.topic}", {topic.topic: {0: 7}}
+            )
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) == 7
             assert (
-                committed_offset(cluster.settings, reader, TopicPartition(topic.topic, 1)) is None
+                committed_offset(
+                    installed(cluster.settings).kafka, reader, TopicPartition(topic.topic, 1)
+                )
+                is None
             )
         with cluster.group(f"other-{topic.topic}") as other:
-            assert committed_offset(cluster.settings, other, topic) is None
+            assert committed_offset(installed(cluster.settings).kafka, other, topic) is None
 
     def test_offsets_have_metadata(self, cluster: Cluster) -> None:
         topic = cluster.topic()
@@ -69,30 +75,30 @@ class GroupsContract:
         with cluster.group(f"group-{topic.topic}") as reader:
             writer = cluster.writer(topic.topic)
             writer.write([record(topic, b"a")], Consumed(reader, topic, 3))
-            assert committed_offset(cluster.settings, reader, topic) == 3
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) == 3
             writer.write([], Consumed(reader, topic, 4))
-            assert committed_offset(cluster.settings, reader, topic) == 4
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) == 4
         assert cluster.read(topic) == [(b"a", b"v")]
 
     def test_an_offset_is_not_given_while_a_transaction_may_move_it(self, cluster: Cluster) -> None:
         topic = cluster.topic()
         group = f"group-{topic.topic}"
-        commit_offsets(cluster.settings, group, {topic.topic: {0: 1}})
+        commit_offsets(installed(cluster.settings).kafka, group, {topic.topic: {0: 1}})
         with cluster.group(group) as reader, cluster.open_transaction(topic) as stranger:
             metadata = reader.consumer_group_metadata()
             stranger.send_offsets_to_transaction([of(topic, 9)], metadata, 20)
             with pytest.raises(KafkaUnreachableError):
-                committed_offset(cluster.impatient, reader, topic)
+                committed_offset(installed(cluster.impatient).kafka, reader, topic)
             with cluster.group(group, **{"isolation.level": "read_uncommitted"}) as hasty:
-                assert committed_offset(cluster.settings, hasty, topic) == 1
+                assert committed_offset(installed(cluster.settings).kafka, hasty, topic) == 1
             stranger.abort_transaction(20)
-            assert committed_offset(cluster.settings, reader, topic) == 1
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) == 1
 
     def test_no_offset_can_be_committed_of_a_topic_that_does_not_exist(
         self, cluster: Cluster
     ) -> None:
         with pytest.raises(KafkaUnreachableError, match="Unknown topic"):
-            commit_offsets(cluster.settings, "group", {"nowhere": {0: 1}})
+            commit_offsets(installed(cluster.settings).kafka, "group", {"nowhere": {0: 1}})
 
 
 class TransactionsContract:
@@ -115,7 +121,7 @@ class TransactionsContract:
     def test_nothing_is_done_without_records_and_offsets(self, cluster: Cluster) -> None:
         topic = cluster.topic()
         cluster.writer(topic.topic).write([])
-        assert watermark_of(cluster.settings, topic, committed=False) == (0, 0)
+        assert watermark_of(installed(cluster.settings).kafka, topic, committed=False) == (0, 0)
 
     def test_a_check_that_fails_aborts_and_the_writer_goes_on(self, cluster: Cluster) -> None:
         topic = cluster.topic()
@@ -127,7 +133,7 @@ class TransactionsContract:
         with cluster.group(f"group-{topic.topic}") as reader:
             with pytest.raises(ShardpostError, match="not now"):
                 writer.write([record(topic, b"a")], Consumed(reader, topic, 9), check=fail)
-            assert committed_offset(cluster.settings, reader, topic) is None
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) is None
         writer.write([record(topic, b"b")])
         assert cluster.read(topic) == [(b"b", b"v")]
         assert cluster.read(topic, uncommitted=True) == [(b"a", b"v"), (b"b", b"v")]
@@ -156,7 +162,7 @@ class TransactionsContract:
             for _ in range(2):
                 with pytest.raises(FencedError, match=r"^fenced$"):
                     old.write(records, consumed)
-            assert committed_offset(cluster.settings, reader, topic) is None
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) is None
         assert capfd.readouterr().err == ""  # librdkafka would print a line, FATAL
         old.close()
         new.write([record(topic, b"c")])
@@ -208,7 +214,7 @@ class TransactionsContract:
             with pytest.raises(TooLargeError, match=r"failed: .*too large"):
                 writer.write([record(topic, b"a"), record(topic, b"b", b"x" * size)])
             writer.write([record(topic, b"c")], Consumed(reader, topic, 1))
-            assert committed_offset(cluster.settings, reader, topic) == 1
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) == 1
         assert cluster.read(topic) == [(b"c", b"v")]
 
     def test_a_record_that_is_too_large_is_told_also_when_others_come_after_its_refusal(
@@ -227,7 +233,7 @@ class TransactionsContract:
         with cluster.group(f"group-{topic.topic}") as reader:
             with pytest.raises(TooLargeError):
                 writer.write(Records(lambda _: islice(refused(0), 1)), Consumed(reader, topic, 1))
-            assert committed_offset(cluster.settings, reader, topic) is None
+            assert committed_offset(installed(cluster.settings).kafka, reader, topic) is None
         writer.write([record(topic, b"c")])
         assert cluster.read(topic) == [(b"c", b"v")]
 
@@ -256,13 +262,17 @@ class TransactionsContract:
     def test_without_kafka_nothing_is_opened(self, cluster: Cluster, nowhere: str) -> None:
         settings = cluster.impatient.model_copy(update={"bootstrap_servers": nowhere})
         writer = Transactions(
-            settings, "id", may_write=anyone, fenced="fenced", failed="failed: {reason}"
+            installed(settings).kafka,
+            "id",
+            may_write=anyone,
+            fenced="fenced",
+            failed="failed: {reason}",
         )
         with pytest.raises(KafkaUnreachableError, match=f"Kafka at {nowhere} cannot be reached"):
             writer.open()
         with pytest.raises(TransactionError, match="cannot be reached"):
             writer.write([Outgoing("topic", b"a", b"v", [])])
-        assert not topic_metadata.is_reachable(settings, 1)
+        assert not topic_metadata.is_reachable(installed(settings).kafka, 1)
 
 
 class PlacementContract:
@@ -271,7 +281,7 @@ class PlacementContract:
     def test_a_key_goes_where_partition_of_says(self, cluster: Cluster) -> None:
         topic = cluster.topic(7)
         keys = [f"client{n}".encode() for n in range(50)] + [b"", b"\xff\xfe", "größe".encode()]
-        producer = clients.producer(cluster.settings)
+        producer = installed(cluster.settings).kafka.producer()
         for key in keys:
             producer.produce(topic.topic, b"v", key)
         assert producer.flush(20) == 0
@@ -285,7 +295,7 @@ class PlacementContract:
     def test_a_plain_producer_is_told_what_became_of_each_record(self, cluster: Cluster) -> None:
         topic = cluster.topic(max_message_bytes="2000")
         told: list[tuple[str | None, int | None]] = []
-        producer = clients.producer(cluster.settings)
+        producer = installed(cluster.settings).kafka.producer()
         for value in (b"v", b"x" * 3_000):
             producer.produce(
                 topic.topic,

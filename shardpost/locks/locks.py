@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shardpost import claims
-from shardpost.claims import LOOKED_AT, RENEWED, Claim, Contender, Seen
+from shardpost.delta.object_store import Objects, open_objects
 from shardpost.errors import ShardpostError
-from shardpost.object_store import Objects, open_objects
-from shardpost.settings import Settings
-from shardpost.versioned_texts import VersionedText
+from shardpost.locks import claims
+from shardpost.locks.claims import LOOKED_AT, RENEWED, Claim, Contender, Seen
+from shardpost.locks.shared_files import Files
+from shardpost.locks.versioned_texts import VersionedText
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +54,13 @@ def postponing(name: object, postponed: dict[str, str]) -> Iterator[None]:
         postponed[str(name)] = str(error)
 
 
-def path_of(settings: Settings, name: str) -> Path:
+def path_of(files: Files, name: str) -> Path:
     """Return the file of the lock of that name, on this machine."""
-    return settings.home / "locks" / name
+    return files.home / "locks" / name
 
 
 def exclusive(
-    settings: Settings, name: str, what: str, *, wait: float = 0
+    files: Files, name: str, what: str, *, wait: float = 0
 ) -> AbstractContextManager[None]:
     """Hold the lock of that name; LockedError if somebody else still has it after `wait` seconds.
 
@@ -68,67 +68,50 @@ def exclusive(
     when its holder dies, however it dies: at once, or on a store at the end of its lease, unless it
     died on this machine. There, to see that a holder is alive may take longer than `wait`.
     """
-    hold = _claimed if settings.is_on_store else exclusive_here
-    return hold(settings, name, what, wait=wait)
+    hold = _claimed if files.tables.is_on_store else exclusive_here
+    return hold(files, name, what, wait=wait)
 
 
-def after_running(settings: Settings, job: str) -> AbstractContextManager[None]:
+def after_running(files: Files, job: str) -> AbstractContextManager[None]:
     """Hold the lock of a job, after the run that has it, if any: `lock_wait` at most."""
-    return exclusive(settings, job, job, wait=settings.lock_wait)
+    return exclusive(files, job, job, wait=files.lock_wait)
 
 
 @contextmanager
-def all_exclusive(settings: Settings, locks: Mapping[str, str]) -> Iterator[None]:
+def all_exclusive(files: Files, locks: Mapping[str, str]) -> Iterator[None]:
     """Hold several locks, {name: what}, as `exclusive`; in their order, so that of two one wins.
 
     All are looked at before, so that those of one dead process are free after one lease.
     """
-    seen = _seen(settings, locks) if settings.is_on_store else {}
+    seen = _seen(files, locks) if files.tables.is_on_store else {}
     with ExitStack() as held:
         for name, what in locks.items():
-            one = _claimed(settings, name, what, seen=seen.get(name)) if seen else None
-            held.enter_context(one or exclusive(settings, name, what))
+            one = _claimed(files, name, what, seen=seen.get(name)) if seen else None
+            held.enter_context(one or exclusive(files, name, what))
         yield
 
 
-def _seen(settings: Settings, names: Iterable[str]) -> dict[str, Seen]:
-    newest = _newest(open_objects(settings), "")
+def _seen(files: Files, names: Iterable[str]) -> dict[str, Seen]:
+    newest = _newest(open_objects(files.tables), "")
     at = claims.boot_clock()
     return {name: (int(newest[name].rpartition("/")[2]), at) for name in names if name in newest}
 
 
-# The claims of this process.
-_held: list[Claim] = []
-_changing = threading.Lock()
-
-
-def require_held() -> None:
-    """Refuse to go on if a lock of this process was taken over: asked before each commit point.
-
-    LostLockError names who has it now; ShardpostError if the store does not tell. Files, whose
-    locks cannot be taken over, cost nothing.
-    """
-    for claim in [*_held]:
-        claim.require()
-
-
 @contextmanager
 def _claimed(
-    settings: Settings, name: str, what: str, *, wait: float = 0, seen: Seen | None = None
+    files: Files, name: str, what: str, *, wait: float = 0, seen: Seen | None = None
 ) -> Iterator[None]:
     """Hold a claim, and have a thread renew it meanwhile."""
     holder = claims.this_process(what, datetime.now(UTC), claims.LEASE_SECONDS)
-    place = _place(settings, name)
-    contender = Contender(_text(open_objects(settings), name), place, holder, seen)
+    place = _place(files, name)
+    contender = Contender(_text(open_objects(files.tables), name), place, holder, seen)
     claim = _after(contender, _Patience(what, wait), place)
     threading.Thread(target=claim.keep, name=f"claim {name}", daemon=True).start()
-    with _changing:
-        _held.append(claim)
+    files.tables.claims.append(claim)
     try:
         yield
     finally:
-        with _changing:
-            _held.remove(claim)
+        files.tables.claims.remove(claim)
         claim.release()
 
 
@@ -144,15 +127,15 @@ def _text(objects: Objects, name: str) -> VersionedText:
     return VersionedText(objects, f"{FOLDER}/{name}")
 
 
-def _place(settings: Settings, name: str) -> str:
-    return f"{settings.tables_root}/{FOLDER}/{name}"
+def _place(files: Files, name: str) -> str:
+    return f"{files.tables.root}/{FOLDER}/{name}"
 
 
 @contextmanager
-def exclusive_here(settings: Settings, name: str, what: str, *, wait: float = 0) -> Iterator[None]:
+def exclusive_here(files: Files, name: str, what: str, *, wait: float = 0) -> Iterator[None]:
     """Hold a lock as `exclusive` does, of this home and machine, wherever the tables are."""
-    settings.folder("locks")
-    path, patience = path_of(settings, name), _Patience(what, wait)
+    files.folder("locks")
+    path, patience = path_of(files, name), _Patience(what, wait)
     with path.open("a+") as file:
         while not _is_taken(file.fileno()):
             patience.wait(_holder_text(path), POLL_SECONDS)
@@ -216,24 +199,24 @@ class Held:
     is_renewed: bool = True
 
 
-def holders(settings: Settings, prefix: str = "", *, seconds: float | None = None) -> list[Held]:
+def holders(files: Files, prefix: str = "", *, seconds: float | None = None) -> list[Held]:
     """Return the locks of names with that prefix that are held, and by whom; none is tried.
 
     On a store that takes until all are renewed, a few seconds; of those that are not, half a lease
     or that many.
     """
-    if settings.is_on_store:
-        return [*_claims(settings, prefix, seconds or RENEWED_WITHIN * claims.LEASE_SECONDS)]
-    return [*_locked_files(settings, prefix)]
+    if files.tables.is_on_store:
+        return [*_claims(files, prefix, seconds or RENEWED_WITHIN * claims.LEASE_SECONDS)]
+    return [*_locked_files(files, prefix)]
 
 
-def _locked_files(settings: Settings, prefix: str) -> Iterator[Held]:
+def _locked_files(files: Files, prefix: str) -> Iterator[Held]:
     """Yield the locks that are held on this machine.
 
     By the kernel's own list: to try a lock would make a run that begins in that moment refuse.
     """
     held = _flocks(Path("/proc/locks").read_text())
-    for path in sorted(path_of(settings, "").glob(f"{prefix}*")):
+    for path in sorted(path_of(files, "").glob(f"{prefix}*")):
         pid, named = held.get(path.stat().st_ino), _holder_in(path)
         if named and named[0] == pid:  # inodes of other file systems have its number
             yield Held(path.name, *named)
@@ -255,9 +238,9 @@ def _holder_in(path: Path) -> tuple[int, datetime] | None:
         return None
 
 
-def _claims(settings: Settings, prefix: str, seconds: float) -> Iterator[Held]:
+def _claims(files: Files, prefix: str, seconds: float) -> Iterator[Held]:
     """Yield the claims that are held, and whether they change while one looks."""
-    objects = open_objects(settings)
+    objects = open_objects(files.tables)
     first = _newest(objects, prefix)
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
         read = zip(first, pool.map(lambda name: _holder(objects, name), first), strict=True)
@@ -273,11 +256,11 @@ def _claims(settings: Settings, prefix: str, seconds: float) -> Iterator[Held]:
         yield Held(name, one.pid, since, host, now.get(name) != first[name])
 
 
-def remove_free(settings: Settings, prefix: str, before: datetime) -> None:
+def remove_free(files: Files, prefix: str, before: datetime) -> None:
     """Remove what is left on a store of locks that were released before then, by its clock."""
-    if not settings.is_on_store:
+    if not files.tables.is_on_store:
         return
-    objects = open_objects(settings)
+    objects = open_objects(files.tables)
     for name, newest in _newest(objects, prefix).items():
         found, version = objects.get(f"{FOLDER}/{newest}"), _text(objects, name).read()
         is_old = found is not None and found.written_at < before

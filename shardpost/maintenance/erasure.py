@@ -8,6 +8,7 @@ the tables. Each step may be the last before a crash; erasing the client again c
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from shardpost import ownership
@@ -17,11 +18,12 @@ from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import table_errors
 from shardpost.errors import shown
 from shardpost.holders import erasure as holders_erasure
-from shardpost.locks import exclusive, postponing
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
+from shardpost.locks.locks import exclusive, postponing
 from shardpost.logs import step
 from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
-from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, email_erasure, kept_dry_runs, ledger_guard
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -39,9 +41,9 @@ STAYS = (
 )
 
 
-def others(settings: Settings, client: str) -> tuple[str, ...]:
+def others(kafka: Kafka, client: str) -> tuple[str, ...]:
     """Return what the command cannot do."""
-    topic = settings.topic
+    topic = kafka.topic
     return (
         f"topic {topic('clients')}: its owner writes a tombstone (key {client}, null value), then"
         " `shardpost compact`; until then Kafka has name and address, and so has whatever is made"
@@ -142,7 +144,9 @@ class ErasureRequest:
     when: datetime
 
 
-def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False) -> ErasedClient:
+def erase(
+    installation: Installation, request: ErasureRequest, *, dry_run: bool = False
+) -> ErasedClient:
     """Erase a client; what is in use is postponed, and then no decision is recorded.
 
     Weeks that are being mailed are postponed, and tables that another run holds for longer than
@@ -150,16 +154,19 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
     while a freeze runs; ShardpostError for a ledger of which Kafka may delete records.
     """
     if not dry_run:
-        ownership.require(settings)
+        ownership.require(installation)
     client = request.client
-    result = ErasedClient(client, erased_id(client), dry_run, others(settings, client))
-    partitions = compacted_ledger(settings).partitions
+    result = ErasedClient(client, erased_id(client), dry_run, others(installation.kafka, client))
+    partitions = compacted_ledger(installation.kafka).partitions
     what = "erasing a client"
-    with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        _Erasure(settings, request, result, partitions).run()
+    with (
+        table_errors(),
+        exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait),
+    ):
+        _Erasure(installation, request, result, partitions).run()
     if not dry_run and not result.postponed:
         step("decision")
-        _record(settings, request, result)
+        _record(installation, request, result)
     return result
 
 
@@ -167,46 +174,50 @@ class _Erasure:
     """One erasure, behind the lock of freezes."""
 
     def __init__(
-        self, settings: Settings, request: ErasureRequest, result: ErasedClient, partitions: int
+        self,
+        installation: Installation,
+        request: ErasureRequest,
+        result: ErasedClient,
+        partitions: int,
     ) -> None:
-        self._settings, self._request, self._result = settings, request, result
+        self._installation, self._request, self._result = installation, request, result
         self._shards = range(partitions)
-        self._known = email_erasure.find_in_ledger(settings, request.client)
+        self._known = email_erasure.find_in_ledger(installation.kafka, request.client)
         # A retry whose headers do not tell its origin makes a letter of its own topic.
-        topic = settings.topic("clients")
-        self._topics_of_letters = {topic, settings.retry_rules.retry_topic(topic)}
+        topic = installation.kafka.topic("clients")
+        self._topics_of_letters = {topic, installation.settings.retry_rules.retry_topic(topic)}
 
     def run(self) -> None:
-        settings, result, client = self._settings, self._result, self._request.client
-        weeks = email_erasure.find_in_audiences(settings, client)
+        installation, result, client = self._installation, self._result, self._request.client
+        weeks = email_erasure.find_in_audiences(installation, client)
         audiences = {audience.week: audience for audience in weeks}
-        closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
+        closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(installation.tables)}
         entries = {week for week, entry in self._known.entries.items() if entry.state}
         for week in sorted({*entries, *audiences} - closed):
             if result.dry_run:
                 self._say(week, audiences.get(week), is_in_ledger=week in entries)
             else:
                 self._erase_week(week, audiences.get(week))
-        unfrozen = email_erasure.erase_unfrozen(settings, client, dry_run=result.dry_run)
+        unfrozen = email_erasure.erase_unfrozen(installation, client, dry_run=result.dry_run)
         result.audiences += sorted(unfrozen - {*result.audiences})
         if not result.dry_run:
             self._erase_rows()
             step("lists of dry runs")
-            kept_dry_runs.forget(settings)
+            kept_dry_runs.forget(installation.tables)
             # A run that finds its week not among these comes to its locks after the tables changed.
             for week in sorted(self._begun_and_not_frozen() - closed):
                 self._erase_week(week, None)
         result.left = self._rows_with_contact()
 
     def _erase_week(self, week: IsoWeek, audience: AudienceOfClient | None) -> None:
-        locked = LedgerGuard(self._settings, week).locked(self._shards)
+        locked = LedgerGuard(self._installation, week).locked(self._shards)
         with postponing(week, self._result.postponed), locked:
             step(f"ledger {week}")
             is_in_ledger = email_erasure.erase_from_ledger(
-                self._settings, self._known, week, is_member=bool(audience and audience.files)
+                self._installation, self._known, week, is_member=bool(audience and audience.files)
             )
             if audience is not None:
-                email_erasure.erase_from_audiences(self._settings, self._known.client, audience)
+                email_erasure.erase_from_audiences(self._installation, self._known.client, audience)
             self._say(week, audience, is_in_ledger=is_in_ledger)
 
     def _say(self, week: IsoWeek, audience: AudienceOfClient | None, *, is_in_ledger: bool) -> None:
@@ -220,42 +231,42 @@ class _Erasure:
 
         Under the lock of rebuilds: no other tables come into use in between.
         """
-        settings, tables = self._settings, self._result.tables
+        installation, tables = self._installation, self._result.tables
         client, when = self._request.client, self._request.when
         with postponing("tables", self._result.postponed):
-            with rebuilding(settings, wait=settings.lock_wait):
+            with rebuilding(installation.files, wait=installation.files.lock_wait):
                 step("tables beside")
-                tables |= tables_beside.erase_contact_beside(settings, client)
+                tables |= tables_beside.erase_contact_beside(installation, client)
                 step("tables")
-                tables |= holders_erasure.erase_contact(settings, client, when)
+                tables |= holders_erasure.erase_contact(installation, client, when)
             step("letters")
-            if count := letters.erase_contact(settings, self._topics_of_letters, client):
+            if count := letters.erase_contact(installation, self._topics_of_letters, client):
                 tables[DEAD_LETTERS.name] = count
 
     def _begun_and_not_frozen(self) -> set[IsoWeek]:
-        begun = {mark.week for mark in ledger_guard.list_marks(self._settings)}
-        frozen = {week.week for week in FrozenWeeks(self._settings).list_all()}
+        begun = {mark.week for mark in ledger_guard.list_marks(self._installation.tables)}
+        frozen = {week.week for week in FrozenWeeks(self._installation).list_all()}
         return {IsoWeek.parse(week) for week in begun - frozen}
 
     def _rows_with_contact(self) -> dict[str, int]:
-        settings, client = self._settings, self._request.client
-        of_letters = letters.rows_with_contact(settings, self._topics_of_letters, client)
-        rows = tables_beside.rows_beside_with_contact(settings, client)
-        rows |= holders_erasure.rows_with_contact(settings, client)
+        installation, client = self._installation, self._request.client
+        of_letters = letters.rows_with_contact(installation.tables, self._topics_of_letters, client)
+        rows = tables_beside.rows_beside_with_contact(installation, client)
+        rows |= holders_erasure.rows_with_contact(installation, client)
         return rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
 
-def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:
+def _record(installation: Installation, request: ErasureRequest, result: ErasedClient) -> None:
     """Put the erasure on record, the client under its hash."""
     about = result.name.encode()
     decision = Decision(about, Kind.ERASED, request.who, request.when, request.why)
     erased = {"audiences": result.audiences, "ledger": result.ledger, "tables": [*result.tables]}
     headers = {name: ",".join(parts).encode() for name, parts in erased.items()}
     decisions_topic.record(
-        settings,
-        f"{settings.topic('decisions')}/erase/{result.name}",
+        installation.kafka,
+        f"{installation.kafka.topic('decisions')}/erase/{result.name}",
         decision,
         headers,
-        may_write=ownership.require,
+        may_write=partial(ownership.require, installation),
         done="the client is erased: run again",
     )

@@ -7,32 +7,49 @@ machine has a home of its own.
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from shardpost.checkout import home_folder
+from shardpost.delta.object_store import Tables, open_objects
 from shardpost.errors import ShardpostError
-from shardpost.object_store import open_objects
-from shardpost.settings import Settings
-from shardpost.versioned_texts import VersionedText
+from shardpost.locks.versioned_texts import VersionedText
 
 FOLDER = "_home"
 # More than the writers that change a file at the same moment.
 MOST_CONFLICTS = 100
 
 
+@dataclass(frozen=True)
+class Files:
+    """The home of an installation; what machines share is beside its tables on a store.
+
+    Who has a lock that is wanted is waited for, `lock_wait` seconds at most.
+    """
+
+    home: Path
+    tables: Tables
+    lock_wait: float
+
+    def folder(self, *names: str) -> Path:
+        """Make a folder of the home, if it is not there, and return its path."""
+        return home_folder(self.home, *names)
+
+
 class SharedFile:
     """One of them, by its path in the home."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
-        self._settings, self._name = settings, name
+    def __init__(self, files: Files, name: str) -> None:
+        self._files, self._name = files, name
 
     def __str__(self) -> str:
         """Return where it is."""
-        root = f"{self._settings.tables_root}/{FOLDER}"
-        return f"{root if self._settings.is_on_store else self._settings.home}/{self._name}"
+        root = f"{self._files.tables.root}/{FOLDER}"
+        return f"{root if self._files.tables.is_on_store else self._files.home}/{self._name}"
 
     def read(self) -> str | None:
         """Return its text; None if there is no such file, or an empty one on a store."""
-        if self._settings.is_on_store:
+        if self._files.tables.is_on_store:
             return self._stored().read().text or None
         with suppress(FileNotFoundError):
             return self._path.read_text()
@@ -44,7 +61,7 @@ class SharedFile:
         On a store `make` is asked again where another writer was first, and may be given what it
         has made itself. In the home, whoever reads it meanwhile reads the one or the other.
         """
-        if not self._settings.is_on_store:
+        if not self._files.tables.is_on_store:
             return self._write(make(self.read()))
         stored = self._stored()
         for _ in range(MOST_CONFLICTS):
@@ -56,22 +73,22 @@ class SharedFile:
 
     def remove(self) -> None:
         """Remove it, or empty it on a store; nothing if there is none."""
-        if self._settings.is_on_store:
+        if self._files.tables.is_on_store:
             self.change(lambda _: "")
         else:
             self._path.unlink(missing_ok=True)
 
     def _stored(self) -> VersionedText:
-        return VersionedText(open_objects(self._settings), f"{FOLDER}/{self._name}")
+        return VersionedText(open_objects(self._files.tables), f"{FOLDER}/{self._name}")
 
     @property
     def _path(self) -> Path:
-        return self._settings.home / self._name
+        return self._files.home / self._name
 
     def _write(self, text: str) -> None:
         if self._path.exists() and self._path.read_text() == text:
             return
-        self._settings.folder(*Path(self._name).parts[:-1])
+        self._files.folder(*Path(self._name).parts[:-1])
         temporary = self._path.with_suffix(f".{os.getpid()}")
         temporary.write_text(text)
         temporary.replace(self._path)

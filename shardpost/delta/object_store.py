@@ -6,21 +6,24 @@ A conditional put is what makes one of several writers win: of a table's version
 """
 
 import re
+import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from shardpost.errors import ShardpostError, first_line
-from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
+
+Opened = TypeVar("Opened")
 
 # The store is asked once whether it answers; what is done later outlasts a short interruption.
 CONNECT_SECONDS = 5
@@ -53,6 +56,85 @@ class Address:
         return self.endpoint or f"S3 in {self.region}"
 
 
+class Claim(Protocol):
+    """A lock that is held on a store."""
+
+    def require(self) -> None:
+        """Refuse to go on if it was taken over."""
+
+
+class KeptVersions:
+    """The versions of tables that are kept open, by path, while somebody is in `opened_once`."""
+
+    def __init__(self) -> None:
+        self._inside, self._changing = 0, threading.Lock()
+        self._kept: dict[tuple[str, int], Any] = {}
+
+    @contextmanager
+    def opened_once(self) -> Iterator[None]:
+        """Open each version of a table once within this block, in all threads.
+
+        A version never changes while nobody puts another table in its place: so not for long.
+        """
+        with self._changing:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._inside -= 1
+                if not self._inside:
+                    self._kept.clear()
+
+    def get(self, path: str, version: int, make: Callable[[], Opened]) -> Opened:
+        """Return a version of the table at that path."""
+        found: Opened = self._kept.get((path, version)) or make()
+        with self._changing:
+            if self._inside:
+                self._kept[path, version] = found
+        return found
+
+
+@dataclass
+class Tables:
+    """Where the tables of an installation are: `root`, a path or a URL of an object store.
+
+    `credentials` are variables of AWS by their names, of a store. Versions of `snapshots` are kept
+    for `snapshot_days`. `home` is made, for this user alone, before tables are.
+    """
+
+    root: str
+    is_on_store: bool
+    credentials: Mapping[str, str] = field(repr=False)
+    snapshot_days: int
+    home: Path
+
+    def __post_init__(self) -> None:
+        """Begin without open tables, and without claims."""
+        self.versions = KeptVersions()
+        # What this run holds of the locks on a store.
+        self.claims: list[Claim] = []
+
+    def __reduce__(self) -> tuple[type["Tables"], tuple[object, ...]]:
+        """Take the values to another process, and nothing that is open or held."""
+        return type(self), (
+            self.root,
+            self.is_on_store,
+            self.credentials,
+            self.snapshot_days,
+            self.home,
+        )
+
+    def require_held(self) -> None:
+        """Refuse to go on if a lock of this run was taken over: asked before each commit point.
+
+        LostLockError names who has it now; ShardpostError if the store does not tell. Files, whose
+        locks cannot be taken over, cost nothing.
+        """
+        for claim in [*self.claims]:
+            claim.require()
+
+
 @dataclass(frozen=True)
 class StoredObject:
     """An object's content, and when it was written, by the clock of the store."""
@@ -61,11 +143,11 @@ class StoredObject:
     written_at: datetime
 
 
-def address(settings: Settings) -> Address | None:
+def address(tables: Tables) -> Address | None:
     """Return the store of the tables; None where they are on this machine."""
-    if not settings.is_on_store:
+    if not tables.is_on_store:
         return None
-    url, known = urlsplit(settings.tables_root), settings.store
+    url, known = urlsplit(tables.root), tables.credentials
     return Address(
         url.netloc,
         url.path.strip("/"),
@@ -152,20 +234,20 @@ class Objects:
         return ShardpostError(problem(self._where, error))
 
 
-def open_objects(settings: Settings, *folders: str) -> Objects:
+def open_objects(tables: Tables, *folders: str) -> Objects:
     """Return the objects below a folder beside the tables, such as `_locks`.
 
     ShardpostError, within some seconds, if the store does not answer, has not that bucket, or
     refuses the key. The tables must be on a store (`settings.is_on_store`).
     """
-    where = require_answering(settings)
+    where = require_answering(tables)
     assert where is not None  # noqa: S101 - the tables are on a store
     return Objects(_store(where, "/".join(folders)), where)
 
 
-def require_answering(settings: Settings) -> Address | None:
+def require_answering(tables: Tables) -> Address | None:
     """Return the store of the tables, which this process has asked once; None without one."""
-    where = address(settings)
+    where = address(tables)
     if where is not None:
         _ask(where)
     return where
@@ -243,12 +325,12 @@ def problem(where: Address | None, error: Exception) -> str:
 _RACES, _WRITERS = 8, 8
 
 
-def require_conditional_put(settings: Settings) -> None:
+def require_conditional_put(tables: Tables) -> None:
     """Refuse a store that lets several writers put one key: it loses commits without a word.
 
     Asked once in a process. Some stand-ins of S3 (such as S3Mock) are such.
     """
-    where = require_answering(settings)
+    where = require_answering(tables)
     if where is not None:
         _race(where)
 

@@ -9,8 +9,8 @@ keep to. (`If-Match` let several win on some.)
 import contextlib
 from dataclasses import dataclass
 
+from shardpost.delta.object_store import Objects
 from shardpost.errors import ShardpostError
-from shardpost.object_store import Objects
 
 # A version that is listed may be gone when it is read: another one was written meanwhile.
 MOST_READS = 50
