@@ -21,12 +21,14 @@ SHARE = "share"
 TABLES = "tables"
 
 
-def _check(parse: Callable[[str], object]) -> Callable[[object], bool]:
-    """Return the check of a text by the function that reads it."""
+def _check(
+    parse: Callable[[str], object], *, may_be_empty: bool = True
+) -> Callable[[object], bool]:
+    """Return the check of a text by the function that reads it; an empty one is not given."""
 
     def check(value: object) -> bool:
-        if not isinstance(value, str) or not value:
-            return True  # its type is checked by itself, and what is empty is not given
+        if not isinstance(value, str) or (may_be_empty and not value):
+            return True  # its type is checked by itself
         try:
             parse(value)
         except UsageError as error:
@@ -36,7 +38,7 @@ def _check(parse: Callable[[str], object]) -> Callable[[object], bool]:
     return check
 
 
-FormatChecker.checkers[ISO_WEEK] = (_check(IsoWeek.parse), ())
+FormatChecker.checkers[ISO_WEEK] = (_check(IsoWeek.parse, may_be_empty=False), ())
 FormatChecker.checkers[SHARDS] = (_check(email_request.require_shard_form), ())
 FormatChecker.checkers[SHARE] = (_check(parse_share), ())
 FormatChecker.checkers[TABLES] = (_check(tables_of), ())
