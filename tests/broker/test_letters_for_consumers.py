@@ -72,7 +72,7 @@ def test_from_a_failure_over_a_retry_to_the_same_letter(ready: Settings) -> None
     assert (retry.key(), retry.value()) == (b"k", b"v")
     again = make_letter(retry, KeyError("x"), failed_at=at(61), **more)
     assert again["key"].decode() == read.id
-    assert dict(again["headers"])["attempt"] == "1"
+    assert dict(again["headers"])["attempt"] == b"1"
     assert [is_exhausted(retry, attempts) for attempts in (0, 1, 2)] == [True, True, False]
     # The same message from a topic that is none of retries is a failure of its own.
     fresh = make_letter(retry, "E", failed_at=at(61), partitions=1, retry_topics=["other"])
