@@ -247,7 +247,7 @@ def test_another_country_from_start_to_drop(settings: Settings, shardpost: Comma
     [
         (["start", "--tables", "letters"], "letters: expected a table: position_events, "),
         (["start", "--from", "thin air"], "'thin air'"),
-        (["start", "--country", " "], "--country: expected a code, found none"),
+        (["start", "--country", " "], "country: expected a code, found ' '"),
         (["swap", "--max-changed", "much"], "'much': expected a percentage such as 5%"),
         (["swap", "--by", " "], "--by: expected a name, found none"),
     ],

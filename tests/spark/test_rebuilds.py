@@ -58,7 +58,7 @@ STEPS = strategies.lists(
     min_size=1,
     max_size=5,
 )
-SETS_OF_TABLES = {"start": "", "start GB": "", "start holders GB": "share_holders"}
+SETS_OF_TABLES = {"start": None, "start GB": None, "start holders GB": "share_holders"}
 
 
 @dataclass
