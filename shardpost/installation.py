@@ -62,11 +62,14 @@ class Installation:
 
     def having(self, **changed: Any) -> "Installation":
         """Return the installation with other values of settings, and what these do not change."""
-        made = Installation(self.settings.model_copy(update=changed))
+        return Installation(self.settings.model_copy(update=changed)).sharing(self)
+
+    def sharing(self, other: "Installation") -> "Installation":
+        """Take over the parts of another one that are as its own, with what they keep open."""
         for part in ("kafka", "tables", "files"):
-            if getattr(made, part) == (own := getattr(self, part)):
-                made.__dict__[part] = own
-        return made
+            if getattr(self, part) == (theirs := getattr(other, part)):
+                self.__dict__[part] = theirs
+        return self
 
 
 def opened() -> Installation:

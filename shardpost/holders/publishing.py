@@ -34,6 +34,7 @@ from shardpost.holders.table_commits import runs_of
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import MOST_WRITERS
 from shardpost.kafka.records import in_batches, queue_config
 from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import (
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT = 8
-# So many partitions have a writer at once.
-OPEN_AT_ONCE = 64
-
 T = TypeVar("T")
 
 
@@ -104,8 +102,8 @@ class _Publisher:
         behind = self._behind(mark=mark)
         done: list[HolderRecords] = []
         failures: list[Exception] = []
-        for first in range(0, len(behind), OPEN_AT_ONCE):
-            published, failed = self._publish_some(behind[first : first + OPEN_AT_ONCE])
+        for first in range(0, len(behind), MOST_WRITERS):
+            published, failed = self._publish_some(behind[first : first + MOST_WRITERS])
             done, failures = done + published, failures + failed
         if failures:
             raise combined([*{str(error): error for error in failures}.values()])

@@ -11,6 +11,8 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+TRANSACTIONS_TOPIC = "__transaction_state"  # Kafka's own: one is listed, not all
+
 
 class GroupConsumer(Consumer):
     """A consumer that knows the name of its group; stale is one that gave no answer in time."""

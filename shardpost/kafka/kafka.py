@@ -20,12 +20,15 @@ from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients
-from shardpost.kafka.clients import LISTEN_SECONDS, ClientFactories, GroupConsumer
+from shardpost.kafka.clients import (
+    LISTEN_SECONDS,
+    TRANSACTIONS_TOPIC,
+    ClientFactories,
+    GroupConsumer,
+)
 from shardpost.kafka.kept_clients import KeptClients
 from shardpost.kafka.refusals import why_refused
 from shardpost.topic_names import TopicName
-
-TRANSACTIONS_TOPIC = "__transaction_state"  # Kafka's own
 
 # An admin client that was not used for so many seconds is not used again: a broker may have been
 # restarted meanwhile, which a client that was connected notices late.
@@ -40,7 +43,7 @@ SECURITY = "security.protocol"
 ADMISSION_SECONDS = 3.0  # for a first answer; a Kafka that is slower is not said to refuse
 # More than the groups that a run asks for.
 MOST_GROUPS = 16
-# So many partitions have a writer that stays open.
+# So many partitions have a writer at once, that may stay open.
 MOST_WRITERS = 64
 
 # What a client would print in its own words, at any log level: that another one has fenced it, as

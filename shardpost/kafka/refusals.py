@@ -13,12 +13,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from shardpost.kafka.broker_version import broker_version
+from shardpost.kafka.clients import TRANSACTIONS_TOPIC
 
 ASK_SECONDS = 0.5  # after which what was heard is looked at
 _FINAL = {KafkaError._SSL, KafkaError._AUTHENTICATION}
 # Told as a lost connection. An alert is what TLS 1.3 says of a certificate that a client has not.
 _HINT = re.compile(r"security\.protocol|PLAINTEXT broker listener|SSL alert number")
-_TOPIC = "__transaction_state"  # Kafka's own: one is listed, not all
 _CERTIFICATE = "certificate verify failed"
 # What brokers answer where a client has none, by the release of their Java.
 _NO_CERTIFICATE = re.compile(r"alert (bad certificate|certificate required)|certificate required")
@@ -39,7 +39,7 @@ def why_refused(config: dict[str, Any], seconds: float) -> str | None:
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0 and not _final(heard):
         try:
-            client.list_topics(_TOPIC, timeout=min(ASK_SECONDS, left))
+            client.list_topics(TRANSACTIONS_TOPIC, timeout=min(ASK_SECONDS, left))
         except KafkaException:
             client.poll(0)
         else:

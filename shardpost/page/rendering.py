@@ -257,7 +257,10 @@ def _visit(request: Request, user: GetUserDep, _: Annotated[None, Depends(requir
     installation = task_installation()
     waits = ("kafka_timeout", "lock_wait")
     bounded = {name: min(getattr(installation.settings, name), MOST_SECONDS) for name in waits}
-    return Visit(request, user, installation.having(**bounded))
+    own, app = installation.having(**bounded), request.app.state
+    # As the request before had it: not each connects, or asks again whether Kafka admits it.
+    app.installation = own.sharing(getattr(app, "installation", own))
+    return Visit(request, user, app.installation)
 
 
 Asked = Annotated[Visit, Depends(_visit)]

@@ -41,7 +41,7 @@ CHECKS: dict[str, Check] = {
 def examine(load: Callable[[], Installation], now: datetime) -> list[DoctorFinding]:
     """Return what all checks find; starts and changes nothing.
 
-    `load` reads the settings. Where they are wrong, only the machine is checked.
+    `load` opens it. Where the settings are wrong, only the machine is checked.
     """
     found = bounded({"machine": machine_checks.check_machine})
     try:
@@ -59,7 +59,7 @@ def examine(load: Callable[[], Installation], now: datetime) -> list[DoctorFindi
 
 
 def impatient(installation: Installation) -> Installation:
-    """Return settings with which nothing waits long for an answer."""
+    """Return the installation with which nothing waits long for an answer."""
     limits = ("kafka_timeout", "smtp_connect_timeout", "smtp_timeout")
     return installation.having(**dict.fromkeys(limits, PATIENCE_SECONDS))
 

@@ -199,13 +199,18 @@ def test_what_is_too_large_ends_its_transaction_long_before_that_times_out(
     assert len(list(committed(patient, topic))) == len(small)
 
 
-def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place_fresh(
-    ready: Settings,
-) -> None:
+def taking_in(ready: Settings) -> tuple[Settings, str]:
+    """Return settings that take in the letters of a new topic, and that topic."""
     foreign = f"{ready.topic('clients')}-dlq"
     admin = installed(ready).kafka.admin()
     admin.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
-    taking = ready.model_copy(update={"foreign_dead_letters": foreign})
+    return ready.model_copy(update={"foreign_dead_letters": foreign}), foreign
+
+
+def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place_fresh(
+    ready: Settings,
+) -> None:
+    taking, foreign = taking_in(ready)
     others = Producer(installed(ready).kafka.config(**{"transactional.id": foreign}))
     others.init_transactions(30)
     for value in (b"before", b"within"):
@@ -228,10 +233,7 @@ def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place
 def test_an_error_with_a_nul_arrives_whole_and_a_topic_with_one_names_no_other(
     ready: Settings,
 ) -> None:
-    foreign = f"{ready.topic('clients')}-dlq"
-    admin = installed(ready).kafka.admin()
-    admin.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
-    taking = ready.model_copy(update={"foreign_dead_letters": foreign})
+    taking, foreign = taking_in(ready)
     for topic in (b"orders", b"ord\0ers"):
         place = (topic, bytes(4), bytes(8), b"a\0b")
         names = ("original-topic", "original-partition", "original-offset", "exception-message")

@@ -6,11 +6,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from shardpost.alerts import history, telling
 from shardpost.alerts.model.alert import REPORTED, Condition
 from shardpost.alerts.model.firing import Firing
 from shardpost.alerts.model.metrics import Measure
+from shardpost.kafka.kafka import Kafka
 from shardpost.lag import measure
 from shardpost.lag.model.report import Lag, LagRow
 from shardpost.locks.locks import exclusive
@@ -241,3 +243,22 @@ def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(
         for path in ("", "topics"):
             assert "Look now" not in page.get(path)
         assert page.post("topics/look", {}).status_code == 403
+
+
+def test_one_request_after_another_reaches_kafka_by_what_the_one_before_has_opened(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, admin = list[Kafka](), Kafka.admin
+
+    def noted(kafka: Kafka, *, shared: bool = True) -> AdminClient:
+        asked.append(kafka)
+        return admin(kafka, shared=shared)
+
+    monkeypatch.setattr(Kafka, "admin", noted)
+    patient = at.model_copy(update={"kafka_timeout": 60})  # the page waits less
+    with page_client(patient, monkeypatch) as page:
+        page.get("records", topic="clients", partition=0)
+        first = len(asked)
+        page.get("records", topic="clients", partition=0)
+    assert 0 < first < len(asked)
+    assert all(kafka is asked[0] for kafka in asked)

@@ -215,8 +215,8 @@ def compact(
 ) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
-    `now_in_force` returns the settings that hold by the tables that are committed: it is asked
-    behind the lock, since tables may be swapped while this run waits. NEEDS_ATTENTION as
+    `now_in_force` returns the installation by what holds in the tables that are committed: it is
+    asked behind the lock, since tables may be swapped while this run waits. NEEDS_ATTENTION as
     `publish_results` says. An error says how far the run came: nothing was changed, or the snapshot
     is committed and what is left to do.
     """

@@ -254,7 +254,7 @@ def compact_and_top_up(
 
 
 def with_country_held(installation: Installation, asked: CompactionRequest) -> Installation:
-    """Return the settings with the country of the tables in use, while others are beside them.
+    """Return the installation with the country of the tables in use, while others are beside them.
 
     A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap: UsageError
     where it is asked for now. To be asked behind the lock of the compaction, without which no swap
