@@ -135,10 +135,13 @@ def opened(settings: Settings, week: IsoWeek = WEEK) -> Ledger:
 
 
 def history(settings: Settings, client: str) -> list[str]:
-    """Return a client's states; on a busy machine `sending` may be committed more than once."""
-    found = [
-        row["state"] for row in ShardLedger(installed(settings).kafka, WEEK, SHARD).rows_of(client)
-    ]
+    """Return a client's states; on a busy machine `sending` may be committed more than once.
+
+    A commit is readable a moment after it is made: what is not committed yet is waited for.
+    """
+    ledger = ShardLedger(installed(settings).kafka, WEEK, SHARD)
+    list(ledger.entries(wait=True))
+    found = [row["state"] for row in ledger.rows_of(client)]
     return [state for state, before in zip(found, [None, *found], strict=False) if state != before]
 
 
