@@ -6,7 +6,7 @@ Every 15 minutes (`SHARDPOST_WATCH_SCHEDULE`):
    when they lose data, the age of the newest snapshot, lists too large to be published, waiting and
    parked dead letters, weeks for which nobody was mailed, open, unknown and failed e-mails, runs
    that never end, the size of the tables;
-2. the values are **kept** in the table `measurements` for `SHARDPOST_WATCH_DAYS`;
+2. the values are **kept** in the table `measurements` for 90 days;
 3. what needs a person is **told** through the channels of `SHARDPOST_ALERTS` and in `alerts.log`:
    when it begins or becomes worse, once a day while it lasts, and when it is over. Each alert names
    its page of the runbook.

@@ -20,7 +20,6 @@ from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.storage import exists
 from shardpost.delta.table import text_literal
 from shardpost.delta.typed_rows import from_row, to_row
-from shardpost.installation import Installation
 from shardpost.instants import old_before
 
 RUN = "run"
@@ -50,17 +49,16 @@ def store_firing(
 
 
 A_DAY = timedelta(days=1)
+KEPT_FOR = timedelta(days=90)
 
 
-def add_measures(installation: Installation, measures: Iterable[Measure], at: datetime) -> None:
-    """Add what was measured at a time; once a day, drop what is older than SHARDPOST_WATCH_DAYS."""
+def add_measures(tables: Tables, measures: Iterable[Measure], at: datetime) -> None:
+    """Add what was measured at a time; once a day, drop what is older than KEPT_FOR."""
     run = {RUN: int(at.timestamp()), "at": at}
     kept = [run | to_row(measure) for measure in measures if METRICS[measure.name].is_kept]
     made = pa.Table.from_pylist(kept, arrow_schema(MEASUREMENTS))
-    row_files.change(installation.tables, MEASUREMENTS, RUN, lambda table: table.insert(made))
-    row_files.change(
-        installation.tables, MEASUREMENTS, RUN, lambda table: _drop_old(installation, table, at)
-    )
+    row_files.change(tables, MEASUREMENTS, RUN, lambda table: table.insert(made))
+    row_files.change(tables, MEASUREMENTS, RUN, lambda table: _drop_old(tables, table, at))
 
 
 def past_values(
@@ -186,18 +184,17 @@ def series(
     return found
 
 
-def _drop_old(installation: Installation, table: RowTable, now: datetime) -> None:
-    """Drop what is older than SHARDPOST_WATCH_DAYS, once there is what is a day older than that.
+def _drop_old(tables: Tables, table: RowTable, now: datetime) -> None:
+    """Drop what is older than KEPT_FOR, once there is what is a day older than that.
 
     By the looks, and not by the clock alone.
     """
-    age = timedelta(days=installation.settings.watch_days)
-    by_clock = (now - age).timestamp()
+    by_clock = (now - KEPT_FOR).timestamp()
     if not any(file.lowest < by_clock - A_DAY.total_seconds() for file in table.files):
         return
-    runs = rows(installation.tables, "SELECT DISTINCT run FROM measurements", {MEASUREMENTS: None})
+    runs = rows(tables, "SELECT DISTINCT run FROM measurements", {MEASUREMENTS: None})
     looks = [datetime.fromtimestamp(row["run"], UTC) for row in runs]
-    oldest = old_before(looks, now, age, A_DAY)
+    oldest = old_before(looks, now, KEPT_FOR, A_DAY)
     if oldest is None:
         return
     old = [file for file in table.files if file.lowest < (oldest - A_DAY).timestamp()]

@@ -24,10 +24,11 @@ from shardpost.settings import load
 from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
+    from shardpost.kafka.kafka import Kafka
     from shardpost.run_requests.request_client import RunRow, SentRequest
 
 
-POLL_SECONDS = 0.5
+POLL_SECONDS, WAIT_SECONDS = 0.5, 420.0
 
 
 @click.group()
@@ -57,9 +58,9 @@ def request_command(
 
     installation = opened()
     value = {"Dag": dag, "Conf": conf_of("--conf", text), "RequestedBy": who(by)}
-    sent = send_request(installation, key, value)
+    sent = send_request(installation.kafka, key, value)
     if wait:
-        status = _settled_status(installation, sent)
+        status = _settled_status(installation.kafka, sent)
         document = status.as_json(key)
         print_document(document, lambda: _status_text(key, status), as_json=as_json)
         return NEEDS_ATTENTION if status.needs_attention else DONE
@@ -69,18 +70,17 @@ def request_command(
     return DONE
 
 
-def _settled_status(installation: Installation, sent: "SentRequest") -> RequestStatus:
+def _settled_status(kafka: "Kafka", sent: "SentRequest") -> RequestStatus:
     """Wait for the settled status; ShardpostError, with what is known, at the deadline."""
     from shardpost.run_requests.request_client import request_status
 
-    deadline = time.monotonic() + installation.settings.request_wait
-    while (status := request_status(installation.kafka, sent)) is None or not status.settled:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (status := request_status(kafka, sent)) is None or not status.settled:
         if time.monotonic() > deadline:
             so_far = "is not processed yet" if status is None else "has won, its run is not started"
             raise ShardpostError(
-                f"{sent.coordinates} {so_far} after {installation.settings.request_wait:g} s"
-                " (SHARDPOST_REQUEST_WAIT): the request stays in its topic;"
-                " `shardpost runs dispatch` says what is wrong"
+                f"{sent.coordinates} {so_far} after {WAIT_SECONDS:g} s: the request stays in its"
+                " topic; `shardpost runs dispatch` says what is wrong"
             )
         time.sleep(POLL_SECONDS)
     return status

@@ -99,7 +99,7 @@ def request(
         raise HTTPException(403, f"for users who may run the DAG {dag}")
     params = conf_of("params", conf.strip() or "{}")
     value = {"Dag": dag, "Conf": params, "RequestedBy": visit.name}
-    sent = send_request(visit.installation, key, value)
+    sent = send_request(visit.installation.kafka, key, value)
     at, since = sent.coordinates, sent.decisions_from
     said = f"requested: {at}"
     where = {"partition": at.partition, "offset": at.offset}

@@ -43,15 +43,9 @@ def dispatch(installation: Installation, now: datetime) -> DispatchCounts:
 
 def _dispatch(installation: Installation, now: datetime) -> DispatchCounts:
     with dispatch_lock(installation.files):
-        partitions, max_age = (
-            request_topics.partitions(installation.kafka),
-            timedelta(installation.settings.request_days),
-        )
-        dags, max_bytes = (
-            installation.settings.requestable_dags,
-            installation.settings.request_bytes,
-        )
-        rules = RequestRules(dags, max_bytes, max_age, partitions, now)
+        dags = installation.settings.requestable_dags
+        max_age = timedelta(installation.settings.request_days)
+        rules = RequestRules(dags, max_age, request_topics.partitions(installation.kafka), now)
         ownership.require(installation)
         require_stores(installation, "run-commands")
         with connected(installation) as runs:

@@ -33,7 +33,7 @@ from shardpost.run_requests.model.deduplication import (
     Issue,
     decide_record,
 )
-from shardpost.run_requests.model.requests import Refused, RequestRules
+from shardpost.run_requests.model.requests import MOST_BYTES, Refused, RequestRules
 from shardpost.run_requests.request_topics import GROUP, CommandWriter
 from shardpost.topics.model.finding import Severity
 
@@ -177,10 +177,10 @@ class PartitionDispatch:
 
     def _not_run_record(self, record: Record, kind: Kind, reason: str) -> Outgoing:
         """Return the decision on a request that is not run; it keeps the request itself."""
-        about, max_bytes = record.key or b"", self._rules.max_bytes
-        if not about or len(about) > max_bytes:
+        about = record.key or b""
+        if not about or len(about) > MOST_BYTES:
             about = f"run-requests-{record.partition}-{record.offset}".encode()
-        value = (record.value or b"")[:max_bytes]
+        value = (record.value or b"")[:MOST_BYTES]
         return self._decision_on(record.coordinates, about, kind, reason, value)
 
     def _decision_on(

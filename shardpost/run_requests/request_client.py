@@ -20,7 +20,7 @@ from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import produce
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import Command, CommandEntry, fold, parse_json
-from shardpost.run_requests.model.requests import RequestStatus, status_of
+from shardpost.run_requests.model.requests import MOST_BYTES, RequestStatus, status_of
 from shardpost.run_requests.request_topics import GROUP
 
 
@@ -45,16 +45,16 @@ def conf_of(name: str, text: str) -> dict[str, Any]:
     return found
 
 
-def send_request(installation: Installation, key: str, value: dict[str, Any]) -> SentRequest:
+def send_request(kafka: Kafka, key: str, value: dict[str, Any]) -> SentRequest:
     """Write a request {"Dag", "Conf", "RequestedBy"} to `run-requests`.
 
     UsageError for one that would be refused undecoded; ShardpostError if Kafka does not accept it.
     """
-    raw = _encoded(installation, key, value)
-    decisions_from = _end_of_decisions(installation.kafka, key)
-    partition = partition_of(key, request_topics.partitions(installation.kafka))
-    record = Outgoing(installation.kafka.topic("run-requests"), key.encode(), raw, [], partition)
-    return SentRequest(key, produce(installation.kafka, record), decisions_from)
+    raw = _encoded(key, value)
+    decisions_from = _end_of_decisions(kafka, key)
+    partition = partition_of(key, request_topics.partitions(kafka))
+    record = Outgoing(kafka.topic("run-requests"), key.encode(), raw, [], partition)
+    return SentRequest(key, produce(kafka, record), decisions_from)
 
 
 def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
@@ -72,7 +72,7 @@ def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
     return status_of(offset, entries, decisions, is_processed=committed > offset)
 
 
-def _encoded(installation: Installation, key: str, value: dict[str, Any]) -> bytes:
+def _encoded(key: str, value: dict[str, Any]) -> bytes:
     """Return the value in JSON; UsageError if it or the key cannot be sent."""
     try:
         raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -82,10 +82,9 @@ def _encoded(installation: Installation, key: str, value: dict[str, Any]) -> byt
     if not key:
         raise UsageError("run key: expected at least one character")
     for name, size in (("key", len(key.encode())), ("value", len(raw))):
-        if size > installation.settings.request_bytes:
+        if size > MOST_BYTES:
             raise UsageError(
-                f"request: expected a {name} of at most {installation.settings.request_bytes} bytes"
-                f" (SHARDPOST_REQUEST_BYTES), found {size}"
+                f"request: expected a {name} of at most {MOST_BYTES} bytes, found {size}"
             )
     return raw
 

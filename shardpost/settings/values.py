@@ -121,9 +121,7 @@ class Settings(BaseModel):
     askable_dags: Annotated[str, AfterValidator(forms.dag_ids)] = (
         "compact_positions,weekly_email,sweep_dead_letters"
     )
-    request_bytes: Annotated[int, Field(ge=1, le=200_000)] = 65_536
     request_days: Days = 6
-    request_wait: Seconds = 420
 
     smtp_host: Host | None = None
     smtp_port: Port = 2525
@@ -177,11 +175,6 @@ class Settings(BaseModel):
     retry_flood: Count | None = None
     foreign_dead_letters: str | None = None
     alerts: Annotated[str, AfterValidator(forms.alert_urls)] | None = Field(None, repr=False)
-    watch_snapshot_age: Seconds = 3600
-    watch_letter_age: Seconds = 3600
-    watch_run_age: Seconds = 86_400
-    watch_email_hours: Annotated[float, Field(gt=0, le=10_000)] = 24
-    watch_days: Days = 90
     metrics_token: str | None = Field(None, repr=False)
     runbook: str = "docs/runbook.md#"
     shards_at_once: Annotated[int, Field(ge=1, le=1000)] = 8

@@ -31,7 +31,6 @@ CHECKS: dict[str, Check] = {
     "snapshot": table_checks.check_snapshot,
     "rebuild": table_checks.check_rebuild,
     "mail server": stack_checks.check_mail_server,
-    "schedules": stack_checks.check_schedules,
     "connections": stack_checks.check_connections,
     "spark": stack_checks.check_spark,
     "airflow": stack_checks.check_airflow,

@@ -31,7 +31,7 @@ from shardpost.lag.model.report import LagRow
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.run_requests.model.commands import CommandEntry, CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided
-from shardpost.schedules import WeeklyTime
+from shardpost.schedules import WeeklyTime, longest_pause
 from shardpost.topics.model.finding import Finding, Severity
 from shardpost.watch.audit import audit
 from shardpost.watch.model import conditions
@@ -151,14 +151,19 @@ def look_at_snapshot(installation: Installation, now: datetime) -> Found:
     known = newest.as_known(now)
     looked_at = newest.committed_at if known.looked_at == NEVER else known.looked_at
     age = found.age("snapshot_age_seconds", looked_at, now)
-    if age > installation.settings.watch_snapshot_age:
-        limit = f"{installation.settings.watch_snapshot_age:g} s (SHARDPOST_WATCH_SNAPSHOT_AGE)"
+    most = longest_wait(installation.settings.compact_schedule)
+    if age > most.total_seconds():
         text = (
             f"snapshot {newest.number} is of {looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago:"
-            f" expected at most {limit}"
+            f" expected at most {duration_text(most)}"
         )
         found.conditions.append(conditions.SNAPSHOT_AGE.broken("", text))
     return found
+
+
+def longest_wait(schedule: str) -> timedelta:
+    """Return how long what a DAG does may wait for it: its schedule may be another one."""
+    return max(timedelta(hours=1), longest_pause(schedule) + timedelta(minutes=30))
 
 
 def _measure_following(found: Found, one: Following, now: datetime) -> None:
@@ -209,10 +214,10 @@ def _overdue_letters(
 ) -> None:
     times = [step.due for step in due if step.due is not None]
     seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
-    if seconds > installation.settings.watch_letter_age:
-        most = f"{installation.settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
+    most = longest_wait(installation.settings.sweep_schedule)
+    if seconds > most.total_seconds():
         which = counted(len(due), "dead letter is", "dead letters are")
-        text = f"{which} due, one for {seconds:.0f} s: expected at most {most}"
+        text = f"{which} due, one for {seconds:.0f} s: expected at most {duration_text(most)}"
         found.conditions.append(conditions.LETTERS_OVERDUE.broken("", text))
 
 
@@ -245,6 +250,8 @@ def _named(names: list[str]) -> str:
     return ", ".join([*names[:MOST_NAMED], *(["…"] if len(names) > MOST_NAMED else [])])
 
 
+# After the end of a week its audience is frozen, and after that its clients are mailed.
+EMAILS_WITHIN = timedelta(days=1)
 WEEKS_LOOKED_AT = 2
 # A week that was not mailed is told for so many weeks: after that nobody would mail it.
 MISSING_FOR = 4
@@ -279,15 +286,14 @@ def _missing_weeks(
     found: Found, installation: Installation, frozen: list[FrozenWeek], now: datetime
 ) -> None:
     known = {IsoWeek.parse(one.week) for one in frozen}
-    hours = installation.settings.watch_email_hours
     later = WeeklyTime.parse(installation.settings.weekly_send).later(IsoWeek.last_ended(now).end)
-    week = IsoWeek.last_ended(now - timedelta(hours=hours) - later)
+    week = IsoWeek.last_ended(now - EMAILS_WITHIN - later)
     and_later = f", and {duration_text(later)} more (SHARDPOST_WEEKLY_SEND)" if later else ""
     for _ in range(MISSING_FOR):
         if week > min(known) and week not in known:
             text = (
                 f"the week ended {week.end:%Y-%m-%d} 00:00 UTC, and its audience is not frozen:"
-                f" expected within {hours:g} h (SHARDPOST_WATCH_EMAIL_HOURS){and_later};"
+                f" expected within {duration_text(EMAILS_WITHIN)}{and_later};"
                 f" `shardpost email --week {week}` mails it"
             )
             found.conditions.append(conditions.EMAILS_MISSING.broken(str(week), text))
@@ -315,13 +321,12 @@ def _look_at_week(
     _look_at_late(found, installation, frozen)
     for texts in too_many(installation, week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), *texts))
-    hours = installation.settings.watch_email_hours
-    if counts["open"] and now - frozen.frozen_at > timedelta(hours=hours):
+    if counts["open"] and now - frozen.frozen_at > EMAILS_WITHIN:
         since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"
         text = (
             f"{counts['open']} of {sum(counts.values())} clients are not mailed yet since the"
-            f" freeze of {since}, and no run is sending: expected none after {hours:g} h"
-            f" (SHARDPOST_WATCH_EMAIL_HOURS); `shardpost email --week {week}` goes on"
+            f" freeze of {since}, and no run is sending: expected none after"
+            f" {duration_text(EMAILS_WITHIN)}; `shardpost email --week {week}` goes on"
         )
         found.conditions.append(conditions.EMAILS_OPEN.broken(str(week), text))
     return found
@@ -336,6 +341,9 @@ def _look_at_late(found: Found, installation: Installation, frozen: FrozenWeek) 
     if reason := why_too_late(installation, frozen, late.as_json()):
         text = why_too_late(installation, frozen, late.as_json() | {"clients": ()}) or ""
         found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason, text))
+
+
+RUNS_WITHIN = timedelta(days=1)
 
 
 def look_at_runs(installation: Installation, now: datetime) -> Found:
@@ -353,19 +361,17 @@ def look_at_runs(installation: Installation, now: datetime) -> Found:
     conflicts = [one for one in decided if one.decision.kind is Kind.CONFLICT]
     found.measure("run_conflicts", len(conflicts))
     for entry in entries:
-        if now - entry.at > timedelta(seconds=installation.settings.watch_run_age):
-            text = _run_text(entry, installation)
-            found.conditions.append(conditions.RUN_AGE.broken(entry.key, text))
+        if now - entry.at > RUNS_WITHIN:
+            found.conditions.append(conditions.RUN_AGE.broken(entry.key, _run_text(entry)))
     return found
 
 
-def _run_text(entry: CommandEntry, installation: Installation) -> str:
+def _run_text(entry: CommandEntry) -> str:
     command = entry.command
     run = command.run_id or "a run that is not known yet" if command else ""
     return (
         f"{run}, accepted {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected"
-        f" within {installation.settings.watch_run_age:g} s (SHARDPOST_WATCH_RUN_AGE);"
-        " `shardpost runs list` has all"
+        f" within {duration_text(RUNS_WITHIN)}; `shardpost runs list` has all"
     )
 
 

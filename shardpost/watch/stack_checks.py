@@ -10,13 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from shardpost.embedded import airflow, daemons, stack
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.run_requests.airflow_api import AirflowApi, log_in
-from shardpost.schedules import longest_pause
 from shardpost.spark.submit import conf_on, require_master
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.own_templates import templates_of
@@ -99,46 +98,6 @@ def _greeting(installation: Installation) -> DoctorFinding:
         smtp.quit()
     login = "" if installation.settings.smtp_user is None else "; the login was not tried"
     return ok("mail server", f"{address} greets (TLS: {installation.settings.smtp_tls}){login}")
-
-
-# {schedule of a DAG: what expects it within so many seconds, and what happens else}
-_EXPECTED_WITHIN = {
-    "compact_schedule": {
-        "watch_snapshot_age": "it is an alert (snapshot-age)",
-        "mail_snapshot_age": "a send that starts late between two compactions is refused",
-    },
-    "sweep_schedule": {"watch_letter_age": "it is an alert (letters-overdue)"},
-}
-
-
-def check_schedules(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check that the DAGs run as often as other settings expect."""
-    found = [
-        _too_seldom(installation, schedule, limit, else_)
-        for schedule, limits in _EXPECTED_WITHIN.items()
-        for limit, else_ in limits.items()
-    ]
-    late = [one for one in found if one is not None]
-    yield from late
-    if not late:
-        yield ok("schedules", f"the weekly e-mail starts {installation.settings.weekly_send}")
-
-
-def _too_seldom(
-    installation: Installation, schedule: str, limit: str, else_: str
-) -> DoctorFinding | None:
-    pause = longest_pause(getattr(installation.settings, schedule))
-    most = timedelta(seconds=getattr(installation.settings, limit))
-    if pause <= most:
-        return None
-    name = f"SHARDPOST_{limit.upper()}"
-    return warning(
-        "schedules",
-        f"SHARDPOST_{schedule.upper()}={getattr(installation.settings, schedule)} pauses for"
-        f" {duration_text(pause)}: {else_}",
-        f"at most {duration_text(most)} ({name})",
-        f"raise {name}, or have the DAG run more often",
-    )
 
 
 # Asks an Airflow, by its own database, which connections its DAGs go by.

@@ -116,7 +116,7 @@ def watch_once(installation: Installation, now: datetime, sources: Sources = SOU
         found = look(installation, now, sources)
         _add_growth(found, installation.tables, now)
         step("look")
-        history.add_measures(installation, found.measures, now)
+        history.add_measures(installation.tables, found.measures, now)
         step("history")
         told = tell(installation, now, lambda known: _after(known, found, now))
     return Watched(found, told)

@@ -112,9 +112,9 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
         Measure("run_conflicts", 1, {}),
         Measure("table_bytes", 2_000_000, {"table": "clients"}),
     ]
-    history.add_measures(installed(ready), measures, now - timedelta(hours=2))
+    history.add_measures(installed(ready).tables, measures, now - timedelta(hours=2))
     failed = [Measure("source_up", 0, {"source": "letters"})]
-    history.add_measures(installed(ready), failed, now - timedelta(hours=1))
+    history.add_measures(installed(ready).tables, failed, now - timedelta(hours=1))
     away = ready.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
     with page_client(away, monkeypatch) as page:
         found = page.json("")

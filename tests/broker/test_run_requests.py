@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
+from shardpost.commands import runs
 from shardpost.errors import ShardpostError
 from shardpost.run_requests.model.commands import CommandState, DispatchCounts
 from shardpost.run_requests.request_client import commands_in_force, list_runs
@@ -232,9 +233,11 @@ def test_a_request_waits_for_its_status(
     assert "DAG weekly_email is paused in Airflow" in refused["why"]
 
 
-def test_a_request_that_nobody_dispatches_is_reported_at_the_deadline(askable: Settings) -> None:
-    hasty = CommandLineHere(askable.environ() | {"SHARDPOST_REQUEST_WAIT": "0.1"})
-    line = hasty.refused(*asked("--wait"), code=1)
+def test_a_request_that_nobody_dispatches_is_reported_at_the_deadline(
+    command: CommandLine, askable: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "WAIT_SECONDS", 0.1)
+    line = command.refused(*asked("--wait"), code=1)
     assert f"{askable.topic('run-requests')}[0]@0 is not processed yet after 0.1 s" in line
     assert "the request stays in its topic" in line
     assert run(askable).issued == 1

@@ -119,7 +119,7 @@ class World:
             yield
 
     def dispatch(self) -> None:
-        rules = RequestRules(frozenset({"dag", "paused"}), 1000, timedelta(days=6), 1, self.now)
+        rules = RequestRules(frozenset({"dag", "paused"}), timedelta(days=6), 1, self.now)
         with self.plugged_in():
             PartitionDispatch(
                 installed(SETTINGS), 0, AirflowRuns(cast(AirflowApi, self)), rules

@@ -133,7 +133,7 @@ def written(out: Outgoing) -> None:
 
 # Run requests, run commands, decisions
 
-RULES = RequestRules(frozenset({"a"}), 200_000, timedelta(days=6), 1, NOW)
+RULES = RequestRules(frozenset({"a"}), timedelta(days=6), 1, NOW)
 REQUEST = {"Dag": "a", "Conf": {"week": "2026-W47"}, "RequestedBy": "anna"}
 COMMAND = REQUEST | {"State": "started", "RequestOffset": 7, "RunId": "request__k__7-0"}
 DECISION = {"Kind": "conflict", "Who": "anna", "When": "2026-11-21T12:00:00Z", "Why": "x"}

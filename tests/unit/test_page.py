@@ -83,7 +83,7 @@ def test_a_request_that_is_not_there_is_not_called_running(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf: dict[str, Any] = {"Dag": "weekly_email", "Conf": {}, "RequestedBy": "anna"}
-    at_ = send_request(installed(at), "b", conf).coordinates
+    at_ = send_request(installed(at).kafka, "b", conf).coordinates
     asked: dict[str, Any] = {"partition": at_.partition, "decided": 0, "since": 0}
     with page_client(at, monkeypatch) as page:
         assert "Not processed yet" in page.get("runs/request", key="b", offset=0, **asked)
@@ -199,7 +199,7 @@ def test_what_is_lost_comes_first_then_what_is_lost_soonest(
         firing("later-risk", Severity.RISK, now),
     ]
     history.store_firing(installed(at).tables, [], known, now)
-    history.add_measures(installed(at), [Measure("source_up", 1, {"source": "lag"})], now)
+    history.add_measures(installed(at).tables, [Measure("source_up", 1, {"source": "lag"})], now)
     ordered = ["later-loss", "lost-in-48-min", "lost-in-3-h", "earlier-risk", "later-risk"]
     with page_client(at, monkeypatch) as page:
         assert [one["what"] for one in page.json("")["needs"]] == ordered
@@ -230,7 +230,7 @@ def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(
     looked_at = datetime.now(UTC) - timedelta(minutes=14, seconds=5)
     up = [Measure("source_up", 1, {"source": name}) for name in ("lag", "letters")]
     history.add_measures(
-        installed(at), [*up, Measure("letters", 3, {"state": "parked"})], looked_at
+        installed(at).tables, [*up, Measure("letters", 3, {"state": "parked"})], looked_at
     )
     with page_client(at, monkeypatch, user="anna") as page:
         for path in ("", "topics"):

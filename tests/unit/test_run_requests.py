@@ -51,7 +51,7 @@ from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-RULES = RequestRules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)
+RULES = RequestRules(frozenset({"a", "b"}), timedelta(days=6), 4, NOW)
 ALLOWED = re.compile(r"^[A-Za-z0-9_.~:+-]+$")  # Airflow's [scheduler] allowed_run_id_pattern
 
 
@@ -130,7 +130,7 @@ def test_a_request_is_read_as_the_contract_has_it() -> None:
         ('{"Dag":"a"}'.encode("utf-16-le"), "Expecting property name"),
         (b"\x00\x00\x00\x00\x07" + b'{"Dag":"a"}', "Expecting value"),
         (b'{"Dag":"a","Conf":{"x":"\\ud800"}}', "surrogates not allowed"),
-        (b" " * 1001, "of at most 1000 bytes (SHARDPOST_REQUEST_BYTES), found 1001"),
+        (b" " * 65_537, "of at most 65536 bytes, found 65537"),
         (b"[" * 1000, "expected a key in UTF-8 and a value in JSON"),
     ],
 )
@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_refused_with_the_reason(value: bytes, reason: st
 
 
 def test_a_request_without_a_usable_key_is_refused() -> None:
-    for key in (None, b"", b"\xff", b"k" * 1001):
+    for key in (None, b"", b"\xff", b"k" * 65_537):
         assert isinstance(outcome(raw_record(key, json.dumps(asks()).encode())), Refused)
 
 

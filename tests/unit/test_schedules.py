@@ -7,10 +7,9 @@ import pytest
 
 from shardpost.errors import UsageError
 from shardpost.schedules import WeeklyTime, longest_pause
-from shardpost.settings import Settings, load, loading, one
-from shardpost.watch.stack_checks import check_schedules
+from shardpost.settings import load, loading, one
+from shardpost.watch.sources import longest_wait
 from shardpost.weekly_email.model.week import IsoWeek
-from tests.support.installed import installed
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -86,13 +85,11 @@ def test_a_later_send_is_no_late_one() -> None:
     assert week.why_skip(start + timedelta(days=3), first, 3, later) is not None
 
 
-def test_the_doctor_names_thresholds_that_expect_more_frequent_runs() -> None:
-    [found] = check_schedules(installed(Settings()), NOW)
-    assert (found.state, found.found) == ("ok", "the weekly e-mail starts Mon 08:00 UTC")
+def test_the_longest_pause_of_a_schedule_is_that_of_a_weekend() -> None:
+    assert longest_pause("*/15 * * * *") == timedelta(minutes=15)
     assert longest_pause("0 6,18 * * MON-FRI") == timedelta(days=2, hours=12)
-    rare = Settings(compact_schedule="0 6,18 * * *", watch_snapshot_age=50_000)
-    [found] = check_schedules(installed(rare), NOW)
-    assert (found.state, found.check) == ("warning", "schedules")
-    assert found.found.startswith("SHARDPOST_COMPACT_SCHEDULE=0 6,18 * * * pauses for 12")
-    assert found.expected is not None
-    assert "SHARDPOST_MAIL_SNAPSHOT_AGE" in found.expected
+
+
+def test_alerts_wait_an_hour_or_half_an_hour_more_than_a_rare_schedule_pauses() -> None:
+    assert longest_wait("*/15 * * * *") == longest_wait("*/5 * * * *") == timedelta(hours=1)
+    assert longest_wait("0 6,18 * * *") == timedelta(hours=12, minutes=30)

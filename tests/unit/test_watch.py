@@ -356,12 +356,14 @@ def test_killed_at_any_step_everything_is_told_by_the_next_run(
 
 
 def test_the_history_has_what_was_measured_and_forgets_what_is_old(
-    settings: Settings, world: World
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings.model_copy(update={"watch_days": 2})
+    monkeypatch.setattr(history, "KEPT_FOR", timedelta(days=2))
     for number in range(8 * 6):
         history.add_measures(
-            installed(settings), [Measure("snapshot_age_seconds", number)], T0 + number * 3 * HOUR
+            installed(settings).tables,
+            [Measure("snapshot_age_seconds", number)],
+            T0 + number * 3 * HOUR,
         )
     end = T0 + 8 * 6 * 3 * HOUR
     found = history.past_values(
@@ -379,7 +381,7 @@ def test_values_are_found_by_their_labels(settings: Settings) -> None:
         Measure("letters", 3, {"state": "parked"}),
         Measure("letters", 5, {"state": "it's"}),
     ]
-    history.add_measures(installed(settings), measures, T0)
+    history.add_measures(installed(settings).tables, measures, T0)
     assert history.past_values(
         installed(settings).tables, "letters", T0, T0, {"state": "it's"}
     ) == [(T0, 5)]
@@ -401,7 +403,7 @@ def test_the_last_values_are_of_the_last_look_that_measured_their_source(
             for partition, offset in enumerate(offsets)
         ]
         up = Measure("source_up", is_up, {"source": "lag"})
-        history.add_measures(installed(settings), [*found, up], T0 + number * QUARTER)
+        history.add_measures(installed(settings).tables, [*found, up], T0 + number * QUARTER)
 
     def last() -> list[float]:
         found = history.last_looks(installed(settings).tables, T0 + HOUR).get("lag")
@@ -422,7 +424,9 @@ def test_a_look_by_a_clock_that_is_a_year_ahead_drops_nothing_and_is_not_the_las
 ) -> None:
     def look(number: int, at: datetime) -> None:
         up = Measure("source_up", 1, {"source": "snapshot"})
-        history.add_measures(installed(settings), [Measure("snapshot_age_seconds", number), up], at)
+        history.add_measures(
+            installed(settings).tables, [Measure("snapshot_age_seconds", number), up], at
+        )
 
     for number in range(5):
         look(number, T0 + number * HOUR)
@@ -442,7 +446,7 @@ def test_each_source_has_its_own_last_look(settings: Settings) -> None:
             for source in ("runs", "letters")
         ]
         measures.append(Measure("letters", number, {"state": "parked"}))
-        history.add_measures(installed(settings), measures, T0 + number * QUARTER)
+        history.add_measures(installed(settings).tables, measures, T0 + number * QUARTER)
     found = history.last_looks(installed(settings).tables, T0 + HOUR)
     assert {source: one.at for source, one in found.items()} == {
         "runs": T0 + 2 * QUARTER,
@@ -458,7 +462,7 @@ def test_values_over_time_are_those_of_each_look_at_its_time(settings: Settings)
             Measure("letters", number % 10, {"state": "parked"}),
             Measure("letters", 10 - number % 10, {"state": "it's"}),
         ]
-        history.add_measures(installed(settings), kept, T0 + number * QUARTER)
+        history.add_measures(installed(settings).tables, kept, T0 + number * QUARTER)
     until = T0 + 3 * HOUR
     since = until - history.MOST_POINTS * HOUR
     found = history.series(installed(settings).tables, ["letters"], since, until)
@@ -479,7 +483,7 @@ def test_values_over_a_long_time_are_those_of_its_spans_each_at_the_time_it_was_
     monkeypatch.setattr(history, "MOST_POINTS", 3)
     for number, value in enumerate((5, 9, 2, 4, 7, 7, 7, 1)):
         history.add_measures(
-            installed(settings),
+            installed(settings).tables,
             [Measure("letters", value, {"state": "parked"})],
             T0 + number * QUARTER,
         )
@@ -496,7 +500,9 @@ def test_values_over_a_long_time_are_those_of_its_spans_each_at_the_time_it_was_
 
 def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
     place = {"group": "g", "topic": "t", "partition": "0"}
-    history.add_measures(installed(settings), [Measure("time_to_loss_seconds", 7, place)], T0)
+    history.add_measures(
+        installed(settings).tables, [Measure("time_to_loss_seconds", 7, place)], T0
+    )
     assert (
         history.past_values(installed(settings).tables, "time_to_loss_seconds", T0, T0, place) == []
     )

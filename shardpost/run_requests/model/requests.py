@@ -41,16 +41,18 @@ class Refused:
     reason: str
 
 
+MOST_BYTES = 65_536  # of a key or value
+
+
 @dataclass(frozen=True)
 class RequestRules:
     """Which requests are accepted.
 
-    `dags`: those that may be requested; `max_bytes`: of a key or value; `max_age`: an older request
-    is refused; `partitions`: how many `run-requests` has.
+    `dags`: those that may be requested; `max_age`: an older request is refused; `partitions`: how
+    many `run-requests` has.
     """
 
     dags: frozenset[str]
-    max_bytes: int
     max_age: timedelta
     partitions: int
     now: datetime
@@ -61,11 +63,8 @@ def parse(record: Record, rules: RequestRules) -> Request | Refused:
     for name, part in (("a key", record.key), ("a value", record.value)):
         if not part:
             return Refused(f"expected {name}, found {'null' if part is None else 'an empty one'}")
-        if len(part) > rules.max_bytes:
-            return Refused(
-                f"expected {name} of at most {rules.max_bytes} bytes (SHARDPOST_REQUEST_BYTES),"
-                f" found {len(part)}"
-            )
+        if len(part) > MOST_BYTES:
+            return Refused(f"expected {name} of at most {MOST_BYTES} bytes, found {len(part)}")
     try:
         key = (record.key or b"").decode()
         form = parse_json(record.value or b"")
