@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from shardpost.errors import one_line
@@ -123,35 +123,43 @@ class _ErasingFile(io.FileIO):
             return super().write(data)
 
 
-_shown: ProgressLine | None = None
+class _ErasingText(io.TextIOWrapper):
+    """The same for text: what stands for a stream of this process while it has the line."""
+
+    def __init__(self, line: ProgressLine, stream: TextIO) -> None:
+        buffer = io.BufferedWriter(_ErasingFile(line, stream.fileno()))
+        super().__init__(buffer, stream.encoding, stream.errors, line_buffering=True)
+        self.progress_line = line
+
+
+def current() -> ProgressLine | None:
+    """Return the line of this process, if it shows one."""
+    return sys.stderr.progress_line if isinstance(sys.stderr, _ErasingText) else None
 
 
 @contextmanager
 def interrupted(written: bytes) -> Iterator[None]:
     """Erase the line, if there is one, while bytes are written to standard error itself."""
-    if _shown is None:
-        yield
-        return
-    with _shown.interrupted(written):
+    line = current()
+    with line.interrupted(written) if line else nullcontext():
         yield
 
 
 def resume() -> None:
     """Let the line, if there is one, go on after a question was answered."""
-    if _shown is not None:
-        _shown.resume()
+    if line := current():
+        line.resume()
 
 
 @contextmanager
 def shown(title: str) -> Iterator[None]:
     """Show the line while a command runs, if standard error is a terminal."""
-    global _shown
     before = sys.stdout, sys.stderr
     if None in before or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield
         return
-    line = _shown = ProgressLine(sys.stderr.fileno(), title)
-    sys.stdout, sys.stderr = (_erasing(line, stream) for stream in before)
+    line = ProgressLine(sys.stderr.fileno(), title)
+    sys.stdout, sys.stderr = (_ErasingText(line, stream) for stream in before)
     thread = threading.Thread(target=line.draw_until_ended, daemon=True)
     thread.start()
     try:
@@ -162,9 +170,4 @@ def shown(title: str) -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError):  # who failed to write has said so
                 stream.flush()
-        (sys.stdout, sys.stderr), _shown = before, None
-
-
-def _erasing(line: ProgressLine, stream: TextIO) -> TextIO:
-    buffer = io.BufferedWriter(_ErasingFile(line, stream.fileno()))
-    return io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=True)
+        sys.stdout, sys.stderr = before

@@ -52,7 +52,7 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     partitions or a wrong cleanup.policy (docs/stores.md).
     """
     from shardpost import tables
-    from shardpost.dead_letters.letter_index import open_index
+    from shardpost.dead_letters.letter_index import KeptIndex, open_index
     from shardpost.dead_letters.letter_topics import not_visible
     from shardpost.dead_letters.listed_letters import listed, listed_since
     from shardpost.topics.stores import inspect_stores
@@ -64,7 +64,7 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
         steps = tables.letters(installation.settings, closed_since=filters.closed_since(now))
         print_document([step for step in steps if filters.matches(step)], str, as_json=True)
     else:
-        index = open_index(installation)
+        index = open_index(installation, KeptIndex())
         found = listed(installation, index, filters, now)
         text = list_text(found.groups(), found.due(now)) if found.total else None
         every = listed_since(installation, index, filters.closed_since(now))

@@ -49,8 +49,6 @@ MANY_CHANGES = 2_000
 MANY_ROWS = 200_000
 # How long one waits for another that makes it: a million letters take some seconds.
 WAIT_SECONDS = 300.0
-_making = threading.Lock()
-_last: dict[str, tuple[object, "LetterIndex"]] = {}
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,24 @@ class LetterIndex:
     unread: int = 0
 
 
-def open_index(installation: Installation, *, most_unread: int | None = None) -> LetterIndex:
+class KeptIndex:
+    """The index that was asked for last; who asks again gives it again."""
+
+    def __init__(self) -> None:
+        self.making = threading.Lock()
+        self._last: tuple[object, LetterIndex] | None = None
+
+    def get(self, of: object, make: Callable[[], LetterIndex]) -> LetterIndex:
+        """Return it, if it is of the same records; else make it."""
+        last = self._last
+        if last is None or last[0] != of:
+            last = self._last = of, make()
+        return last[1]
+
+
+def open_index(
+    installation: Installation, kept: KeptIndex, *, most_unread: int | None = None
+) -> LetterIndex:
     """Return all letters as they are now, by the table and what the topics have after it.
 
     Without the latter where that is more than `most_unread` records.
@@ -75,7 +90,7 @@ def open_index(installation: Installation, *, most_unread: int | None = None) ->
     table, progress = _table_now(installation)
     found = _changes(installation, table, progress)
     if table is not None and found is None:
-        with _making:
+        with kept.making:
             if _changes(installation, table, progress) is None:  # no other thread has made it
                 _make(installation, table, progress)
         table, progress = _table_now(installation)
@@ -83,8 +98,9 @@ def open_index(installation: Installation, *, most_unread: int | None = None) ->
     if found is None:
         raise ShardpostError("the table of letters was changed while it was read: ask again")
     base, newer = found
-    if len(newer) > MANY_CHANGES and _making.acquire(blocking=False):
-        threading.Thread(target=_made_beside, args=[installation], daemon=True).start()
+    if len(newer) > MANY_CHANGES and kept.making.acquire(blocking=False):
+        given = installation, kept.making
+        threading.Thread(target=_made_beside, args=given, daemon=True).start()
     unread = total_size(progress.unread)
     if most_unread is not None and unread > most_unread:
         progress = replace(progress, unread=[])
@@ -98,7 +114,7 @@ def open_index(installation: Installation, *, most_unread: int | None = None) ->
         table and table.version(),
         progress,
     )
-    return _kept(of, lambda: _changed(installation, base, newer, progress, unread))
+    return kept.get(of, lambda: _changed(installation, base, newer, progress, unread))
 
 
 def _changed(
@@ -115,14 +131,6 @@ def _changed(
     return LetterIndex(rows, mask, errors, unread)
 
 
-def _kept(of: object, make: Callable[[], LetterIndex]) -> LetterIndex:
-    """Return the index that was asked for last, if it is of the same records; else make it."""
-    last = _last.get("last")
-    if last is None or last[0] != of:
-        last = _last["last"] = (of, make())
-    return last[1]
-
-
 def _table_now(installation: Installation) -> tuple[DeltaTable | None, TableProgress]:
     table = (
         open_table(installation.tables, DEAD_LETTERS)
@@ -132,13 +140,13 @@ def _table_now(installation: Installation) -> tuple[DeltaTable | None, TableProg
     return table, read_progress(installation.kafka, table, partitions(installation.kafka))
 
 
-def _made_beside(installation: Installation) -> None:
+def _made_beside(installation: Installation, making: threading.Lock) -> None:
     try:
         _make_in_process(installation)
     except ShardpostError:
         log.warning("the index of letters was not made anew", exc_info=True)
     finally:
-        _making.release()
+        making.release()
 
 
 def _make(installation: Installation, table: DeltaTable, progress: TableProgress) -> None:

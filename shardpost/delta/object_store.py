@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -112,6 +111,7 @@ class Tables:
     def __post_init__(self) -> None:
         """Begin without open tables, and without claims."""
         self.versions = KeptVersions()
+        self._answers: dict[Callable[[Address], Any], Any] = {}
         # What this run holds of the locks on a store.
         self.claims: list[Claim] = []
 
@@ -124,6 +124,13 @@ class Tables:
             self.snapshot_days,
             self.home,
         )
+
+    def once(self, ask: Callable[[Address], Opened], where: Address) -> Opened:
+        """Return what a function found out of the store, which is asked for it once."""
+        if ask not in self._answers:
+            self._answers[ask] = ask(where)
+        found: Opened = self._answers[ask]
+        return found
 
     def require_held(self) -> None:
         """Refuse to go on if a lock of this run was taken over: asked before each commit point.
@@ -246,14 +253,13 @@ def open_objects(tables: Tables, *folders: str) -> Objects:
 
 
 def require_answering(tables: Tables) -> Address | None:
-    """Return the store of the tables, which this process has asked once; None without one."""
+    """Return the store of the tables, after it has answered once; None without one."""
     where = address(tables)
     if where is not None:
-        _ask(where)
+        tables.once(_ask, where)
     return where
 
 
-@lru_cache(maxsize=8)
 def _ask(where: Address) -> None:
     import obstore
 
@@ -328,14 +334,13 @@ _RACES, _WRITERS = 8, 8
 def require_conditional_put(tables: Tables) -> None:
     """Refuse a store that lets several writers put one key: it loses commits without a word.
 
-    Asked once in a process. Some stand-ins of S3 (such as S3Mock) are such.
+    Some stand-ins of S3 (such as S3Mock) are such.
     """
     where = require_answering(tables)
     if where is not None:
-        _race(where)
+        tables.once(_race, where)
 
 
-@lru_cache(maxsize=8)
 def _race(where: Address) -> None:
     objects = Objects(_store(where, "_probes"), where)
     names = [f"{uuid.uuid4()}" for _ in range(_RACES)]

@@ -9,7 +9,6 @@ opened side by side and deleted together.
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -73,18 +72,12 @@ def folder(tables: Tables, table: Table, name: str = "") -> "tuple[fs.FileSystem
     """Return pyarrow's file system, and the path in it of a table, or of a folder of the table."""
     path = "/".join(filter(None, (path_of(tables, table), name)))
     if (where := object_store.require_answering(tables)) is None:
-        return _local(), path
-    return _file_system(where), path.removeprefix("s3://")
+        from pyarrow import fs  # who only asks does without
+
+        return fs.LocalFileSystem(), path
+    return tables.once(_file_system, where), path.removeprefix("s3://")
 
 
-@lru_cache(maxsize=1)
-def _local() -> "fs.FileSystem":
-    from pyarrow import fs  # who only asks does without
-
-    return fs.LocalFileSystem()
-
-
-@lru_cache(maxsize=8)
 def _file_system(where: Address) -> "fs.FileSystem":
     from pyarrow import fs
 

@@ -94,7 +94,6 @@ class SentOrder(SendOrder):
 @router.get("/start")
 def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
     """Show what a run of a week would find now, and the form that starts it."""
-    from shardpost.weekly_email import kept_folds
     from shardpost.weekly_email.bounded_rendering import templates_of
     from shardpost.weekly_email.checks import check
     from shardpost.weekly_email.limits import totals
@@ -109,7 +108,7 @@ def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
         check(request, visit.installation, templates_of)
     except ShardpostError as error:
         refused = str(error)
-    document = week_document(found, kept_folds.by_shard)
+    document = week_document(found, visit.memory.ledger.by_shard)
     counts = totals(document["shards"])
     planned = {"week": order.week, "params": order.conf(), "refused": refused, "counts": counts}
     return visit.answer(

@@ -36,12 +36,12 @@ QUIET_SECONDS = 60
 @router.get("")
 def weeks(visit: Asked, page: PageNumber = 1) -> Response:
     """Show the weeks that were begun, the newest first."""
-    from shardpost.weekly_email.week_totals import known_weeks, totals_of_weeks
+    from shardpost.weekly_email.week_totals import known_weeks
 
     known = known_weeks(visit.installation)
     first = (page - 1) * ROWS_OF_A_PAGE
     shown = known[first : first + ROWS_OF_A_PAGE]
-    found = totals_of_weeks(visit.installation, shown, visit.now) if shown else None
+    found = visit.memory.totals.of_weeks(visit.installation, shown, visit.now) if shown else None
     counts: Mapping[str, Mapping[str, int]] = found.counts if found else {}
     rows = [_week_row(visit, one, counts.get(str(one.week), {})) for one in shown]
     listing = Listing(WEEK_COLUMNS, rows, NO_WEEK, total=len(known), number=page)
@@ -97,16 +97,16 @@ def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[
 @router.get("/week")
 def week(visit: Asked, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
-    from shardpost.weekly_email import kept_folds
+    from shardpost.weekly_email.kept_folds import pace_of
     from shardpost.weekly_email.limits import totals
     from shardpost.weekly_email.week_status import find_week, week_document
 
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     if is_being_read(visit, found):
         return visit.answer("emails_reading.html", week=week)
-    document = week_document(found, kept_folds.by_shard)
+    document = week_document(found, visit.memory.ledger.by_shard)
     counts = totals(document["shards"])
-    pace = None if found.closed else kept_folds.pace_of(found.status, visit.now)
+    pace = None if found.closed else pace_of(found.status, visit.now)
     rows = [[shard[name] for name in COLUMNS] for shard in document["shards"]]
     listing = Listing(COLUMNS, rows, "No shards.")
     figure = _bars(
@@ -141,11 +141,9 @@ def _paused_at(document: Mapping[str, Any]) -> datetime | None:
 
 def is_being_read(visit: Visit, found: "FoundWeek") -> bool:
     """Tell whether a page has to wait for the ledger: whoever wants JSON or CSV does wait."""
-    from shardpost.weekly_email import kept_folds
-
     if found.closed is not None or visit.request.query_params.get("format"):
         return False
-    return not kept_folds.is_read(found.status)
+    return not visit.memory.ledger.is_read(found.status)
 
 
 def _clients_url(visit: Visit, week: str, state: str, **more: object) -> str:
@@ -247,8 +245,7 @@ def clients(
 
 def _listed(visit: Visit, found: "FoundWeek", state: str, reason: str, page: int) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
-    from shardpost.weekly_email import kept_folds
-
+    ledger = visit.memory.ledger
     columns = ("client", "shard", "reason")
     empty = f"No client is in state {state}{' for that reason' if reason else ''}."
     if found.closed is not None:
@@ -257,24 +254,24 @@ def _listed(visit: Visit, found: "FoundWeek", state: str, reason: str, page: int
         every = range(found.status.partitions)
         those = [
             one
-            for one in kept_folds.in_state(found.status, state, every)
+            for one in ledger.in_state(found.status, state, every)
             if cause_of(one.reason, one.client) == reason
         ]
         return page_of([_client_row(visit, found, one) for one in those], columns, page, empty)
-    total, shards, skipped = _shards_of_page(found, state, page)
-    those = [*kept_folds.in_state(found.status, state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
+    total, shards, skipped = _shards_of_page(visit, found, state, page)
+    those = [*ledger.in_state(found.status, state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
     rows = [_client_row(visit, found, one) for one in those]
     return Listing(columns, rows, empty, total=total, number=page)
 
 
-def _shards_of_page(found: "FoundWeek", state: str, page: int) -> tuple[int, list[int], int]:
+def _shards_of_page(
+    visit: Visit, found: "FoundWeek", state: str, page: int
+) -> tuple[int, list[int], int]:
     """Return how many there are, the shards that a page is of, and how many come before it."""
-    from shardpost.weekly_email import kept_folds
-
     first = (page - 1) * ROWS_OF_A_PAGE
     chosen: list[int] = []
     before = skipped = 0
-    for shard in kept_folds.by_shard(found.status):
+    for shard in visit.memory.ledger.by_shard(found.status):
         count = getattr(shard.counts, state)
         if before + count > first and before < first + ROWS_OF_A_PAGE:
             if not chosen:

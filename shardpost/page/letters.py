@@ -128,7 +128,7 @@ def _found(visit: Visit, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]
     from shardpost.dead_letters.listed_letters import listed, names_of
     from shardpost.dead_letters.redrive_runs import last_run
 
-    index = open_index(visit.installation, most_unread=FEW_OFFSETS)
+    index = open_index(visit.installation, visit.memory.letters, most_unread=FEW_OFFSETS)
     found = listed(visit.installation, index, asked.filters, visit.now, text=asked.text)
     origins, errors = names_of(index)
     return found, {

@@ -270,7 +270,7 @@ def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
     if chosen.ids is None:
         of = (chosen.origin, chosen.error, chosen.since, chosen.until)
         filters = ListFilters(LetterState.PARKED, *of)
-    index = open_index(visit.installation, most_unread=FEW_OFFSETS)
+    index = open_index(visit.installation, visit.memory.letters, most_unread=FEW_OFFSETS)
     found = listed(visit.installation, index, filters, visit.now, ids=chosen.ids)
     return found.before(redrive.shown.ends)
 

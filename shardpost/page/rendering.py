@@ -35,6 +35,7 @@ from shardpost.errors import harmless, shown
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
+from shardpost.page.memory import Memory
 from shardpost.page.parameters import require_known
 from shardpost.wording import counted, duration_text, in_bytes
 
@@ -190,10 +191,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Visit(Place):
-    """A request to a page: who asks, by which settings, and when."""
+    """A request to a page: who asks, of which installation, and when; what the page remembers."""
 
     user: BaseUser
     installation: Installation
+    memory: Memory
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -260,7 +262,7 @@ def _visit(request: Request, user: GetUserDep, _: Annotated[None, Depends(requir
     own, app = installation.having(**bounded), request.app.state
     # As the request before had it: not each connects, or asks again whether Kafka admits it.
     app.installation = own.sharing(getattr(app, "installation", own))
-    return Visit(request, user, app.installation)
+    return Visit(request, user, app.installation, app.memory)
 
 
 Asked = Annotated[Visit, Depends(_visit)]

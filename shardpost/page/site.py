@@ -29,6 +29,7 @@ from shardpost.page import (
     stored_tables,
     topics,
 )
+from shardpost.page.memory import Memory
 from shardpost.page.refusals import in_words, misunderstanding, refusal
 from shardpost.page.rendering import FOLDER, HEADERS
 
@@ -74,7 +75,8 @@ def static(version: str, name: str) -> Response:
 
 
 def add_to(app: FastAPI) -> None:
-    """Serve the pages from an app."""
+    """Serve the pages from an app, which has their memory."""
+    app.state.memory = Memory()
     app.include_router(router)
     app.add_exception_handler(ShardpostError, _not_to_be_had)
     app.add_exception_handler(HTTPException, _refused)

@@ -86,50 +86,110 @@ class ShardMembers:
     without_contact: Members
 
 
-_FOLDS: Kept[dict[int, ShardFold]] = Kept(MOST_WEEKS)
-_MEMBERS: Kept[dict[int, ShardMembers]] = Kept(MOST_WEEKS)
-_STATUSES: Kept[dict[int, tuple[ShardFold, ShardMembers | None, ShardStatus]]] = Kept(MOST_WEEKS)
-_READING: Kept[threading.Thread] = Kept(MOST_WEEKS)
 # Who asks for a page waits so long for a ledger that is read for the first time.
 WAIT_SECONDS = 0.25
 
 
-def is_read(status: WeekStatus) -> bool:
-    """Tell whether `by_shard` is quick now; if not, its folds are being read meanwhile."""
-    key = (
-        status.installation.kafka.bootstrap,
-        status.installation.kafka.topic("weekly-emails"),
-        str(status.week),
-    )
-    thread = _READING.get(key)
-    if thread is None or not thread.is_alive():
-        thread = threading.Thread(target=_read, args=(status,), daemon=True)
-        thread.start()
-        _READING.put(key, thread)
-    thread.join(WAIT_SECONDS)
-    return not thread.is_alive()
+class KeptFolds:
+    """Folds, audiences and counts of the weeks that were asked for last."""
 
+    def __init__(self) -> None:
+        self._folds: Kept[dict[int, ShardFold]] = Kept(MOST_WEEKS)
+        self._members: Kept[dict[int, ShardMembers]] = Kept(MOST_WEEKS)
+        self._statuses: Kept[dict[int, tuple[ShardFold, ShardMembers | None, ShardStatus]]] = Kept(
+            MOST_WEEKS
+        )
+        self._reading: Kept[threading.Thread] = Kept(MOST_WEEKS)
 
-def _read(status: WeekStatus) -> None:
-    with suppress(ShardpostError):  # who asks is told then
-        by_shard(status)
+    def is_read(self, status: WeekStatus) -> bool:
+        """Tell whether `by_shard` is quick now; if not, its folds are being read meanwhile."""
+        key = (
+            status.installation.kafka.bootstrap,
+            status.installation.kafka.topic("weekly-emails"),
+            str(status.week),
+        )
+        thread = self._reading.get(key)
+        if thread is None or not thread.is_alive():
+            thread = threading.Thread(target=self._read, args=(status,), daemon=True)
+            thread.start()
+            self._reading.put(key, thread)
+        thread.join(WAIT_SECONDS)
+        return not thread.is_alive()
 
+    def _read(self, status: WeekStatus) -> None:
+        with suppress(ShardpostError):  # who asks is told then
+            self.by_shard(status)
 
-def in_state(status: WeekStatus, state: str, shards: Sequence[int]) -> Iterator[ListedClient]:
-    """Yield what `status.in_state` does of those shards."""
-    if state == DeliveryState.SENT:
-        starts = first_offsets(status.installation, status.week, status.partitions)
-        yield from status.in_state(state, shards, starts)
-        return
-    folds = folds_of(status)
-    for shard in shards:
-        fold = folds[shard]
-        if state == "open":
-            those = status.open_clients(shard, fold.index, fold.reasons)
-        else:
-            those = sorted(_listed(fold, state))
-        for client, reason in those:
-            yield ListedClient(client, shard, reason)
+    def in_state(
+        self, status: WeekStatus, state: str, shards: Sequence[int]
+    ) -> Iterator[ListedClient]:
+        """Yield what `status.in_state` does of those shards."""
+        if state == DeliveryState.SENT:
+            starts = first_offsets(status.installation, status.week, status.partitions)
+            yield from status.in_state(state, shards, starts)
+            return
+        folds = self.folds_of(status)
+        for shard in shards:
+            fold = folds[shard]
+            if state == "open":
+                those = status.open_clients(shard, fold.index, fold.reasons)
+            else:
+                those = sorted(_listed(fold, state))
+            for client, reason in those:
+                yield ListedClient(client, shard, reason)
+
+    def by_shard(self, status: WeekStatus) -> list[ShardStatus]:
+        """Return what `status.by_shard()` does."""
+        folds = self.folds_of(status)
+        has_erased = any(fold.index.has_erased for fold in folds.values())
+        members = self._members_of(status, with_erased=has_erased)
+        key = (
+            status.installation.kafka.bootstrap,
+            status.installation.kafka.topic("weekly-emails"),
+            str(status.week),
+        )
+        kept = self._statuses.get(key) or {}
+        found = {}
+        for shard, fold in sorted(folds.items()):
+            of = (fold, members.get(shard))
+            before = kept.get(shard)
+            is_same = before is not None and before[0] is of[0] and before[1] is of[1]
+            found[shard] = before if before and is_same else (*of, _status(shard, *of))
+        return [one for _, _, one in self._statuses.put(key, found).values()]
+
+    def folds_of(self, status: WeekStatus) -> dict[int, ShardFold]:
+        """Return the fold of each shard, up to the last stable offset as it is now."""
+        installation, topic = status.installation, status.installation.kafka.topic("weekly-emails")
+        topic_id = topic_ids(installation.kafka, [topic]).get(topic)
+        key = (installation.kafka.bootstrap, topic, topic_id, str(status.week), status.partitions)
+        known = self._folds.get(key) or {}
+        ends = watermarks(installation.kafka, {topic: status.partitions}, committed=True)[topic]
+        if any(fold.up_to > ends[shard][1] for shard, fold in known.items()):
+            known = {}  # Kafka has lost records
+        starts = {} if known else first_offsets(installation, status.week, status.partitions)
+
+        def fold(shard: int) -> ShardFold:
+            end, before = ends[shard][1], known.get(shard)
+            if before is not None and before.up_to == end:
+                return before
+            return _fold(status, shard, before, starts.get(shard, 0), end)
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return self._folds.put(key, dict(zip(ends, pool.map(fold, ends), strict=True)))
+
+    def _members_of(self, status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMembers]:
+        match status.audience:
+            case FrozenWeek(audience_erased_at=None) as frozen:
+                frozen.require_shards(status.partitions)
+                of: tuple[Hashable, ...] = (frozen.week, frozen.audience_version, frozen.frozen_at)
+            case EarlyAudience() as early:
+                of = (str(status.week), early.snapshot, early.as_of)
+            case _:
+                return {}
+        key = (status.installation.tables.root, *of, status.partitions, with_erased)
+        if found := self._members.get(key):
+            return found
+        return self._members.put(key, _read_members(status, with_erased=with_erased))
 
 
 def _listed(fold: ShardFold, state: str) -> Iterator[tuple[str, str | None]]:
@@ -143,53 +203,12 @@ def _listed(fold: ShardFold, state: str) -> Iterator[tuple[str, str | None]]:
             yield client, reason
 
 
-def by_shard(status: WeekStatus) -> list[ShardStatus]:
-    """Return what `status.by_shard()` does."""
-    folds = folds_of(status)
-    has_erased = any(fold.index.has_erased for fold in folds.values())
-    members = _members_of(status, with_erased=has_erased)
-    key = (
-        status.installation.kafka.bootstrap,
-        status.installation.kafka.topic("weekly-emails"),
-        str(status.week),
-    )
-    kept = _STATUSES.get(key) or {}
-    found = {}
-    for shard, fold in sorted(folds.items()):
-        of = (fold, members.get(shard))
-        before = kept.get(shard)
-        is_same = before is not None and before[0] is of[0] and before[1] is of[1]
-        found[shard] = before if before and is_same else (*of, _status(shard, *of))
-    return [one for _, _, one in _STATUSES.put(key, found).values()]
-
-
 def _status(shard: int, fold: ShardFold, members: ShardMembers | None) -> ShardStatus:
     index = replace(fold.index, codes=fold.index.codes.copy())
     sending_to_unknown(index)
     open_clients = index.count_open(members.clients) if members else 0
     without = index.count_open(members.without_contact) if members else 0
     return status_of(shard, index, fold.reasons, open_clients, without)
-
-
-def folds_of(status: WeekStatus) -> dict[int, ShardFold]:
-    """Return the fold of each shard, up to the last stable offset as it is now."""
-    installation, topic = status.installation, status.installation.kafka.topic("weekly-emails")
-    topic_id = topic_ids(installation.kafka, [topic]).get(topic)
-    key = (installation.kafka.bootstrap, topic, topic_id, str(status.week), status.partitions)
-    known = _FOLDS.get(key) or {}
-    ends = watermarks(installation.kafka, {topic: status.partitions}, committed=True)[topic]
-    if any(fold.up_to > ends[shard][1] for shard, fold in known.items()):
-        known = {}  # Kafka has lost records
-    starts = {} if known else first_offsets(installation, status.week, status.partitions)
-
-    def fold(shard: int) -> ShardFold:
-        end, before = ends[shard][1], known.get(shard)
-        if before is not None and before.up_to == end:
-            return before
-        return _fold(status, shard, before, starts.get(shard, 0), end)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return _FOLDS.put(key, dict(zip(ends, pool.map(fold, ends), strict=True)))
 
 
 def _fold(
@@ -202,21 +221,6 @@ def _fold(
     entries = ShardLedger(status.installation.kafka, status.week, shard).entries(start=start)
     index = LedgerIndex.fold(reasons.watch(entries), before.index if before else None)
     return ShardFold(index, reasons, end)
-
-
-def _members_of(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMembers]:
-    match status.audience:
-        case FrozenWeek(audience_erased_at=None) as frozen:
-            frozen.require_shards(status.partitions)
-            of: tuple[Hashable, ...] = (frozen.week, frozen.audience_version, frozen.frozen_at)
-        case EarlyAudience() as early:
-            of = (str(status.week), early.snapshot, early.as_of)
-        case _:
-            return {}
-    key = (status.installation.tables.root, *of, status.partitions, with_erased)
-    if found := _MEMBERS.get(key):
-        return found
-    return _MEMBERS.put(key, _read_members(status, with_erased=with_erased))
 
 
 def _read_members(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMembers]:

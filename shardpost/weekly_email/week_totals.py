@@ -20,7 +20,7 @@ from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.weekly_email import closed_weeks, ledger_guard
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.kept_folds import Kept, by_shard
+from shardpost.weekly_email.kept_folds import KeptFolds
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import WEEK_BYTES
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -60,10 +60,11 @@ class Totals(NamedTuple):
     problem: str | None
 
 
-class _Reader:
-    """Reads the counts of the weeks of one ledger, in a thread that ends when all are known."""
+class KeptTotals:
+    """The counts of the weeks, read in a thread that ends when all are known."""
 
-    def __init__(self) -> None:
+    def __init__(self, folds: KeptFolds) -> None:
+        self._folds = folds
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._known: dict[str, dict[str, int]] = {}
@@ -71,10 +72,23 @@ class _Reader:
         self._ends: dict[tuple[str | None, int], int] | None = None
         self._problem: str | None = None
 
-    def ask(self, installation: Installation, weeks: Sequence[IsoWeek], now: datetime) -> Totals:
+    def of_weeks(
+        self, installation: Installation, weeks: Sequence[KnownWeek], now: datetime
+    ) -> Totals:
+        """Return the counts of weeks as far as they are known now; the rest is being read."""
+        open_ = [known.week for known in weeks if known.closed is None]
+        found = self._ask(installation, open_, now)
+        of_closed = {
+            str(known.week): totals_of([*map(ShardStatus, known.closed.shards)])
+            for known in weeks
+            if known.closed is not None
+        }
+        return found._replace(counts={**found.counts, **of_closed})
+
+    def _ask(self, installation: Installation, weeks: list[IsoWeek], now: datetime) -> Totals:
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
-                given = (installation, list(weeks), now)
+                given = (installation, weeks, now)
                 self._thread = threading.Thread(target=self._read, args=given, daemon=True)
                 self._thread.start()
             thread = self._thread
@@ -87,7 +101,7 @@ class _Reader:
             for week in weeks:
                 if str(week) not in self._known or str(week) in self._stale:
                     self._stale.discard(str(week))
-                    self._known[str(week)] = _counts(installation, week, now)
+                    self._known[str(week)] = self._counts(installation, week, now)
             self._problem = None
         except ShardpostError as error:
             self._problem = str(error)
@@ -111,12 +125,11 @@ class _Reader:
                     week = (message.key() or b"")[:WEEK_BYTES]
                     self._stale.add(week.decode(errors="replace"))
 
-
-def _counts(installation: Installation, week: IsoWeek, now: datetime) -> dict[str, int]:
-    topic = installation.kafka.topic("weekly-emails")
-    partitions = partition_counts(installation.kafka, [topic])[topic]
-    status = WeekStatus(installation, week, audience_of(installation, week, now), partitions)
-    return totals_of(by_shard(status))
+    def _counts(self, installation: Installation, week: IsoWeek, now: datetime) -> dict[str, int]:
+        topic = installation.kafka.topic("weekly-emails")
+        partitions = partition_counts(installation.kafka, [topic])[topic]
+        status = WeekStatus(installation, week, audience_of(installation, week, now), partitions)
+        return totals_of(self._folds.by_shard(status))
 
 
 def totals_of(shards: Sequence[ShardStatus]) -> dict[str, int]:
@@ -125,25 +138,3 @@ def totals_of(shards: Sequence[ShardStatus]) -> dict[str, int]:
         IsoWeek(2000, 1), (shard.counts for shard in shards)
     )["shards"]
     return totals(rows)
-
-
-_READERS: Kept[_Reader] = Kept(4)
-
-
-def totals_of_weeks(
-    installation: Installation, weeks: Sequence[KnownWeek], now: datetime
-) -> Totals:
-    """Return the counts of weeks as far as they are known now; the rest is being read."""
-    key = (
-        installation.kafka.bootstrap,
-        installation.kafka.topic("weekly-emails"),
-        installation.tables.root,
-    )
-    reader = _READERS.get(key) or _READERS.put(key, _Reader())
-    found = reader.ask(installation, [known.week for known in weeks if known.closed is None], now)
-    of_closed = {
-        str(known.week): totals_of([*map(ShardStatus, known.closed.shards)])
-        for known in weeks
-        if known.closed is not None
-    }
-    return found._replace(counts={**found.counts, **of_closed})

@@ -137,13 +137,13 @@ def test_a_page_does_not_wait_for_a_ledger_that_is_read_for_the_first_time(
 ) -> None:
     began, goes_on = Event(), Event()
 
-    def slow(status: object) -> None:
+    def slow(*_: object) -> None:
         began.set()
         goes_on.wait(60)
 
     monkeypatch.setattr(kept_folds, "WAIT_SECONDS", 0)
     with monkeypatch.context() as patched:
-        patched.setattr(kept_folds, "by_shard", slow)
+        patched.setattr(kept_folds.KeptFolds, "by_shard", slow)
         shown = page.get("emails/week", week=week)
         assert began.wait(60)
     goes_on.set()

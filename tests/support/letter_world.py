@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from shardpost.dead_letters import letter_topics, quiet_sweep
-from shardpost.dead_letters.letter_index import FOLDER, open_index
+from shardpost.dead_letters.letter_index import FOLDER, KeptIndex, open_index
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.letters_table import catch_up, current_letters
 from shardpost.dead_letters.listed_letters import listed
@@ -200,7 +200,8 @@ def states(settings: Settings) -> dict[str, str]:
 def in_index(settings: Settings) -> dict[str, Step]:
     """Return all letters as the index has them, with their errors, by their names."""
     every = ListFilters(since=datetime(1970, 1, 1, tzinfo=UTC))
-    found = listed(installed(settings), open_index(installed(settings)), every, START)
+    index = open_index(installed(settings), KeptIndex())
+    found = listed(installed(settings), index, every, START)
     steps = found.page(0, found.total)
     assert len({step.id for step in steps}) == len(steps) == sum(g.letters for g in found.groups())
     return listed_facts({step.id: step for step in steps})

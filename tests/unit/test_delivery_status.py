@@ -253,15 +253,14 @@ def test_a_shard_with_nothing_to_do_is_logged_at_the_end_and_a_long_one_meanwhil
 
 
 def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settings) -> None:
+    folds = kept_folds.KeptFolds()
+    of_weeks = week_totals.KeptTotals(folds)
+
     def kept() -> dict[str, int]:
-        return totals(
-            [asdict(one.counts) for one in kept_folds.by_shard(found(ended, ENDED).status)]
-        )
+        return totals([asdict(one.counts) for one in folds.by_shard(found(ended, ENDED).status)])
 
     def asked() -> week_totals.Totals:
-        return week_totals.totals_of_weeks(
-            installed(ended), week_totals.known_weeks(installed(ended)), NOW
-        )
+        return of_weeks.of_weeks(installed(ended), week_totals.known_weeks(installed(ended)), NOW)
 
     def of_all_weeks() -> dict[str, int]:
         wait_for(lambda: not asked().is_reading, "the counts of all weeks")

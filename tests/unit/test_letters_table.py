@@ -238,7 +238,7 @@ def test_that_nothing_is_listed_is_said_with_its_reason(
     said: str,
 ) -> None:
     index = letter_index.LetterIndex(letter_rows.folded(letters, {}))
-    monkeypatch.setattr(letter_index, "open_index", lambda _: index)
+    monkeypatch.setattr(letter_index, "open_index", lambda *_: index)
     monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
     monkeypatch.setattr(letter_topics, "not_visible", lambda _: [])
     assert shardpost("letters", "list", *arguments).startswith(said)
@@ -402,7 +402,7 @@ def test_when_a_letter_is_due_follows_from_the_settings_of_now(
         now = put_at + timedelta(seconds=seconds)
         steps = current_letters(installed(settings))
         outcomes = {name: step.due is not None and step.due <= now for name, step in steps.items()}
-        index = letter_index.open_index(installed(settings))
+        index = letter_index.open_index(installed(settings), letter_index.KeptIndex())
         found = listed_letters.listed(installed(settings), index, ListFilters(), now)
         assert {step.id: step.due for step in found.page(0, 99)} == {
             name: step.due for name, step in steps.items()

@@ -17,7 +17,7 @@ from shardpost import progress
 progress.AFTER_SECONDS = progress.EVERY_SECONDS = 0.01
 
 def drawn():  # waits until the line was drawn
-    while not progress._shown._is_drawn:
+    while not progress.current()._is_drawn:
         time.sleep(0.005)
 
 with progress.shown("compact"):
@@ -91,7 +91,7 @@ def test_a_result_that_another_program_reads_is_as_it_is_and_ends_the_line() -> 
     got = shown(
         "drawn()",
         "print('{}')",
-        "assert progress._shown._ended.is_set()",
+        "assert progress.current()._ended.is_set()",
         stdout=writing,
     )
     os.close(writing)
@@ -103,7 +103,7 @@ def test_a_question_is_not_disturbed_and_the_line_goes_on_after_the_answer() -> 
     got = shown(
         "drawn()",
         "sys.stderr.write('Why: '); sys.stderr.flush()",
-        "assert progress._shown._is_held and not progress._shown._is_drawn",
+        "assert progress.current()._is_held and not progress.current()._is_drawn",
         "progress.resume()",
         "drawn()",
     )
@@ -129,7 +129,7 @@ while not pathlib.Path({str(seen)!r}).exists():
         "import pathlib, threading",
         "from shardpost.spark.job_process import run_job",
         "def look():",
-        "    while not progress._shown._doing: time.sleep(0.005)",
+        "    while not progress.current()._doing: time.sleep(0.005)",
         "    drawn()",
         f"    pathlib.Path({str(seen)!r}).touch()",
         "threading.Thread(target=look).start()",
@@ -141,7 +141,7 @@ while not pathlib.Path({str(seen)!r}).exists():
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    script = SCRIPT + "    print(progress._shown)\n"
+    script = SCRIPT + "    print(progress.current())\n"
     subprocess.run([sys.executable, "-c", script], check=True)
     assert capfd.readouterr() == ("None\n", "")
 
