@@ -64,7 +64,7 @@ def measure(settings: Settings, count: int, runs: int) -> None:
         few.add(_sweep(ours))
         _check(ours, FEW)
         began = time.perf_counter()
-        kafka.read_raw(ours, ours.topic_dead_letters)
+        kafka.read_raw(ours, ours.topic("dead-letters"))
         raw.add(Measured(time.perf_counter() - began, {}, ""))
         kafka.delete(ours, [ours.topic(spec.name) for spec in LETTER_TOPICS])
     swept = [one.cells([quiet]) for one in (again, empty, quiet, waiting, few)]
@@ -87,11 +87,9 @@ def _fresh(settings: Settings) -> Settings:
     home = settings.home / "letters"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    names = {
-        f"topic_{spec.name.replace('-', '_')}": f"{time.time_ns()}-{spec.name}" for spec in DECLARED
-    }
+    names = {spec.name: f"{time.time_ns()}-{spec.name}" for spec in DECLARED}
     more = {"home": home, "bootstrap_servers": settings.bootstrap, "partitions": PARTITIONS}
-    made = settings.model_copy(update=more | names)
+    made = settings.model_copy(update=more | {"topics": names})
     file = home / "topics.yaml"
     file.write_text(GIVEN_TIMES)
     apply_topics(installed(made.model_copy(update={"topics_file": file})))

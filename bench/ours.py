@@ -35,11 +35,14 @@ class Ours:
             update={
                 "home": settings.home / name,
                 "bootstrap_servers": settings.bootstrap,
-                "topic_positions": topic,
-                "topic_clients": f"{name}-clients",
-                "topic_exchanges": f"{name}-exchanges",
-                "topic_share_holders": f"{name}-share-holders",
-                "topic_weekly_emails": f"{name}-weekly-emails",
+                "topics": settings.topics
+                | {
+                    "positions": topic,
+                    "clients": f"{name}-clients",
+                    "exchanges": f"{name}-exchanges",
+                    "share-holders": f"{name}-share-holders",
+                    "weekly-emails": f"{name}-weekly-emails",
+                },
                 "partitions": kafka.PARTITIONS,
                 "driver_memory": "3g",
             }

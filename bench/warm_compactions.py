@@ -36,8 +36,8 @@ def _another(settings: Settings) -> Settings:
     name = f"warm-{time.time_ns()}"
     update = {
         "home": settings.home / name,
-        "topic_share_holders": f"{name}-share-holders",
-        "topic_weekly_emails": f"{name}-weekly-emails",
+        "topics": settings.topics
+        | {"share-holders": f"{name}-share-holders", "weekly-emails": f"{name}-weekly-emails"},
     }
     return settings.model_copy(update=update)
 

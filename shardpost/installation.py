@@ -6,7 +6,7 @@ the settings of its process; what it calls takes the part that it uses.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from shardpost.settings import Settings, load
 from shardpost.topic_names import TopicName
@@ -41,7 +41,7 @@ class Installation:
             settings.bootstrap_servers,
             settings.kafka,
             settings.kafka_timeout,
-            {name: settings.topic(name) for name in get_args(TopicName)},
+            settings.topics,
         )
 
     @cached_property

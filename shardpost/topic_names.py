@@ -5,7 +5,7 @@ from typing import Literal
 
 LEGAL = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}")
 
-# What each is called in an installation is a setting: `topic_…` in settings/values.py.
+# What each is called in an installation is a setting: `topics` in settings/values.py.
 TopicName = Literal[
     "positions",
     "clients",

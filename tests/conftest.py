@@ -6,6 +6,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from xdist.remote import Producer
@@ -13,6 +14,8 @@ from xdist.workermanage import NodeManager, WorkerController
 
 from shardpost.embedded import broker, daemons
 from shardpost.settings import Settings, load
+from shardpost.settings.loading import VARIABLES
+from shardpost.topic_names import TopicName
 from tests.support import airflow_environment, how_far
 from tests.support.installed import installed
 from tests.support.object_store import ObjectStore, object_store
@@ -113,8 +116,8 @@ def _tier(item: pytest.Item) -> str:
 
 def environ(**given: object) -> dict[str, str]:
     """Return variables for these settings and the defaults of all others, whatever `.env` has."""
-    values = dict.fromkeys(Settings.model_fields.keys() - {"kafka", "store"}, "") | given
-    return {f"SHARDPOST_{name.upper()}": str(value) for name, value in values.items()}
+    own = {f"SHARDPOST_{name.upper()}": str(value) for name, value in given.items()}
+    return dict.fromkeys(VARIABLES, "") | own
 
 
 @pytest.fixture
@@ -174,11 +177,7 @@ def _delete_topics(settings: Settings, unique: str) -> None:
 def settings_of_its_own(kafka: Settings, home: Path) -> Settings:
     """Return settings with that home and topic names that nobody else has, on that broker."""
     unique = uuid.uuid4().hex[:8]
-    topics = {
-        name: f"{name.removeprefix('topic_').replace('_', '-')}-{unique}"
-        for name in Settings.model_fields
-        if name.startswith("topic_")
-    }
+    topics = {f"topic_{name.replace('-', '_')}": f"{name}-{unique}" for name in get_args(TopicName)}
     return load(
         environ(
             home=home,

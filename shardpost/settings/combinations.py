@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import get_args
 
 from pydantic import ValidationInfo
+from pydantic_core import PydanticCustomError
 
-from shardpost.settings.variables import PREFIX
+from shardpost.settings.variables import PREFIX, topic_variable
 from shardpost.topic_names import TopicName
 
 # {port: what is set if that service is not the embedded one}; Airflow's is always used.
@@ -78,34 +79,38 @@ def _variable(field: str) -> str:
     return PREFIX + field.upper()
 
 
-def topic_field(name: TopicName) -> str:
-    """Return the field of the settings that names a topic."""
-    return "topic_" + name.replace("-", "_")
+def all_topics(given: dict[str, str]) -> dict[str, str]:
+    """Return the given names of topics, and of all others that in the contract."""
+    return {name: name for name in get_args(TopicName)} | given
 
 
-TOPIC_FIELDS = frozenset(topic_field(name) for name in get_args(TopicName))
+def require_different_topics(topics: dict[TopicName, str]) -> dict[TopicName, str]:
+    """Return the names of topics; refuse a second one of the same name, by its variable."""
+    before: dict[str, str] = {}
+    for name, topic in topics.items():
+        try:
+            require_other_topic(topic, before)
+        except ValueError as error:
+            raise PydanticCustomError("topic", f"{error}", {"name": name}) from None
+        before[topic_variable(name)] = topic
+    return topics
+
+
 # A retry may go back to the topic that its record came from.
-RETRY_TARGETS = frozenset({"topic_positions", "topic_clients", "topic_exchanges", "topic_retries"})
+RETRY_TARGETS = frozenset({"positions", "clients", "exchanges", "retries"})
 
 
-def topics_before(field: ValidationInfo, *, but: frozenset[str] = frozenset()) -> dict[str, object]:
-    """Return {field: topic} of our own topics that were validated before that field."""
-    return {name: field.data[name] for name in TOPIC_FIELDS - but if name in field.data}
+def our_topics(field: ValidationInfo, *, but: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return {variable: topic} of our own topics."""
+    topics = field.data.get("topics", {})
+    return {topic_variable(name): topic for name, topic in topics.items() if name not in but}
 
 
-def require_own_topic(topic: str, field: ValidationInfo) -> str:
-    """Return one of our topics; refuse one that another setting names."""
-    require_other_topic(topic, topics_before(field))
-    return topic
-
-
-def require_other_topic(topic: object, topics: Mapping[str, object]) -> None:
+def require_other_topic(topic: str, topics: Mapping[str, str | None]) -> None:
     """Raise ValueError if another setting names the same topic."""
-    for field, name in topics.items():
+    for variable, name in topics.items():
         if _as_metrics(topic) == _as_metrics(name):
-            raise ValueError(
-                f"expected another topic, found that of {PREFIX}{field.upper()}: {name}"
-            )
+            raise ValueError(f"expected another topic, found that of {variable}: {name}")
 
 
 def _as_metrics(topic: object) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -26,9 +26,11 @@ from shardpost.settings.variables import (
     client_problems,
     store_of,
     store_problems,
+    topic_variable,
     unknown_name,
 )
 from shardpost.text_files import read_text
+from shardpost.topic_names import TopicName
 
 # docker compose reads the same file, scripts/cluster-env writes into it what docker-compose.yml
 # asks for, and an object store has AWS's variables.
@@ -83,8 +85,9 @@ def _blank_lines(text: str) -> int:
     return len(text[: len(text) - len(text.lstrip())].splitlines())
 
 
-_FIELDS = frozenset(Settings.model_fields) - {"kafka", "store"}
-_VARIABLES = sorted(PREFIX + field.upper() for field in _FIELDS)
+_FIELDS = frozenset(Settings.model_fields) - {"kafka", "store", "topics"}
+_TOPICS = {topic_variable(name): name for name in get_args(TopicName)}
+VARIABLES = sorted({*(PREFIX + field.upper() for field in _FIELDS), *_TOPICS})
 _LOGIN = re.compile(r"[^\s'\"/,]+:[^\s'\",]*@")  # of a URL: it is not shown
 _MESSAGE_BEGINS = "Value error, "
 # {type of Pydantic's error: what was expected}, where its own text speaks of Python.
@@ -148,18 +151,22 @@ def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
     }
     values: dict[str, str] = {}
     client: dict[str, str] = {}
+    topics: dict[str, str] = {}
     unknown: list[str] = []
     for name, value in given.items():
         if name.startswith(CLIENT_PREFIX):
             client |= {client_name(name): value} if value else {}
+        elif topic := _TOPICS.get(name):
+            topics |= {topic: value} if value else {}
         elif (field := name.removeprefix(PREFIX).lower()) in _FIELDS and name.isupper():
             values |= {field: value} if value else {}
         else:
-            unknown.append(unknown_name(name, _VARIABLES) + file.where(name))
+            unknown.append(unknown_name(name, VARIABLES) + file.where(name))
     on_store = values.get("tables", "").startswith(STORE)
     store = store_of({**file.values, **environ}) if on_store else {}
     wrong_store = store_problems(store) if on_store else []
-    settings, wrong = _validated({**values, "kafka": client, "store": store}, file)
+    maps = {"kafka": client, "store": store, "topics": topics}
+    settings, wrong = _validated({**values, **maps}, file)
     if problems := [*file.problems, *unknown, *wrong, *wrong_store, *client_problems(client)]:
         raise UsageError("; ".join(problems))
     assert settings is not None  # noqa: S101 - else something is wrong
@@ -176,9 +183,12 @@ def _validated(values: Mapping[str, object], file: DotEnv) -> tuple[Settings | N
 
 def _problem(error: ErrorDetails, file: DotEnv) -> str:
     """Return what is wrong with one setting; a secret, which has no `repr`, is not shown."""
-    field = str(error["loc"][0])
+    field, given = str(error["loc"][0]), error["input"]
     name = PREFIX + field.upper()
-    is_shown = Settings.model_fields[field].repr and error["input"] is not None
-    value = f"={error['input']!r}" if is_shown else ""
+    if field == "topics":
+        topic = error.get("ctx", {}).get("name") or str(error["loc"][1])
+        name = topic_variable(topic)
+        given = given[topic] if isinstance(given, dict) else given
+    value = f"={given!r}" if Settings.model_fields[field].repr and given is not None else ""
     message = _EXPECTED.get(error["type"]) or error["msg"].removeprefix(_MESSAGE_BEGINS)
     return _LOGIN.sub("****@", f"setting {name}{value}{file.where(name)}: {message}")

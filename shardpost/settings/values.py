@@ -43,7 +43,7 @@ from shardpost.settings.forms import (
     Url,
     Week,
 )
-from shardpost.settings.variables import PREFIX, client_variable
+from shardpost.settings.variables import PREFIX, client_variable, topic_variable
 from shardpost.shares import share
 from shardpost.topic_names import TopicName
 
@@ -75,17 +75,12 @@ class Settings(BaseModel):
     topics_file: File | None = None
     loss_warning: Seconds = 43_200
 
-    topic_positions: Topic = "positions"
-    topic_clients: Topic = "clients"
-    topic_exchanges: Topic = "exchanges"
-    topic_share_holders: Topic = "share-holders"
-    topic_weekly_emails: Topic = "weekly-emails"
-    topic_dead_letters: Topic = "dead-letters"
-    topic_retries: Topic = "retries"
-    topic_parking_lot: Topic = "parking-lot"
-    topic_run_requests: Topic = "run-requests"
-    topic_run_commands: Topic = "run-commands"
-    topic_decisions: Topic = "decisions"
+    # {name in the contract: name in this installation}, each read from SHARDPOST_TOPIC_<NAME>.
+    topics: Annotated[
+        dict[TopicName, Topic],
+        BeforeValidator(combinations.all_topics),
+        AfterValidator(combinations.require_different_topics),
+    ] = {}
 
     country: Annotated[str, AfterValidator(forms.trimmed)] = "US"
     max_drop: Annotated[float, BeforeValidator(share)] = 0.5
@@ -205,7 +200,6 @@ class Settings(BaseModel):
         return self.smtp_host or "127.0.0.1"
 
     _check_needs = field_validator("*")(combinations.require_what_it_needs)
-    _check_topics = field_validator(*combinations.TOPIC_FIELDS)(combinations.require_own_topic)
     _check_ports = field_validator(*combinations.PORTS)(combinations.require_other_port)
     _check_token = field_validator("unsubscribe_url")(combinations.require_secret_of_token)
     _check_retry_cap = field_validator("retry_cap")(combinations.require_longer_cap)
@@ -213,7 +207,7 @@ class Settings(BaseModel):
     @field_validator("retry_origins")
     @classmethod
     def _check_retry_origins(cls, text: str | None, field: ValidationInfo) -> str | None:
-        ours = combinations.topics_before(field, but=combinations.RETRY_TARGETS)
+        ours = combinations.our_topics(field, but=combinations.RETRY_TARGETS)
         origins = parse_origins(text or "", RetrySettings())
         for retries in origins.values():
             if retries.topic is not None:
@@ -225,12 +219,12 @@ class Settings(BaseModel):
     @field_validator("foreign_dead_letters")
     @classmethod
     def _check_foreign_dead_letters(cls, text: str | None, field: ValidationInfo) -> str | None:
-        ours = combinations.topics_before(field)
+        ours = combinations.our_topics(field)
         of_origins = parse_origins(field.data.get("retry_origins") or "", RetrySettings()).values()
         for topic in split_names(text or ""):
             combinations.require_other_topic(forms.topic(topic), ours)
             for retries in of_origins:
-                combinations.require_other_topic(topic, {"retry_origins": retries.topic})
+                combinations.require_other_topic(topic, {PREFIX + "RETRY_ORIGINS": retries.topic})
         return text
 
     @property
@@ -245,7 +239,7 @@ class Settings(BaseModel):
         )
         of_origin = parse_origins(self.retry_origins or "", default)
         fatal = split_names(self.retry_fatal or "")
-        return RetryRules(default, of_origin, fatal, self.topic_retries)
+        return RetryRules(default, of_origin, fatal, self.topic("retries"))
 
     @property
     def alert_urls(self) -> list[str]:
@@ -259,11 +253,12 @@ class Settings(BaseModel):
 
     def topic(self, name: TopicName) -> str:
         """Return a topic's name in this installation for its name in the contract."""
-        return str(getattr(self, combinations.topic_field(name)))
+        return self.topics[name]
 
     def environ(self) -> dict[str, str]:
         """Return the variables from which another process loads the same settings."""
         client = {client_variable(name): value for name, value in self.kafka.items()}
-        values = self.model_dump(exclude={"kafka", "store"})
+        topics = {topic_variable(name): topic for name, topic in self.topics.items()}
+        values = self.model_dump(exclude={"kafka", "store", "topics"})
         own = {PREFIX + name: "" if value is None else str(value) for name, value in values.items()}
-        return {name.upper(): value for name, value in (client | own | self.store).items()}
+        return {name.upper(): value for name, value in (client | topics | own | self.store).items()}

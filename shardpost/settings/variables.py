@@ -14,6 +14,11 @@ PREFIX = "SHARDPOST_"
 CLIENT_PREFIX = "SHARDPOST_KAFKA__"
 
 
+def topic_variable(name: str) -> str:
+    """Return the variable that names a topic: SHARDPOST_TOPIC_DEAD_LETTERS."""
+    return f"{PREFIX}TOPIC_{name.upper().replace('-', '_')}"
+
+
 # What is known of an object store, by the names that AWS and its libraries give it.
 STORE_VARIABLES = (
     "AWS_ACCESS_KEY_ID",

@@ -127,7 +127,7 @@ def test_at_every_moment_each_letter_is_in_one_place(
     assert stood["waiting"] == 0
     malformed = [
         record
-        for record in live(few, few.topic_parking_lot).values()
+        for record in live(few, few.topic("parking-lot")).values()
         if (header(record, "parked-reason") or "").startswith("malformed")
     ]
     assert 0.02 * count < len(malformed) < 0.09 * count

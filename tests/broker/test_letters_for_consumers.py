@@ -126,13 +126,15 @@ def test_where_the_limits_of_topics_are_raised_larger_letters_are_retried_and_pa
     ready: Settings,
 ) -> None:
     once = ready.model_copy(update={"retry_attempts": 1})
-    store, retries = ready.topic_dead_letters, ready.topic_retries
-    for topic in (ready.topic_clients, store, retries):
+    store, retries = ready.topic("dead-letters"), ready.topic("retries")
+    for topic in (ready.topic("clients"), store, retries):
         configure_topic(ready, topic, {"max.message.bytes": str(MAX_BYTES)})
-    configure_topic(ready, ready.topic_parking_lot, {"max.message.bytes": str(MAX_BYTES + 65_536)})
+    configure_topic(
+        ready, ready.topic("parking-lot"), {"max.message.bytes": str(MAX_BYTES + 65_536)}
+    )
     value = b"v" * 5_000_000
-    produce(ready, topic=ready.topic_clients, key=b"k", value=value)
-    for failing, outcome in ((ready.topic_clients, "retried"), (retries, "parked")):
+    produce(ready, topic=ready.topic("clients"), key=b"k", value=value)
+    for failing, outcome in ((ready.topic("clients"), "retried"), (retries, "parked")):
         letter = make_letter(
             first(ready, failing),
             "E: x",
@@ -144,5 +146,5 @@ def test_where_the_limits_of_topics_are_raised_larger_letters_are_retried_and_pa
         )
         produce(ready, **letter)
         assert total(sweep(once, at(10**9))) == {outcome: 1}
-    [parked] = live(ready, ready.topic_parking_lot).values()
+    [parked] = live(ready, ready.topic("parking-lot")).values()
     assert parked.value == value

@@ -280,11 +280,11 @@ def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
         sweeping.commit_transaction(10)
     monkeypatch.undo()
     assert seen(once) == {("positions-0-2", "1"): 1}
-    [left] = live(once, once.topic_parking_lot).values()
+    [left] = live(once, once.topic("parking-lot")).values()
     assert (left.key, left.value) == (b"positions-0-1", b"new")
     assert decide(once) == 1
     assert seen(once) == {("positions-0-1", "1"): 1, ("positions-0-2", "1"): 1}
-    assert live(once, once.topic_parking_lot) == {}
+    assert live(once, once.topic("parking-lot")) == {}
 
 
 def test_nothing_of_others_steers_the_terminal(ready: Settings, shardpost: CommandLine) -> None:

@@ -335,6 +335,6 @@ def test_without_letters_or_topics_it_says_what_to_do(
     assert "No dead letters" in page.get("letters")
     assert "None was asked for" in page.get("letters/run")
     assert "No parked letter is selected" in page.get("letters/plan")
-    nowhere = ready.model_copy(update={"topic_dead_letters": "nowhere"})
+    nowhere = ready.model_copy(update={"topics": ready.topics | {"dead-letters": "nowhere"}})
     with page_client(nowhere, monkeypatch) as other:
         assert "nowhere" in other.get("letters", 503)

@@ -155,8 +155,8 @@ def test_malformed_requests_are_refused_and_block_nothing(
 def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
     askable: Settings, airflow: AirflowServer
 ) -> None:
-    names = {"topic_run_requests": "wider-requests", "topic_run_commands": "wider-commands"}
-    wider = askable.model_copy(update={"partitions": 2, **names})
+    names = {"run-requests": "wider-requests", "run-commands": "wider-commands"}
+    wider = askable.model_copy(update={"partitions": 2, "topics": askable.topics | names})
     apply_topics(installed(wider))
     for partition in (0, 1):
         ask(wider, KEY, request(), partition=partition)
@@ -169,7 +169,7 @@ def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> No
     name, client = f"{askable.topic('run-commands')}-3", installed(askable).kafka.admin()
     client.create_topics([NewTopic(name, 3, 1)])[name].result()
     with pytest.raises(ShardpostError, match=r"has 1 partition and .* 3, expected the same number"):
-        run(askable.model_copy(update={"topic_run_commands": name}))
+        run(askable.model_copy(update={"topics": askable.topics | {"run-commands": name}}))
 
 
 def test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundred_runs(

@@ -59,7 +59,10 @@ def test_one_replica_and_an_unclean_election_are_found_and_apply_mends_what_it_m
     cluster: ThreeBrokers,
 ) -> None:
     single = cluster.settings.model_copy(
-        update={"topic_retries": "retries-once", "replication_factor": 1}
+        update={
+            "topics": cluster.settings.topics | {"retries": "retries-once"},
+            "replication_factor": 1,
+        }
     )
     try:
         apply_topics(installed(single))

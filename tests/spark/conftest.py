@@ -126,15 +126,12 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
     count = itertools.count()
 
     def make() -> Settings:
-        names = {
-            name: f"{getattr(settings, name)}-{next(count)}"
-            for name in Settings.model_fields
-            if name.startswith("topic_")
-        }
+        topics = {name: f"{topic}-{next(count)}" for name, topic in settings.topics.items()}
+        changed: dict[str, object] = {"topics": topics}
         home = Path(tempfile.mkdtemp(dir=settings.home, prefix="tücke und leere "))
         if settings.is_on_store:
-            names["tables"] = f"{settings.tables_root}/{next(count)}"
-        return _with_topics(settings.model_copy(update={"home": home, **names}))
+            changed["tables"] = f"{settings.tables_root}/{next(count)}"
+        return _with_topics(settings.model_copy(update={"home": home, **changed}))
 
     return make
 

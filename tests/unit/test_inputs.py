@@ -192,7 +192,9 @@ def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
     last = after(kafka, count=3)
     kafka.broker.create_topic("mirror.positions", 2, COMPACT)
     put(kafka, "mirror.positions", 5)
-    renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
+    renamed = kafka.settings.model_copy(
+        update={"topics": kafka.settings.topics | {"positions": "mirror.positions"}}
+    )
     counts = topic_metadata.partition_counts(
         installed(renamed).kafka, ["mirror.positions", *INPUTS[1:], "retries"]
     )
@@ -383,5 +385,7 @@ def test_a_missing_topic_is_not_said_to_be_created_by_whom_does_not_create_it(
 
 def test_a_former_input_is_no_retry_topic(kafka: MemoryKafka) -> None:
     last = after(kafka)
-    renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
+    renamed = kafka.settings.model_copy(
+        update={"topics": kafka.settings.topics | {"positions": "mirror.positions"}}
+    )
     assert Inputs(installed(renamed)).former_retries(last) == []

@@ -215,7 +215,9 @@ def test_a_sweep_in_another_home_is_refused_also_where_no_letters_wait(
 def test_other_topics_have_another_owner(kafka: MemoryKafka, other: MemoryKafka) -> None:
     commit_snapshot(kafka)
     compact(kafka)
-    own = other.settings.model_copy(update={"topic_share_holders": "others-holders"})
+    own = other.settings.model_copy(
+        update={"topics": other.settings.topics | {"share-holders": "others-holders"}}
+    )
     ownership.require(installed(own))
     assert ownership.owner(installed(own).kafka) is None
     with pytest.raises(NotOwnerError):

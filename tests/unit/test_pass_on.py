@@ -223,7 +223,8 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
 
 def renamed(settings: Settings, *topics: str) -> Settings:
     """Return settings by which these topics do not exist."""
-    return settings.model_copy(update={f"topic_{topic}": f"no-{topic}" for topic in topics})
+    names = {topic: f"no-{topic}" for topic in topics}
+    return settings.model_copy(update={"topics": settings.topics | names})
 
 
 def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
@@ -259,10 +260,10 @@ def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_rig
 
 def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
-    with pytest.raises(ShardpostError, match="no topic no-share_holders") as found:
-        results.publish_and_send(installed(renamed(kafka.settings, "share_holders")), view)
+    with pytest.raises(ShardpostError, match="no topic no-share-holders") as found:
+        results.publish_and_send(installed(renamed(kafka.settings, "share-holders")), view)
     assert f"snapshot {view.number} is committed" in str(found.value)
-    assert "left to do: publishing to no-share_holders. " in str(found.value)
+    assert "left to do: publishing to no-share-holders. " in str(found.value)
     assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
     assert [one.value for one in committed(kafka.settings, "dead-letters")] == [b"{"]
     code, done = results.publish_and_send(installed(kafka.settings), view)
@@ -271,16 +272,16 @@ def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> Non
 
 def test_holders_are_published_also_where_letters_cannot_be_sent(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
-    with pytest.raises(ShardpostError, match="no topic no-dead_letters") as found:
-        results.publish_and_send(installed(renamed(kafka.settings, "dead_letters")), view)
-    assert "left to do: the letters of rejected records to no-dead_letters. " in str(found.value)
+    with pytest.raises(ShardpostError, match="no topic no-dead-letters") as found:
+        results.publish_and_send(installed(renamed(kafka.settings, "dead-letters")), view)
+    assert "left to do: the letters of rejected records to no-dead-letters. " in str(found.value)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
 
 def test_where_both_fail_both_are_told(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
-    broken = renamed(kafka.settings, "share_holders", "dead_letters")
+    broken = renamed(kafka.settings, "share-holders", "dead-letters")
     with pytest.raises(
-        ShardpostError, match=r"no topic no-share_holders.*; .*no topic no-dead_letters"
+        ShardpostError, match=r"no topic no-share-holders.*; .*no topic no-dead-letters"
     ):
         results.publish_and_send(installed(broken), view)

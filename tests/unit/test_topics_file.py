@@ -58,7 +58,7 @@ def test_no_file_and_an_empty_one_declare_nothing_else(tmp_path: Path) -> None:
 
 
 def test_what_is_declared_is_taken_as_it_is_written(tmp_path: Path) -> None:
-    made = expected(tmp_path, WHOLE, topic_positions="pos")
+    made = expected(tmp_path, WHOLE, topics={"positions": "pos"})
     positions = made["pos"]
     assert (positions.partitions, positions.replicas) == (32, 3)
     assert positions.config["retention.ms"] == "-1"
@@ -151,7 +151,7 @@ def test_faults_of_every_kind_are_said_at_once_in_their_order_and_with_what_was_
     tmp_path: Path,
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        read(tmp_path, MANY_FAULTS, topic_positions="pos")
+        read(tmp_path, MANY_FAULTS, topics={"positions": "pos"})
     said = [one.removesuffix("; ") for one in str(refused.value).split(f"{tmp_path}/topics.yaml, ")]
     no_such = "expected no such name here: did you mean"
     lines = [int(one.split(":")[0].removeprefix("line ")) for one in said[1:]]
@@ -190,7 +190,7 @@ def test_a_topic_of_ones_own_is_none_of_the_products_and_no_store_is_deleted_fro
     tmp_path: Path,
 ) -> None:
     with pytest.raises(UsageError, match=r"own_topics\.pos: .* `topics\.positions`"):
-        expected(tmp_path, "own_topics: {pos: {}}", topic_positions="pos")
+        expected(tmp_path, "own_topics: {pos: {}}", topics={"positions": "pos"})
     text = "topics: {clients: {config: {cleanup.policy: 'compact,delete'}}}"
     with pytest.raises(UsageError, match=r"topics\.clients\.config\.cleanup\.policy: .* compact"):
         expected(tmp_path, text)
