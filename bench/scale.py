@@ -17,6 +17,7 @@ from bench.measured import Measured
 from bench.ours import Ours, parts
 from bench.spark_tasks import by_part, with_event_log
 from bench.stream import Record
+from shardpost.holders.model.view_tables import FoldingRule
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
@@ -74,12 +75,11 @@ class _Home:
         self._check()
         self._produce(MORE)
         self._compact(f"{MORE:,} more")
-        usual = self._ours.settings
-        now = {"fold_share": 0.001, "fold_records": 1}
-        self._ours.settings = usual.model_copy(update=now)
+        if (missing := round(FoldingRule.share * self._size / POSITIONS) - MORE) > 0:
+            self._produce(missing)
+            self._ours.compact()
         self._produce(MORE // 100)
         self._compact("folding")
-        self._ours.settings = usual
         self._check()
         self._freeze()
         return self._found

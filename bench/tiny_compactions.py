@@ -31,7 +31,13 @@ from shardpost.holders import publishing
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Numbering
-from shardpost.holders.model.view_tables import POSITION_EVENTS, RETRY_NAMES, SHARE_HOLDERS, VIEW
+from shardpost.holders.model.view_tables import (
+    POSITION_EVENTS,
+    RETRY_NAMES,
+    SHARE_HOLDERS,
+    VIEW,
+    FoldingRule,
+)
 from shardpost.holders.spark.table_writer import HoldersRun, fold_layers
 from shardpost.holders.table_commits import restore_table
 from shardpost.kafka import offsets
@@ -136,7 +142,7 @@ class TinyCompactions:
             touched = self._holdings.apply(records)
             tables.append(SHARE_HOLDERS, self._holders(touched, tables.number))
             # The rule of folding asks for sizes, by two queries a table: here, runs decide.
-            if tables.layer_runs() >= self._settings.fold_runs:
+            if tables.layer_runs() >= FoldingRule.runs:
                 self._fold(tables)
             counts = replace(self._holdings.counts, rejected=last.counts.rejected)
             made = replace(

@@ -90,9 +90,6 @@ class Settings(BaseModel):
     ledger_days: Annotated[int, Field(ge=LEAST_LEDGER_DAYS, le=36_500)] = 730
     audience_days: Annotated[int, Field(ge=7, le=36_500)] = 730
     letter_days: Annotated[int, Field(ge=7, le=36_500)] = 365
-    fold_share: float = Field(0.1, gt=0, le=1)
-    fold_records: Count = 50_000
-    fold_runs: Count = 500
 
     import_max_closed: Annotated[float, BeforeValidator(share)] = 0.05
     import_jdbc_user: str | None = None

@@ -23,6 +23,7 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
     SHARE_HOLDERS,
     VIEW,
+    FoldingRule,
 )
 from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import compaction, compaction_run
@@ -30,7 +31,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source
 from shardpost.topic_names import TopicName
-from tests.support.compacting import agree, run
+from tests.support.compacting import agree, folding_by, run
 from tests.support.how_far import drawn, up_to
 from tests.support.installed import installed
 from tests.support.kafka_configs import wait_until_shown
@@ -40,8 +41,8 @@ from tests.support.transactions import begun_transaction
 
 GOOD = position("", "client3", "NASDAQ").value
 # When layers are folded: in each run, where some records have come together, and never.
-ALWAYS, NEVER_FOLDED = {"fold_runs": 1}, {"fold_records": 10**9}
-SOMETIMES = {"fold_records": 10, "fold_share": 1e-9}
+ALWAYS, NEVER_FOLDED = FoldingRule(runs=1), FoldingRule(least_records=10**9)
+SOMETIMES = FoldingRule(least_records=10, share=1e-9)
 # Histories in which every run meets what the one before it left, with limits and folds of each run.
 EXAMPLES = [
     (
@@ -94,15 +95,15 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
     fresh: Callable[[], Settings],
     history: list[list[Raw | Again | Growth]],
     limits: list[int],
-    folds: list[dict[str, int]],
+    folds: list[FoldingRule],
 ) -> None:
     settings = fresh()
     seen: dict[int, dict[str, list[str]]] = {}
     stream = Stream(settings)
     for records, at_most, folding in zip(history, limits, folds, strict=False):
         stream.send(records)
-        with planned_for(at_most):
-            run(settings.model_copy(update=folding))
+        with planned_for(at_most), folding_by(folding):
+            run(settings)
         agree(settings, stream.fold)
         seen[snapshots.current(installed(settings).tables).number] = stream.fold.holders()
     for snapshot in snapshots.list_all(
@@ -368,7 +369,8 @@ def test_a_layer_that_has_become_large_is_folded_in_by_the_next_run(stream: Stre
     count = up_to(6, 4)
     for key in range(count):
         new = position(str(key), "client1", "NASDAQ"), position("0", f"c{key}", "NYSE")
-        stream.compact(*new, fold_records=4, fold_share=0.5)
+        with folding_by(FoldingRule(least_records=4, share=0.5)):
+            stream.compact(*new)
         folded.append(snapshots.current(installed(settings).tables).folded.get("positions"))
     assert folded == [None, 1, 1, 3, 3, 5][:count]  # without what that run reads
     version = snapshots.current(installed(settings).tables).tables["positions"]

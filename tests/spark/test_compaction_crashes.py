@@ -13,12 +13,13 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.view_tables import FoldingRule
 from shardpost.locks import locks
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
-from tests.support.compacting import agree, held, run, starter
+from tests.support.compacting import agree, folding_by, held, run, starter
 from tests.support.how_far import STORE, drawn, some
 from tests.support.installed import installed
 from tests.support.job_process import kill_at, paused, wait_for
@@ -89,7 +90,6 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
 @pytest.mark.also_on_store
 def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Settings) -> None:
     apply_topics(installed(settings))
-    folding = settings.model_copy(update={"fold_runs": 1})
     fold = Fold()
     fold.add(starter())
     for number in range(2):  # the second one's records are the layers
@@ -100,9 +100,10 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
     for number, name in enumerate(drawn(FOLDS), 2):
         produce(settings, batch(number))
         fold.add(batch(number))
-        kill_at(folding, COMPACT_POSITIONS, pause_at=name)
+        kill_at(settings, COMPACT_POSITIONS, pause_at=name, more={"FOLD_RUNS": "1"})
         assert held(settings) == seen
-    run(folding)
+    with folding_by(FoldingRule(runs=1)):
+        run(settings)
     agree(settings, fold)
     assert set(snapshots.current(installed(settings).tables).folded.values()) == {2}
 

@@ -14,9 +14,9 @@ import pytest
 
 from shardpost.delta import snapshots, table_log
 from shardpost.holders.engine_views import AGAIN, Engine
-from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS, FoldingRule
 from shardpost.holders.pruned_histories import find_superseded, prune
-from shardpost.holders.spark import compaction
+from shardpost.holders.spark import compaction, table_writer
 from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds.drop import drop
@@ -95,20 +95,20 @@ def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
     layered = printed(settings)
     hold(settings, first, layered)
 
-    folding = settings.model_copy(update={"fold_runs": 1})
+    monkeypatch.setattr(table_writer, "FOLDING", FoldingRule(runs=1))
     # One client's last position is closed, one moves, and one is new: not committed yet.
     stream.send([closed("2"), position("3", "client0", "LON"), position("99", "new", "NASDAQ")])
     with killing(at_step(monkeypatch, compaction), "commit"):
-        run(folding)
+        run(settings)
     for table in (POSITIONS, SHARE_HOLDERS):  # folded, and left ahead of the snapshot
         committed = snapshots.current(installed(settings).tables).tables[table.name]
         assert (table_log.newest_version(installed(settings).tables, table) or 0) > committed
     with delta_reader(settings) as ask:
         hold(settings, first, layered)
         hold(settings, printed(settings), ask=ask)
-        stream.compact(fold_runs=1)
+        stream.compact()
         folded = printed(settings)
-        stream.compact(position("3", "client1", "NASDAQ"), closed("99"), fold_runs=1)
+        stream.compact(position("3", "client1", "NASDAQ"), closed("99"))
         hold(settings, first, folded)
         rebuilding.start(settings, "GB")
         rebuilding.swap(settings)

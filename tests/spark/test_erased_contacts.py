@@ -17,7 +17,9 @@ from shardpost.holders.model.view_tables import (
     CLIENTS,
     OF_CONTACTS,
     REJECTED_RECORDS,
+    FoldingRule,
 )
+from shardpost.holders.spark import table_writer
 from shardpost.holders.spark.held_positions import contacts
 from shardpost.locks import locks
 from shardpost.maintenance.erasure import ErasedClient, ErasureRequest, erase
@@ -39,9 +41,9 @@ def bad(key: str, name: str) -> Raw:
 
 
 @pytest.fixture(params=drawn([1, 100]), ids={1: "folded", 100: "layered"}.get)
-def home(stream: Stream, request: pytest.FixtureRequest) -> Stream:
+def home(stream: Stream, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Stream:
     """Give a home of two snapshots, in which `c1` has a contact and a rejected record."""
-    stream.settings = stream.settings.model_copy(update={"fold_runs": request.param})
+    monkeypatch.setattr(table_writer, "FOLDING", FoldingRule(runs=request.param))
     stream.compact(client("c1", "quine"), position("1", "c1", "NASDAQ"))
     stream.compact(client("c1", "quine2"), bad("c1", "quine3"), client("c2", "bob"))
     return stream

@@ -17,8 +17,10 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
     REJECTED_RECORDS,
     SHARE_HOLDERS,
+    FoldingRule,
 )
 from shardpost.holders.pruned_histories import find_superseded, prune
+from shardpost.holders.spark import table_writer
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
@@ -61,9 +63,10 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> No
 @pytest.mark.also_on_store
 @pytest.mark.parametrize("fold_runs", drawn([1, 100]))
 def test_compactions_and_reconciliations_go_on_after_a_pruning(
-    stream: Stream, fold_runs: int
+    stream: Stream, fold_runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream.settings = settings = stream.settings.model_copy(update={"fold_runs": fold_runs})
+    settings = stream.settings
+    monkeypatch.setattr(table_writer, "FOLDING", FoldingRule(runs=fold_runs))
     stream.compact(*(position(f"p{n % 5}", f"c{n % 3}", "NASDAQ") for n in range(30)), closed("p4"))
     stream.compact(position("p0", "c9", "NASDAQ"))
     found = find_superseded(

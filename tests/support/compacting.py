@@ -3,18 +3,29 @@
 Run it here, read what it left, hold it against the fold.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.holders.compaction_job import CompactionRequest
-from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS, FoldingRule
+from shardpost.holders.spark import table_writer
 from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
 from shardpost.topics.declared import STARTER_COUNTRIES
 from tests.support.installed import installed
 from tests.support.reference import Fold, Raw, exchange, published
+
+
+@contextmanager
+def folding_by(rule: FoldingRule) -> Iterator[None]:
+    """Have compactions of this process fold layers by another rule."""
+    with patch.object(table_writer, "FOLDING", rule):
+        yield
 
 
 def run(settings: Settings, *, code: int = 0, **asked: Any) -> dict[str, object]:

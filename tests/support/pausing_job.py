@@ -2,10 +2,12 @@
 
 `spark-submit pausing_job.py STEP JOB ARGS…`.
 
-The job is the real one; only a log handler is added, which the tests wait for and kill at.
+The job is the real one; only a log handler is added, which the tests wait for and kill at. With
+the variable FOLD_RUNS layers are folded after so many runs.
 """
 
 import logging
+import os
 import runpy
 import signal
 import sys
@@ -27,6 +29,11 @@ class Pause(logging.Handler):
 
 
 if __name__ == "__main__":
+    if runs := os.environ.get("FOLD_RUNS"):
+        from shardpost.holders.model.view_tables import FoldingRule
+        from shardpost.holders.spark import table_writer
+
+        table_writer.FOLDING = FoldingRule(runs=int(runs))
     logger = logging.getLogger("shardpost.logs")
     logger.addHandler(Pause(sys.argv[1]))
     sys.argv = [sys.argv[2], *sys.argv[3:]]

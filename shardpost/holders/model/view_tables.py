@@ -37,9 +37,9 @@ class FoldingRule:
     Below `least_records` their share does not count: a small table would be folded all the time.
     """
 
-    share: float
-    least_records: int
-    runs: int
+    share: float = 0.1
+    least_records: int = 50_000
+    runs: int = 500
 
     def is_due(self, *, records: int, rows: int, runs: int) -> bool:
         """Tell whether a layer of so many records, by so many runs, is folded in.

@@ -241,18 +241,14 @@ class HoldersRun:
 
 log = logging.getLogger(__name__)
 
+FOLDING = FoldingRule()
+
 
 def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
     """Rewrite the tables whose layer is due to be folded in, as this run sees them.
 
     Of all tables, or of those with a name in `own`.
     """
-    installation = run.installation
-    rule = FoldingRule(
-        installation.settings.fold_share,
-        installation.settings.fold_records,
-        installation.settings.fold_runs,
-    )
     for table in LAYERED:
         if own is not None and table.name not in own:
             continue
@@ -261,10 +257,10 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
             continue
         located, runs = run.tables.located(table), run.number - version.folded
         most, least = _bounds(run.installation.tables, located, version)
-        if not rule.is_due(records=most, rows=least, runs=runs):
+        if not FOLDING.is_due(records=most, rows=least, runs=runs):
             continue
         records, stored = _sizes(run.installation.tables, located, version)
-        if rule.is_due(records=records, rows=stored, runs=runs):
+        if FOLDING.is_due(records=records, rows=stored, runs=runs):
             step(f"{table.name} fold")
             said = (table.name, records, runs, stored)
             log.info("%s: folding %d records of %d runs into %d rows", *said)
