@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from logging.handlers import BufferingHandler
 from typing import Any
@@ -122,12 +122,11 @@ def _channel(tables: Tables, number: int, url: str) -> Channel:
     return Channel(f"{number}: {service.service_name}{_host(url)} #{mark}", url, service)
 
 
-def append(installation: Installation, text: str) -> None:
+def append(installation: Installation, text: str, now: datetime) -> None:
     """Append to alerts.log, each line with the time; only log if that file cannot be written.
 
     On this machine if the store does not answer: the alert may be of that.
     """
-    now = datetime.now(UTC)
     lines = "".join(f"{now:%Y-%m-%dT%H:%M:%SZ} {line}\n" for line in text.splitlines() if line)
     if installation.tables.is_on_store:
         stored = SharedFile(installation.files, f"{now:{STORED_LOG}}")

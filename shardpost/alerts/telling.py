@@ -106,7 +106,7 @@ class _Round:
         """Send to alerts.log, and through these channels; note what they took."""
         if due := self._due(LOG):
             whole = message_of(due, self._installation.settings.runbook, most=len(due))
-            append(self._installation, whole.body)
+            append(self._installation, whole.body, self._now)
             self._taken(LOG, due)
         due_to = {channel: due for channel in channels if (due := self._to(channel))}
         book = self._installation.settings.runbook
@@ -174,7 +174,7 @@ def report(installation: Installation, condition: Condition, now: datetime, line
     time: `line`, or the condition's text. Where the table of what fires cannot
     be used, all channels are told at once. Raises nothing.
     """
-    append(installation, one_line(line or condition.text))
+    append(installation, one_line(line or condition.text), now)
     try:
         tell(installation, now, lambda known: _reported(known, condition, now))
     except Exception as error:

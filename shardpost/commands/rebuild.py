@@ -1,5 +1,6 @@
 """`shardpost rebuild`: start, diff, swap, rollback, drop and list."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -121,7 +122,7 @@ def diff_command(as_json: bool) -> int:
             code, result = submit_order("top-up", "diff")
             if result is None:
                 return code
-        found = compared(installation)
+        found = compared(installation, datetime.now(UTC))
     print_document(found, found.lines, as_json=as_json)
     return DONE if found.is_none else NEEDS_ATTENTION
 

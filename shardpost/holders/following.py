@@ -7,7 +7,7 @@ ends as soon as it sees that.
 import socket
 import uuid
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -72,15 +72,15 @@ def begun(files: Files, now: datetime) -> Following:
     return Following(str(uuid.uuid4()), holder, since, now, process)
 
 
-def following(files: Files, now: datetime | None = None) -> Following | None:
+def following(files: Files, now: datetime) -> Following | None:
     """Return who follows the inputs now; None if nobody has said so lately."""
     found = _of(SharedFile(files, FOLLOWING).read())
-    return found if found and found.is_there(now or datetime.now(UTC)) else None
+    return found if found and found.is_there(now) else None
 
 
-def younger(files: Files, own: Following) -> Following | None:
+def younger(files: Files, own: Following, now: datetime) -> Following | None:
     """Return the one that follows instead of this one, if there is one."""
-    return _younger(own, following(files))
+    return _younger(own, following(files, now))
 
 
 def note(files: Files, own: Following) -> None:

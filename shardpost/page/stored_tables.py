@@ -165,7 +165,7 @@ def diff(visit: Asked) -> Response:
     from shardpost.rebuilds.sides import compared, needs_top_up
 
     with table_errors():
-        found = compared(visit.installation)
+        found = compared(visit.installation, visit.now)
         is_behind = needs_top_up(visit.installation.tables)
         current = list_described(visit.installation.tables)[-1]
     if not visit.sees_clients:

@@ -5,7 +5,7 @@ Both are committed versions, whose files never change: so it does not matter wha
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from shardpost.delta import snapshots
@@ -176,16 +176,14 @@ def needs_top_up(tables: Tables) -> bool:
     return rebuild.candidate.number != newest.number
 
 
-def compared(installation: Installation, number: int | None = None) -> Difference:
-    """Compare the tables that an open rebuild, that of a number, has with those before it.
+def compared(installation: Installation, now: datetime) -> Difference:
+    """Compare the tables that the open rebuild has with those before it.
 
     At the newest snapshot that both have: of tables that are in use, the last one before they were.
     ShardpostError while they are being built.
     """
-    newest, rebuild = (
-        snapshots.current(installation.tables),
-        store.require_current(installation.tables, number),
-    )
+    tables = installation.tables
+    newest, rebuild = snapshots.current(tables), store.require_current(tables)
     standing = rebuild.standing(newest)
     if standing is Standing.BUILDING:
         raise ShardpostError(
@@ -199,11 +197,10 @@ def compared(installation: Installation, number: int | None = None) -> Differenc
         is_same = candidate.number == former.number
         # Its tables with contacts are not read as they were before a client was erased.
         as_swapped = replace(candidate, erased_in=newest.erased_in)
-        new = as_swapped if is_same else _in_use_at(installation.tables, newest, former.number)
+        new = as_swapped if is_same else _in_use_at(tables, newest, former.number, now)
         return compare(installation, former, new)
-    return compare(
-        installation, _in_use_at(installation.tables, newest, candidate.number), candidate
-    )
+    old = _in_use_at(tables, newest, candidate.number, now)
+    return compare(installation, old, candidate)
 
 
 def unknown_former(rebuild: Rebuild) -> ShardpostError:
@@ -217,7 +214,7 @@ def unknown_former(rebuild: Rebuild) -> ShardpostError:
     )
 
 
-def _in_use_at(tables: Tables, newest: Snapshot, number: int) -> Snapshot:
+def _in_use_at(tables: Tables, newest: Snapshot, number: int, now: datetime) -> Snapshot:
     if number == newest.number:
         return newest
-    return snapshots.get(tables, number, now=datetime.now(UTC))
+    return snapshots.get(tables, number, now=now)

@@ -145,7 +145,7 @@ def test_each_turn_takes_what_has_come_and_publishes_it(
         document["following"]["turns"] == len(snapshots.list_all(installed(settings).tables)) == 4
     )
     assert document["following"]["ended"] == "it was asked to stop"
-    assert following.following(installed(settings).files) is None
+    assert following.following(installed(settings).files, datetime.now(UTC)) is None
 
 
 def test_with_nothing_new_nothing_is_written_until_a_minute_is_over(
@@ -236,7 +236,7 @@ def test_while_it_waits_it_says_that_it_is_there(
     noted: list[datetime] = []
 
     def silent() -> None:
-        there = following.following(installed(settings).files)
+        there = following.following(installed(settings).files, datetime.now(UTC))
         assert there is not None
         noted.append(there.noted_at)
         raise KafkaUnreachableError("silent")
@@ -300,7 +300,7 @@ def test_what_does_not_pass_ends_it(
     with pytest.raises(type(error), match=str(error)):
         made.follow(monkeypatch, CompactionRequest())
     assert len(made.asked) == turns
-    assert following.following(installed(settings).files) is None
+    assert following.following(installed(settings).files, datetime.now(UTC)) is None
 
 
 def test_it_ends_when_its_time_is_over(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +346,7 @@ def test_the_older_one_ends_when_a_younger_follows(
     _, document = turns.follow(monkeypatch, CompactionRequest())
     assert len(turns.asked) == 4
     assert document["following"]["ended"].startswith("host, process 7 follows since ")
-    assert following.following(installed(settings).files) == younger
+    assert following.following(installed(settings).files, datetime.now(UTC)) == younger
 
 
 @pytest.mark.one_of("drivers that stay")
@@ -455,7 +455,7 @@ def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
                 follows(settings, fold, second)
                 number += 1
             ended = first.end()["following"]["ended"]
-            there = following.following(installed(settings).files)
+            there = following.following(installed(settings).files, datetime.now(UTC))
             assert there is not None
             assert f"process {there.holder.split()[-1]}" in ended
             come(settings, fold, number)
@@ -464,7 +464,7 @@ def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
             done = second.end()
     assert done["following"]["ended"] == "it was asked to stop"
     agree(settings, fold)
-    assert following.following(installed(settings).files) is None
+    assert following.following(installed(settings).files, datetime.now(UTC)) is None
 
 
 @pytest.mark.one_of("whole systems")

@@ -106,7 +106,7 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
         add(settings, fold, number)
     start(settings, "GB")
     assert store.require_current(installed(settings).tables).progress.units == 3 + 3 + 3 + 1
-    found = compared(installed(settings))
+    found = compared(installed(settings), datetime.now(UTC))
     assert found.positions.different == 0
     assert found.positions.equal == len(fold.positions)
     swap(settings)

@@ -106,7 +106,7 @@ def differences(old: Holders, new: Holders) -> dict[str, int]:
 
 def diff(settings: Settings) -> Difference:
     topped_up(installed(settings), store.require_current(installed(settings).tables), WORK)
-    return compared(installed(settings))
+    return compared(installed(settings), datetime.now(UTC))
 
 
 @pytest.mark.one_of("histories with other work between runs")
@@ -537,7 +537,7 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     with pytest.MonkeyPatch.context() as patch:  # the compaction's own top-up does not come to it
         patch.setattr("shardpost.rebuilds.spark.top_up._top_up", lambda *_: None)
         compacted(settings)
-    found = compared(installed(settings))
+    found = compared(installed(settings), datetime.now(UTC))
     assert found.old["snapshot"] == found.new["snapshot"] == at.number
     assert vars(found.holders) == expected
     then = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
@@ -545,10 +545,10 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     by_snapshot = {at.number: expected, at.number + 1: then}
     with paused(settings, REBUILD_TABLES, order(Action.TOP_UP), pause_at="topped up") as job:
         # Its tables are committed, its row is not.
-        assert vars(compared(installed(settings)).holders) == expected
+        assert vars(compared(installed(settings), datetime.now(UTC)).holders) == expected
         job.resume()
         while found.new["snapshot"] == at.number:
-            found = compared(installed(settings))
+            found = compared(installed(settings), datetime.now(UTC))
             assert vars(found.holders) == by_snapshot[found.new["snapshot"]]
         assert job.wait() == 0, job.log.read_text()
-    assert vars(compared(installed(settings)).holders) == then
+    assert vars(compared(installed(settings), datetime.now(UTC)).holders) == then

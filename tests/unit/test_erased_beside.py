@@ -143,10 +143,10 @@ def test_contacts_of_before_it_are_not_compared_with_those_after_a_swap_and_that
     beside.begin(*tables)
     beside.build()
     beside.swap()
-    assert compared(installed(at)).not_compared == {}
+    assert compared(installed(at), datetime.now(UTC)).not_compared == {}
     assert erased(at).is_complete
     for _ in range(2):
-        found = compared(installed(at))
+        found = compared(installed(at), datetime.now(UTC))
         assert {*found.not_compared} == {"clients", "rejected"}
         assert (found.as_json()["clients"], found.is_none) == (None, True)
         why = (
@@ -164,14 +164,17 @@ def test_tables_in_use_are_kept_as_they_were_swapped_until_the_rebuild_is_droppe
 ) -> None:
     beside.build()
     beside.swap()
-    before, last = compared(installed(at)), snapshots.current(installed(at).tables)
+    before, last = (
+        compared(installed(at), datetime.now(UTC)),
+        snapshots.current(installed(at).tables),
+    )
     files = table_log.sizes(installed(at).tables, last.located(CLIENTS), last.tables[CLIENTS.name])
     table_commits.commit_rewritten(
         installed(at).tables, last, {CLIENTS: dict.fromkeys(files, as_it_is)}, AT
     )
     snapshots.drop(installed(at).tables, [last.number])
     maintain(installed(at), after_an_hour())
-    assert compared(installed(at)) == before
+    assert compared(installed(at), datetime.now(UTC)) == before
     assert before.not_compared == {}
 
 

@@ -72,6 +72,6 @@ def test_one_that_begins_is_younger_than_one_whose_clock_is_a_little_ahead(
     before = following.begun(installed(settings).files, ahead)
     following.note(installed(settings).files, before)
     own = following.begun(installed(settings).files, now)
-    assert following.younger(installed(settings).files, own) is None
+    assert following.younger(installed(settings).files, own, now) is None
     following.note(installed(settings).files, own)
-    assert following.younger(installed(settings).files, before) == own
+    assert following.younger(installed(settings).files, before, now) == own

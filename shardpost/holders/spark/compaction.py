@@ -103,12 +103,11 @@ def _require_tombstones_kept(
     last = look.last_look
     if not last:
         return
-    now = datetime.now(UTC)
     counted = {
         topic: read_ranges(spark, kafka, unread.of_topic(topic)).count()
-        for topic in unread.may_have_lost(last, now)
+        for topic in unread.may_have_lost(last, look.at)
     }
-    unread.require_tombstones_kept(counted, last, now)
+    unread.require_tombstones_kept(counted, last, look.at)
 
 
 def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
@@ -116,10 +115,11 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
     fold_layers(run)  # first: a fold that is not committed has then no row that is not
     driver.plan_for(run.spark, unread.size)
     updates, retries = _update_topics(run)
-    if last := look.last_look:  # compaction went on while it was read
+    read_at = datetime.now(UTC)  # not look.at: Kafka's compaction went on while topics were read
+    if last := look.last_look:
         read = {update.source.topic: update.read for update in updates}
-        unread.require_tombstones_kept(read, last, datetime.now(UTC))
-    done = replace(_run_counts(updates, retries), **_uncertain(run, updates, last))
+        unread.require_tombstones_kept(read, last, read_at)
+    done = replace(_run_counts(updates, retries), **_uncertain(run, updates, last, read_at))
     for update in updates:
         keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
@@ -143,7 +143,7 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         folders=run.tables.folders,
         rebuilt_in=run.last.rebuilt_in if run.last else None,
         decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
-        scattered=_scattered(run, updates),
+        scattered=_scattered(run, updates, read_at),
     )
     return look.noted(snapshot, unread, run.installation.settings.country), done
 
@@ -152,14 +152,16 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
 MOST_SCATTERED = 5
 
 
-def _scattered(run: CompactionRun, updates: Sequence[TopicUpdate]) -> dict[str, Scattered]:
+def _scattered(
+    run: CompactionRun, updates: Sequence[TopicUpdate], read_at: datetime
+) -> dict[str, Scattered]:
     """Return `Snapshot.scattered` with what this run has found."""
-    now, known = datetime.now(UTC), dict(run.last.scattered) if run.last else {}
+    known = dict(run.last.scattered) if run.last else {}
     for update in updates:
         if (found := update.scattered).count:
             names = () if update.source.tables.history.contacts else found.keys
             some = tuple(names[:MOST_SCATTERED])
-            known[update.source.topic] = Scattered(run.number, now, found.count, some)
+            known[update.source.topic] = Scattered(run.number, read_at, found.count, some)
     return known
 
 
@@ -188,7 +190,7 @@ def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
 
 
 def _uncertain(
-    run: CompactionRun, updates: Sequence[TopicUpdate], last: LastLook | None
+    run: CompactionRun, updates: Sequence[TopicUpdate], last: LastLook | None, read_at: datetime
 ) -> dict[str, Any]:
     """Return what RunCounts has of keys whose good records may be lost.
 
@@ -196,10 +198,11 @@ def _uncertain(
     """
     if last is None:
         return {}
-    now = datetime.now(UTC)
-    uncertain = {update.source.topic: uncertain_keys(run, update, last, now) for update in updates}
+    uncertain = {
+        update.source.topic: uncertain_keys(run, update, last, read_at) for update in updates
+    }
     if run.unread.reconciliation is None:
-        require_certain(uncertain, last, now)
+        require_certain(uncertain, last, read_at)
     uncertain = {topic: keys for topic, keys in uncertain.items() if keys.count}
     for topic, keys in uncertain.items():
         report_uncertain(topic, keys)

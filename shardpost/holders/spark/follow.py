@@ -82,7 +82,7 @@ class Follower:
 
     def _run(self, first: CompactionRequest) -> JobResult:
         log.info("following the inputs: %s", self._stay)
-        if following.following(self._installation.files):
+        if following.following(self._installation.files, self._own.noted_at):
             step("warm up")
             warm_up(self._installation)
         self._asked, end = first, None
@@ -196,7 +196,8 @@ class Follower:
     def _end(self) -> str | None:
         if is_asked_to_stop():
             return "it was asked to stop"
-        if datetime.now(UTC) >= self._stay.until:
+        at = datetime.now(UTC)
+        if at >= self._stay.until:
             return "its time is over"
         now = time.monotonic()
         if now - self._younger_at < YOUNGER_EVERY:
@@ -206,10 +207,10 @@ class Follower:
             return "the code or .env has changed"
         try:
             with driver.job_errors():
-                younger = following.younger(self._installation.files, self._own)
+                younger = following.younger(self._installation.files, self._own, at)
                 # While it waits, too, or where it looks less often.
                 if self._result and now - self._noted_at >= NOTED_EVERY.total_seconds():
-                    self._note(replace(self._own, noted_at=datetime.now(UTC)))
+                    self._note(replace(self._own, noted_at=at))
         except ShardpostError as error:  # a store that does not answer, as a turn would find it
             self._tell(error)
             return None
