@@ -10,20 +10,21 @@ are brought to the same snapshot. With `stay` that is done again and again.
 from dataclasses import replace
 
 from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.follow import Follower
 from shardpost.installation import Installation
 from shardpost.rebuilds.run import SparkWork
 from shardpost.rebuilds.spark.build import build
-from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
+from shardpost.rebuilds.spark.top_up import top_up, top_up_waiting, with_country_held
 from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
 
-WORK = SparkWork(build, top_up)
-
 
 def turn(installation: Installation, asked: CompactionRequest) -> JobResult:
-    """Compact once."""
-    return compact_and_top_up(installation, WORK, asked)
+    """Compact once; then top up the tables of a rebuild that waits to be swapped."""
+    result = compact(installation, asked, now_in_force=with_country_held)
+    top_up_waiting(installation, SparkWork(build, top_up))
+    return result
 
 
 def run(asked: CompactionRequest, installation: Installation) -> JobResult:

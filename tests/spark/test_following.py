@@ -34,12 +34,12 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
 from shardpost.maintenance.maintain import maintain
-from shardpost.rebuilds.spark.top_up import compact_and_top_up
 from shardpost.settings import Settings, load
 from shardpost.spark.job_spec import JobResult
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.model.week import IsoWeek
+from spark_jobs.compact_positions import turn
 from tests.conftest import environ
 from tests.support import rebuilding
 from tests.support.command_line import SHARDPOST
@@ -105,7 +105,7 @@ class Turns:
     def _turn(self, installation: Installation, asked: CompactionRequest) -> JobResult:
         self.asked.append(asked)
         self._begins.pop(0)()
-        return compact_and_top_up(installation, rebuilding.WORK, asked)
+        return turn(installation, asked)
 
 
 def always_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_what_was_confirmed_holds_for_one_snapshot(
     monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
 
     def commit_and_fail() -> None:
-        compact_and_top_up(installed(settings), rebuilding.WORK, CompactionRequest())
+        turn(installed(settings), CompactionRequest())
         raise ShardpostError("left to do: publishing")
 
     turns = Turns(settings, failing(ShardpostError("not yet")), commit_and_fail, nothing)

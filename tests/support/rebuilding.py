@@ -7,8 +7,9 @@ from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import SparkWork, run
 from shardpost.rebuilds.spark.build import build
-from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
+from shardpost.rebuilds.spark.top_up import top_up
 from shardpost.settings import Settings
+from spark_jobs.compact_positions import turn
 from tests.support.installed import installed
 
 WORK = SparkWork(build, top_up)
@@ -49,6 +50,6 @@ def done(settings: Settings, wanted: Order) -> dict[str, Any]:
 
 def compacted(settings: Settings) -> dict[str, Any]:
     """Compact, as the job does beside a rebuild; return its result."""
-    code, result = compact_and_top_up(installed(settings), WORK, CompactionRequest())
+    code, result = turn(installed(settings), CompactionRequest())
     assert code == 0
     return result

@@ -28,6 +28,7 @@ from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.rebuilds.spark import top_up
 from shardpost.settings import Settings
+from shardpost.spark.job_spec import JobResult
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, published, records
@@ -51,6 +52,14 @@ def without_new_records(_: Installation, view: Snapshot, at: Snapshot, _own: obj
 
 
 WORK = run.SparkWork(needs_spark, without_new_records)
+
+
+def compacted(settings: Settings) -> JobResult:
+    """Compact, and top up what waits, as the job does."""
+    own, held = installed(settings), top_up.with_country_held
+    result = compaction.compact(own, CompactionRequest(), now_in_force=held)
+    top_up.top_up_waiting(own, WORK)
+    return result
 
 
 @pytest.fixture
@@ -181,7 +190,7 @@ def test_a_compaction_that_waited_for_a_swap_keeps_the_country_of_the_swap(
 
     monkeypatch.setattr(compaction, "after_running", after_a_swap)
     monkeypatch.setattr(compaction, "build_snapshot", needs_spark)
-    code, result = top_up.compact_and_top_up(installed(settings), WORK, CompactionRequest())
+    code, result = compacted(settings)
     assert (code, result["changed"], result["published"]) == (DONE, False, 0)
     newest = snapshots.current(installed(kafka.settings).tables)
     assert (newest.country, newest.number) == ("GB", newest.rebuilt_in)
@@ -205,7 +214,7 @@ def test_tables_that_were_swapped_or_dropped_meanwhile_are_not_topped_up(
 
     monkeypatch.setattr(top_up, "rebuilding", after_it)
     monkeypatch.setattr(top_up, "topped_up", needs_spark)
-    top_up.compact_and_top_up(installed(kafka.settings), WORK, CompactionRequest())
+    compacted(kafka.settings)
     assert "not topped up" not in caplog.text
 
 

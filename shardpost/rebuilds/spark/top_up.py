@@ -28,7 +28,6 @@ from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.spark import increment
-from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.compaction_run import totals
 from shardpost.holders.spark.decoder_id import decoder_with
 from shardpost.holders.spark.fold import update_holders, with_old
@@ -45,7 +44,6 @@ from shardpost.rebuilds.run import SparkWork, topped_up
 from shardpost.rebuilds.spark.histories import decoded_again
 from shardpost.rebuilds.store import rebuilding
 from shardpost.spark import delta_files, driver
-from shardpost.spark.job_spec import JobResult
 
 
 @dataclass(frozen=True)
@@ -232,14 +230,11 @@ def _version(run: BesideRun) -> LayeredVersion:
     return layered(t.POSITIONS, run.tables.versions, run.number)
 
 
-def compact_and_top_up(
-    installation: Installation, work: SparkWork, asked: CompactionRequest
-) -> JobResult:
-    """Compact; then top up new tables that wait to be swapped, outside the compaction's lock.
+def top_up_waiting(installation: Installation, work: SparkWork) -> None:
+    """Top up new tables that wait to be swapped, after a compaction and outside its lock.
 
-    The result is the compaction's: what goes wrong with the other tables is a warning.
+    What goes wrong with them is a warning.
     """
-    result = compact(installation, asked, now_in_force=with_country_held)
     try:
         _top_up(installation, work)
     except LockedError as error:
@@ -250,7 +245,6 @@ def compact_and_top_up(
             " next compaction, `shardpost rebuild diff` or `swap` tries again",
             first_line(error),
         )
-    return result
 
 
 def with_country_held(installation: Installation, asked: CompactionRequest) -> Installation:
