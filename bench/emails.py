@@ -18,6 +18,7 @@ from bench.table import Case, markdown
 from shardpost.embedded import daemons, sink
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.spark.audience_freeze import SHARDS_AT_ONCE
 
 TO = re.compile(rb"^To: .*?(c\d+)@", re.MULTILINE)
 EXCHANGES = ("NASDAQ", "NYSE")
@@ -111,7 +112,7 @@ def _at(name: str) -> datetime:
 
 def _bare_loop(settings: Settings, samples: Path) -> Measured:
     """Send the same mails again, with neither ledger nor anything else."""
-    shards = min(kafka.PARTITIONS, max(settings.shards_at_once, os.cpu_count() or 1))
+    shards = min(kafka.PARTITIONS, max(SHARDS_AT_ONCE, os.cpu_count() or 1))
     connections = settings.mail_connections * shards
     command = [sys.executable, "-m", "bench.bare_loop", str(settings.smtp_port), str(samples)]
     environ = {**os.environ, "PYTHONPATH": str(Path.cwd())}

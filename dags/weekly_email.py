@@ -55,7 +55,7 @@ from shardpost.orchestration.tasks import (
 from shardpost.settings import one
 from shardpost.spark.job_spec import document_of
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.limits import too_many
+from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.email_request import (
     EmailRequest,
     Mode,
@@ -211,7 +211,7 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     wrong += [f"{why}; run it again." for why in left_open]
     if refused := frozen.get("would_be_refused"):
         wrong.append(f"Without a dry run, it would be refused: {refused}")
-    wrong += [text for text, _ in too_many(installation, frozen["week"], groups)]
+    wrong += [text for text, _ in too_many(installation.values(MailLimits), frozen["week"], groups)]
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 

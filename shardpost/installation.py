@@ -4,9 +4,11 @@ A command, a job, a task of an executor, a turn of a follower or a request of th
 the settings of its process; what it calls takes the part that it uses.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardpost.settings import Settings, load
 from shardpost.topic_names import TopicName
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from shardpost.delta.object_store import Tables
     from shardpost.kafka.kafka import Kafka
     from shardpost.locks.shared_files import Files
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,15 @@ class Installation:
     def topic(self, name: TopicName) -> str:
         """Return a topic's name in this installation, for who needs no client of its Kafka."""
         return self.settings.topic(name)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions a topic gets that it creates."""
+        return self.settings.partitions
+
+    def values(self, kind: Callable[..., T]) -> T:
+        """Return the values that a feature declares: its fields are settings, by their names."""
+        return kind(**{name: getattr(self.settings, name) for name in signature(kind).parameters})
 
     @cached_property
     def kafka(self) -> "Kafka":

@@ -163,7 +163,7 @@ def _of_weeks(installation: Installation) -> set[int]:
     # Who asks for a newer one does without.
     from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 
-    return {one.snapshot for one in FrozenWeeks(installation).with_audience()}
+    return {one.snapshot for one in FrozenWeeks(installation.tables).with_audience()}
 
 
 def _opened(settings: Settings | None) -> Installation:

@@ -189,7 +189,7 @@ class _Erasure:
 
     def run(self) -> None:
         installation, result, client = self._installation, self._result, self._request.client
-        weeks = email_erasure.find_in_audiences(installation, client)
+        weeks = email_erasure.find_in_audiences(installation.tables, client)
         audiences = {audience.week: audience for audience in weeks}
         closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(installation.tables)}
         entries = {week for week, entry in self._known.entries.items() if entry.state}
@@ -198,7 +198,7 @@ class _Erasure:
                 self._say(week, audiences.get(week), is_in_ledger=week in entries)
             else:
                 self._erase_week(week, audiences.get(week))
-        unfrozen = email_erasure.erase_unfrozen(installation, client, dry_run=result.dry_run)
+        unfrozen = email_erasure.erase_unfrozen(installation.tables, client, dry_run=result.dry_run)
         result.audiences += sorted(unfrozen - {*result.audiences})
         if not result.dry_run:
             self._erase_rows()
@@ -217,7 +217,9 @@ class _Erasure:
                 self._installation, self._known, week, is_member=bool(audience and audience.files)
             )
             if audience is not None:
-                email_erasure.erase_from_audiences(self._installation, self._known.client, audience)
+                email_erasure.erase_from_audiences(
+                    self._installation.tables, self._known.client, audience
+                )
             self._say(week, audience, is_in_ledger=is_in_ledger)
 
     def _say(self, week: IsoWeek, audience: AudienceOfClient | None, *, is_in_ledger: bool) -> None:
@@ -245,7 +247,7 @@ class _Erasure:
 
     def _begun_and_not_frozen(self) -> set[IsoWeek]:
         begun = {mark.week for mark in ledger_guard.list_marks(self._installation.tables)}
-        frozen = {week.week for week in FrozenWeeks(self._installation).list_all()}
+        frozen = {week.week for week in FrozenWeeks(self._installation.tables).list_all()}
         return {IsoWeek.parse(week) for week in begun - frozen}
 
     def _rows_with_contact(self) -> dict[str, int]:

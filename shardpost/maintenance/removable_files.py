@@ -168,7 +168,7 @@ def _of_tables(
 ) -> list[TablePlan]:
     """Return what is to be removed of each table that there is; each has files of its own."""
     kept = views.snapshots
-    frozen = {week.audience_version for week in FrozenWeeks(installation).with_audience()}
+    frozen = {week.audience_version for week in FrozenWeeks(installation.tables).with_audience()}
     whole = unnamed(installation.tables, kept, views.rebuilds)
     gone = {table.path for table in whole}
     since_erasure = stored_tables.since_erasure(kept, now)
@@ -203,7 +203,7 @@ def _of_weeks(installation: Installation, now: datetime) -> dict[int, str]:
     A reader may still use such a snapshot for GRACE after it was last offered. The other GRACE is
     for the maintenance that erases: `audience_erased_at` is the time at which it began.
     """
-    weeks = FrozenWeeks(installation).with_audience(now - 2 * GRACE)
+    weeks = FrozenWeeks(installation.tables).with_audience(now - 2 * GRACE)
     verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
     return {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
 

@@ -50,7 +50,7 @@ def table_sizes(installation: Installation) -> list[TableSize]:
     with table_errors():
         views, weeks = (
             stored_tables.read(installation.tables),
-            FrozenWeeks(installation).with_audience(),
+            FrozenWeeks(installation.tables).with_audience(),
         )
         folders = [
             folder

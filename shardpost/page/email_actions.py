@@ -125,7 +125,9 @@ def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
 
 def _would_mail(visit: Visit, order: SendOrder, counts: dict[str, int]) -> int:
     """Return how many clients of the week a run would try to mail at most."""
-    on_unknown = order.on_unknown or visit.installation.settings.on_unknown
+    from shardpost.weekly_email.model.email_request import RunRules
+
+    on_unknown = order.on_unknown or visit.installation.values(RunRules).on_unknown
     more = counts[order.again.lower()] if order.again else 0
     return counts["open"] + more + (counts["unknown"] if on_unknown == "resend" else 0)
 

@@ -38,7 +38,7 @@ def weeks(visit: Asked, page: PageNumber = 1) -> Response:
     """Show the weeks that were begun, the newest first."""
     from shardpost.weekly_email.week_totals import known_weeks
 
-    known = known_weeks(visit.installation)
+    known = known_weeks(visit.installation.tables)
     first = (page - 1) * ROWS_OF_A_PAGE
     shown = known[first : first + ROWS_OF_A_PAGE]
     found = visit.memory.totals.of_weeks(visit.installation, shown, visit.now) if shown else None
@@ -174,15 +174,16 @@ def _late(visit: Visit, week: str, late: Mapping[str, Any] | None) -> dict[str, 
 
 def _exceeded(visit: Visit, found: "FoundWeek", document: Mapping[str, Any]) -> list[str]:
     """Return which limits the week exceeds, and what to do."""
-    from shardpost.weekly_email.limits import too_many, why_too_late
+    from shardpost.weekly_email.limits import MailLimits, too_many, why_too_late
     from shardpost.weekly_email.model.week import FrozenWeek
 
     if found.closed is not None:
         return []
-    reasons = [text for text, _ in too_many(visit.installation, found.week, [document])]
+    limits = visit.installation.values(MailLimits)
+    reasons = [text for text, _ in too_many(limits, found.week, [document])]
     late, audience = document.get("late"), found.status.audience
     if late and isinstance(audience, FrozenWeek):
-        reasons += filter(None, [why_too_late(visit.installation, audience, late)])
+        reasons += filter(None, [why_too_late(limits, audience, late)])
     return reasons
 
 

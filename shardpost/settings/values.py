@@ -169,7 +169,6 @@ class Settings(BaseModel):
     alerts: Annotated[str, AfterValidator(forms.alert_urls)] | None = Field(None, repr=False)
     metrics_token: str | None = Field(None, repr=False)
     runbook: str = "docs/runbook.md#"
-    shards_at_once: Annotated[int, Field(ge=1, le=1000)] = 8
     shards_per_task: Count = 4
 
     @property

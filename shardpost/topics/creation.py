@@ -163,7 +163,7 @@ def plan_topics(installation: Installation) -> list[TopicPlan]:
         expected,
         cluster,
         bootstrap=installation.kafka.bootstrap,
-        partitions=installation.settings.partitions,
+        partitions=installation.partitions,
     )
 
 

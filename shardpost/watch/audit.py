@@ -104,12 +104,12 @@ def _other_counts(
 ) -> str:
     """Return what to add where topics were created with another number of partitions."""
     counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
-    other = [name for name, count in counts.items() if count != installation.settings.partitions]
+    other = [name for name, count in counts.items() if count != installation.partitions]
     if not other:
         return ""
     return (
         f"; {len(other)} of them were created with another number of partitions than"
-        f" SHARDPOST_PARTITIONS={installation.settings.partitions}, which is for new topics:"
+        f" SHARDPOST_PARTITIONS={installation.partitions}, which is for new topics:"
         f" {other[0]}"
         f" has {counts[other[0]]}"
     )

@@ -40,7 +40,7 @@ from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.limits import too_many, totals, why_too_late
+from shardpost.weekly_email.limits import MailLimits, too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 from shardpost.wording import counted, duration_text
@@ -264,7 +264,7 @@ def look_at_emails(installation: Installation, now: datetime) -> Found:
     and were not frozen, once any was.
     """
     found = Found()
-    frozen = FrozenWeeks(installation).list_all()
+    frozen = FrozenWeeks(installation.tables).list_all()
     if not frozen:
         return found
     _missing_weeks(found, installation, frozen, now)
@@ -319,7 +319,7 @@ def _look_at_week(
         named = f"{text}: {_named(unknown)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), named, text))
     _look_at_late(found, installation, frozen)
-    for texts in too_many(installation, week, [document]):
+    for texts in too_many(installation.values(MailLimits), week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), *texts))
     if counts["open"] and now - frozen.frozen_at > EMAILS_WITHIN:
         since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"
@@ -338,8 +338,9 @@ def _look_at_late(found: Found, installation: Installation, frozen: FrozenWeek) 
     if late is None:
         return
     found.measure("emails_late", late.count, week=frozen.week)
-    if reason := why_too_late(installation, frozen, late.as_json()):
-        text = why_too_late(installation, frozen, late.as_json() | {"clients": ()}) or ""
+    limits = installation.values(MailLimits)
+    if reason := why_too_late(limits, frozen, late.as_json()):
+        text = why_too_late(limits, frozen, late.as_json() | {"clients": ()}) or ""
         found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason, text))
 
 

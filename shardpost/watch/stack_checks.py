@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 from shardpost.embedded import airflow, daemons, stack
@@ -18,8 +19,8 @@ from shardpost.installation import Installation
 from shardpost.run_requests.airflow_api import AirflowApi, log_in
 from shardpost.spark.submit import conf_on, require_master
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
-from shardpost.weekly_email.own_templates import templates_of
-from shardpost.weekly_email.smtp_server import can_be_forged, connect, error_text, sender_of
+from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
+from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer, connect, error_text
 from shardpost.wording import duration_text
 
 RESTART = "shardpost down && shardpost up"
@@ -50,7 +51,8 @@ def check_ports(installation: Installation, _now: datetime) -> Iterator[DoctorFi
 def check_mail_server(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check the mail settings; connect, with TLS where it is set, and without the login."""
     try:
-        yield ok("mail settings", f"from {sender_of(installation).address}")
+        sender = installation.values(SenderSettings).sender(installation.values(SmtpServer))
+        yield ok("mail settings", f"from {sender.address}")
     except ShardpostError as problem:
         yield refused("mail settings", problem)
     yield _templates(installation)
@@ -60,7 +62,7 @@ def check_mail_server(installation: Installation, _now: datetime) -> Iterator[Do
 
 def _templates(installation: Installation) -> DoctorFinding:
     try:
-        templates = templates_of(installation)
+        templates = templates_of(installation.values(TemplateSettings))
     except ShardpostError as problem:
         return refused("mail templates", problem)
     languages = ", ".join(sorted(templates.languages))
@@ -70,7 +72,7 @@ def _templates(installation: Installation) -> DoctorFinding:
 
 def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding]:
     """Warn of a link to unsubscribe that anybody can make."""
-    if can_be_forged(installation):
+    if installation.values(SenderSettings).can_be_forged:
         yield warning(
             "unsubscribe link",
             "SHARDPOST_UNSUBSCRIBE_URL names the client, and has no {token}: whoever knows or"
@@ -81,23 +83,21 @@ def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding
 
 
 def _greeting(installation: Installation) -> DoctorFinding:
-    address = f"{installation.settings.mail_server}:{installation.settings.smtp_port}"
+    server = installation.values(SmtpServer)
     try:
         # Without the login: passwords that are tried again and again lock accounts.
-        smtp = connect(installation.having(smtp_user=None))
+        smtp = connect(replace(server, smtp_user=None))
     except (OSError, smtplib.SMTPException) as problem:
         cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS"
-        if installation.settings.smtp_host is None:
-            is_free = daemons.port_is_free(installation.settings.smtp_port)
+        if server.smtp_host is None:
+            is_free = daemons.port_is_free(server.smtp_port)
             cure = "shardpost up" if is_free else "that of `port of smtp`"
-        found = f"no greeting from {address}: {error_text(problem)}"
-        return error(
-            "mail server", found, f"a greeting (TLS: {installation.settings.smtp_tls})", cure
-        )
+        found = f"no greeting from {server.address}: {error_text(problem)}"
+        return error("mail server", found, f"a greeting (TLS: {server.smtp_tls})", cure)
     with suppress(OSError, smtplib.SMTPException):
         smtp.quit()
-    login = "" if installation.settings.smtp_user is None else "; the login was not tried"
-    return ok("mail server", f"{address} greets (TLS: {installation.settings.smtp_tls}){login}")
+    login = "" if server.smtp_user is None else "; the login was not tried"
+    return ok("mail server", f"{server.address} greets (TLS: {server.smtp_tls}){login}")
 
 
 # Asks an Airflow, by its own database, which connections its DAGs go by.
@@ -122,10 +122,7 @@ def check_connections(installation: Installation, _now: datetime) -> Iterator[Do
         return
     ours = {
         "kafka_default": ("SHARDPOST_BOOTSTRAP_SERVERS", installation.kafka.bootstrap),
-        "smtp_default": (
-            "SHARDPOST_SMTP_HOST",
-            f"{installation.settings.mail_server}:{installation.settings.smtp_port}",
-        ),
+        "smtp_default": ("SHARDPOST_SMTP_HOST", installation.values(SmtpServer).address),
     }
     for connection, (by, address) in counting.items():
         variable, own = ours.get(connection, ("", address))

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from threading import BoundedSemaphore
 
 from shardpost.errors import ShardpostError, one_line
-from shardpost.installation import Installation
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.mail_rendering import Rendered, TemplateError
 from shardpost.weekly_email.model.mail_rows import Values
 from shardpost.weekly_email.model.mail_templates import MailTemplates
+from shardpost.weekly_email.own_templates import TemplateSettings
 
 # Of processor time, and of the clock's where the processor has other work, too.
 CPU_SECONDS = 5
@@ -37,9 +37,9 @@ def rendered(
     return Rendered(**_asked(templates, language, values, is_tried=is_tried))
 
 
-def templates_of(installation: Installation) -> MailTemplates:
+def templates_of(settings: TemplateSettings) -> MailTemplates:
     """Return the templates that the settings name, tried as `own_templates.templates_of` does."""
-    templates = own_templates.read(installation)
+    templates = own_templates.read(settings)
     _asked(templates, None, None, is_tried=True)
     return templates
 

@@ -17,17 +17,17 @@ from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model import email_request
-from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
+from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek, RunRules
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.own_templates import templates_of
-from shardpost.weekly_email.smtp_server import sender_of
+from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
+from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
 
 
 def check(
     request: EmailRequest,
     installation: Installation,
-    templates_of: Callable[[Installation], MailTemplates] = templates_of,
+    templates_of: Callable[[TemplateSettings], MailTemplates] = templates_of,
 ) -> tuple[PreparedWeek, StoreTopic]:
     """Return the week that a request is about, with its audience if that is frozen; its ledger.
 
@@ -39,7 +39,8 @@ def check(
     unless the run only looks.
     """
     email_request.require_shard_form(request.shards)
-    sender, templates = sender_of(installation), templates_of(installation)
+    sender = installation.values(SenderSettings).sender(installation.values(SmtpServer))
+    templates = templates_of(installation.values(TemplateSettings))
     latest = request.week.as_of(request.now, early=request.early)
     closed_weeks.require_open(installation, request.week, request.now)
     if request.is_real:
@@ -50,7 +51,7 @@ def check(
     if not request.country_changed:
         store.require_country(installation, snapshot)
     at_most = request.as_of if request.early and request.as_of else latest
-    frozen = FrozenWeeks(installation).find(request.week)
+    frozen = FrozenWeeks(installation.tables).find(request.week)
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
     _require_not_ahead(snapshot, request.now)
     if frozen is None:
@@ -61,7 +62,8 @@ def check(
     week = PreparedWeek(request.week, as_of, sender, *audience, templates)
     if request.is_real:
         ownership.require(installation)
-        _require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
+        most_old = installation.values(RunRules).mail_snapshot_age
+        _require_recent(snapshot, request.now, most_old)
     return week, ledger
 
 

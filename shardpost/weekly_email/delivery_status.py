@@ -86,16 +86,16 @@ class EarlyAudience:
 WeekAudience = FrozenWeek | EarlyAudience | None
 
 
-def audience_of(installation: Installation, week: IsoWeek, now: datetime) -> WeekAudience:
+def audience_of(tables: Tables, week: IsoWeek, now: datetime) -> WeekAudience:
     """Return the audience of a week; None if no run has begun it.
 
     Of an early week it is the one that a run of now would have, of the newest snapshot.
     """
-    if frozen := FrozenWeeks(installation).find(week):
+    if frozen := FrozenWeeks(tables).find(week):
         return frozen
-    if not any(mark.week == str(week) for mark in ledger_guard.list_marks(installation.tables)):
+    if not any(mark.week == str(week) for mark in ledger_guard.list_marks(tables)):
         return None
-    snapshot = snapshots.current(installation.tables)
+    snapshot = snapshots.current(tables)
     return EarlyAudience(snapshot, week.held_at(now, snapshot.looked_at))
 
 
@@ -161,7 +161,11 @@ class WeekStatus:
         """Return why a member of the audience is open yet; None if it is no known member."""
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
-                return NOT_MAILED if FrozenWeeks(self.installation).member(frozen, client) else None
+                return (
+                    NOT_MAILED
+                    if FrozenWeeks(self.installation.tables).member(frozen, client)
+                    else None
+                )
             case EarlyAudience() as early:
                 for _, why in early.members(self.installation.tables, client):
                     return why or NOT_MAILED
@@ -172,7 +176,7 @@ class WeekStatus:
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
                 frozen.require_shards(self.partitions)
-                weeks = FrozenWeeks(self.installation)
+                weeks = FrozenWeeks(self.installation.tables)
                 return lambda shard: ShardAudience(weeks.clients(frozen, shard))
             case EarlyAudience() as early:
                 return early.by_shard(self.installation.tables, self.partitions).__getitem__

@@ -70,49 +70,47 @@ class AudienceOfClient:
         return not (self.files or self.is_behind or self.left)
 
 
-def find_in_audiences(installation: Installation, client: str) -> list[AudienceOfClient]:
+def find_in_audiences(tables: Tables, client: str) -> list[AudienceOfClient]:
     """Return the weeks in which something of the client is left, as it is now."""
-    if not exists(installation.tables, AUDIENCES):
+    if not exists(tables, AUDIENCES):
         return []
-    files = AudienceFiles(installation.tables)
+    files = AudienceFiles(tables)
     newest, on_disk = files.names(), _on_disk(files)
-    weeks = FrozenWeeks(installation).with_audience()
+    weeks = FrozenWeeks(tables).with_audience()
     audiences = (_find(files, client, frozen, newest, on_disk) for frozen in weeks)
     return [audience for audience in audiences if not audience.is_done]
 
 
-def erase_from_audiences(
-    installation: Installation, client: str, audience: AudienceOfClient
-) -> None:
+def erase_from_audiences(tables: Tables, client: str, audience: AudienceOfClient) -> None:
     """Rewrite a week's audience without the client; no run may freeze or mail it meanwhile."""
-    week, files = audience.week, AudienceFiles(installation.tables)
+    week, files = audience.week, AudienceFiles(tables)
     step(f"write audience {week}")
-    added = list(_write(installation.tables, client, audience))
+    added = list(_write(tables, client, audience))
     step(f"commit audience {week}")
     version = files.replace(audience.files.__contains__, added)
     step(f"repoint {week}")
     if audience.files or audience.is_behind:
-        FrozenWeeks(installation).repoint(week, version)
+        FrozenWeeks(tables).repoint(week, version)
     step(f"remove files {week}")
     for name in sorted({*_on_disk(files)} - {*files.names(version)}):
         if is_of_week(name, week):
             files.delete(name)
 
 
-def erase_unfrozen(installation: Installation, client: str, *, dry_run: bool) -> set[str]:
+def erase_unfrozen(tables: Tables, client: str, *, dry_run: bool) -> set[str]:
     """Remove the audiences that no week has, from the table and the disk, unless `dry_run`.
 
     Return the weeks whose had the client.
     """
-    files = AudienceFiles(installation.tables)
-    frozen = {week.week for week in FrozenWeeks(installation).with_audience()}
+    files = AudienceFiles(tables)
+    frozen = {week.week for week in FrozenWeeks(tables).with_audience()}
     left = [folder for folder in files.folders() if folder.week not in frozen]
     weeks = {
         folder.week
         for folder in left
         if any(files.has_client(name, client) for name in folder.parquet)
     }
-    if left and not dry_run and exists(installation.tables, AUDIENCES):
+    if left and not dry_run and exists(tables, AUDIENCES):
         step("commit without audiences that were never frozen")
         files.remove_weeks({folder.week for folder in left})
         step("remove audiences that were never frozen")

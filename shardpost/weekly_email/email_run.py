@@ -23,8 +23,14 @@ from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.limits import too_many
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek, shard_label
+from shardpost.weekly_email.limits import MailLimits, too_many
+from shardpost.weekly_email.model.email_request import (
+    EmailRequest,
+    Mode,
+    PreparedWeek,
+    RunRules,
+    shard_label,
+)
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.send_shard import SendOptions, settle_refusals
 from shardpost.weekly_email.spark.audience_freeze import freeze
@@ -40,14 +46,15 @@ def run(request: EmailRequest, installation: Installation) -> JobResult:
     if reason := why_skip(request, installation):
         log.info("skipped: %s", reason)
         return DONE, request.skipped(reason)
+    rules = installation.values(RunRules)
     with spark_errors_of(request.week):
         week = prepare(request, installation)
         looks_only = not (request.is_real or request.is_part)
         why = why_refused(request, installation, week) if looks_only else None
         refused = {"would_be_refused": why} if why else {}
         if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
-            return DONE, week.as_frozen(installation.settings.shards_per_task) | refused
-        resend = request.resend_policy(installation.settings.on_unknown)
+            return DONE, week.as_frozen(rules.shards_per_task) | refused
+        resend = request.resend_policy(rules.on_unknown)
         options = SendOptions(installation, week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
             log.info("%s: listing what a run would do to each client", request.week)
@@ -70,16 +77,15 @@ def why_skip(request: EmailRequest, installation: Installation) -> str | None:
     skips_gone = is_first or request.is_scheduled
     if skips_gone and (closed := closed_weeks.find(installation, request.week, request.now)):
         return closed.explanation
-    if frozen := FrozenWeeks(installation).find(request.week):
+    if frozen := FrozenWeeks(installation.tables).find(request.week):
         return frozen.why_no_audience if skips_gone else None
     if not request.is_scheduled:
         return None
     commits = snapshots.committed_times(installation.tables).values()
     first = min(commits, default=None)
-    later = WeeklyTime.parse(installation.settings.weekly_send).later(request.week.end)
-    return request.week.why_skip(
-        request.now, first, installation.settings.weekly_lateness_days, later
-    )
+    rules = installation.values(RunRules)
+    later = WeeklyTime.parse(rules.weekly_send).later(request.week.end)
+    return request.week.why_skip(request.now, first, rules.weekly_lateness_days, later)
 
 
 def why_refused(
@@ -88,14 +94,15 @@ def why_refused(
     """Return why the freeze of this week's audience would be refused as of now, or None."""
     if week.frozen or request.early or request.accept_drop:
         return None
-    weeks, counts = FrozenWeeks(installation), dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0)
+    weeks, most = FrozenWeeks(installation.tables), installation.values(RunRules).max_drop
+    counts = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0)
     has_earlier = any(known.week < str(week.iso_week) for known in weeks.list_all())
     held = holding_clients(installation.tables, week.snapshot, week.as_of) if has_earlier else ()
     for batch in held:
         counts[RECIPIENTS] += len(batch)
         counts[WITH_ADDRESS] += len(batch) - batch.column("email").null_count
     try:
-        weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts)
+        weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts, most)
     except CollapseError as error:
         return str(error)
     return None
@@ -119,12 +126,15 @@ def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> Job
     A part of a run returns the answers that its shards had as well, for `settle_parts`.
     """
     installation, groups = options.installation, request.groups
-    unsubscribed = Unsubscribed(installation, week.snapshot.number)
-    options = replace(options, has_unsubscribed=unsubscribed)
-    rate = installation.settings.mail_rate / groups if installation.settings.mail_rate else None
+    rules = installation.values(RunRules)
+    asked = Unsubscribed(
+        installation.tables, week.snapshot.number, rules.mail_subscription_interval
+    )
+    options = replace(options, has_unsubscribed=asked)
+    rate = rules.mail_rate / groups if rules.mail_rate else None
     guard = LedgerGuard(installation, week.iso_week)
     with guard.locked(week.shards):
-        FrozenWeeks(installation).require_audience(week.iso_week, week.frozen)
+        FrozenWeeks(installation.tables).require_audience(week.iso_week, week.frozen)
         if week.frozen is None:  # its audience and contacts are the snapshot's
             snapshots.require_in_force(installation.tables, week.snapshot)
         mail_looks.keep(installation.tables, week.context, week.shards, options.clock())
@@ -143,7 +153,7 @@ def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> Job
         if set(errors.values()) == {paused.explanation}:
             sys.stderr.write(f"shardpost: {paused.explanation}\n")
             return NEEDS_ATTENTION, document
-    return exit_code_of(installation, document, errors), document
+    return exit_code_of(installation.values(MailLimits), document, errors), document
 
 
 def _counted(
@@ -159,9 +169,7 @@ def _counted(
         return [ShardStatus(report) for report in reports]
 
 
-def exit_code_of(
-    installation: Installation, document: Mapping[str, Any], errors: Mapping[int, str]
-) -> int:
+def exit_code_of(limits: MailLimits, document: Mapping[str, Any], errors: Mapping[int, str]) -> int:
     """Return the exit code; `errors` says of each shard that stopped why.
 
     What stopped shards, or that too many clients of a whole run got no mail, goes to standard
@@ -172,7 +180,7 @@ def exit_code_of(
         sys.stderr.write(f"shardpost: {one_line(stopped)}\n")
         return COULD_NOT
     is_part = "answers" in document
-    reasons = [] if is_part else too_many(installation, document["week"], [document])
+    reasons = [] if is_part else too_many(limits, document["week"], [document])
     for reason, _ in reasons:
         sys.stderr.write(f"shardpost: {one_line(reason)}\n")
     return NEEDS_ATTENTION if document["unknown"] or reasons else DONE

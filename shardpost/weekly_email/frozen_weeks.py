@@ -14,11 +14,11 @@ from deltalake.exceptions import CommitFailedError
 
 from shardpost import plausibility
 from shardpost.delta.arrow_schema import arrow_rows
+from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, rows, select, stream
 from shardpost.delta.snapshot import Counts
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
-from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
@@ -33,18 +33,16 @@ ACCEPT = (
 class FrozenWeeks:
     """The table `frozen_weeks`, and the table `audiences` at the versions that its rows name."""
 
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def list_all(self) -> list[FrozenWeek]:
         """Return all frozen weeks, the newest week first."""
-        return select(self._installation.tables, FROZEN_WEEKS, FrozenWeek, "ORDER BY week DESC")
+        return select(self._tables, FROZEN_WEEKS, FrozenWeek, "ORDER BY week DESC")
 
     def find(self, week: IsoWeek) -> FrozenWeek | None:
         """Return the week as it was frozen, or None if it is not frozen."""
-        found = select(
-            self._installation.tables, FROZEN_WEEKS, FrozenWeek, f"WHERE week = '{week}'"
-        )
+        found = select(self._tables, FROZEN_WEEKS, FrozenWeek, f"WHERE week = '{week}'")
         return next(iter(found), None)
 
     def newest_before(self, week: IsoWeek) -> FrozenWeek | None:
@@ -115,14 +113,15 @@ class FrozenWeeks:
             f'SELECT count(*) AS "{RECIPIENTS}", count(email) AS "{WITH_ADDRESS}"'  # noqa: S608
             f" FROM audiences WHERE week = '{week}'"
         )
-        return rows(self._installation.tables, sql, {AUDIENCES: version})[0]
+        return rows(self._tables, sql, {AUDIENCES: version})[0]
 
     def require_no_collapse(
-        self, week: IsoWeek, counts: dict[str, int], in_snapshot: Counts
+        self, week: IsoWeek, counts: dict[str, int], in_snapshot: Counts, most: float
     ) -> None:
         """Refuse an audience with far fewer clients than that of the last frozen week before.
 
         Or a snapshot with far more positions on unknown exchanges, also before the first one.
+        `most` is the share by which they may fall, or grow.
         """
         # The form 2026-W47 sorts as the weeks do.
         before = next((one for one in self.list_all() if one.week < str(week)), None)
@@ -130,7 +129,7 @@ class FrozenWeeks:
         if before and before.audience_erased_at is None:
             known = self.counts(IsoWeek.parse(before.week), before.audience_version)
         what = f"week {week} after {before.week}" if before else f"week {week}"
-        most, positions = self._installation.settings.max_drop, in_snapshot.positions
+        positions = in_snapshot.positions
         plausibility.require_no_collapse(what, known, counts, most=most, advice=lambda: ACCEPT)
         more = in_snapshot.unknown.unknown_positions - (before.unknown_positions if before else 0)
         if positions >= plausibility.LEAST and more > most * positions:
@@ -163,11 +162,11 @@ class FrozenWeeks:
     def positions(self, frozen: FrozenWeek) -> Iterator[pa.RecordBatch]:
         """Yield (client, positions) of the audience; positions are as in the table."""
         sql = f"SELECT client, positions FROM audiences WHERE week = '{frozen.week}'"  # noqa: S608
-        return stream(self._installation.tables, sql, {AUDIENCES: frozen.audience_version})
+        return stream(self._tables, sql, {AUDIENCES: frozen.audience_version})
 
     def _audience(self, frozen: FrozenWeek, columns: str, condition: str) -> pa.Table:
         sql = f"SELECT {columns} FROM audiences WHERE week = '{frozen.week}' AND {condition}"  # noqa: S608
-        return query(self._installation.tables, sql, {AUDIENCES: frozen.audience_version})
+        return query(self._tables, sql, {AUDIENCES: frozen.audience_version})
 
     def _update(self, week: IsoWeek, column: str, value: str, condition: str = "") -> None:
         try:
@@ -180,4 +179,4 @@ class FrozenWeeks:
     def _writable(self) -> DeltaTable:
         from shardpost.delta import table_log  # who only reads does without Parquet
 
-        return table_log.opened(self._installation.tables, FROZEN_WEEKS)
+        return table_log.opened(self._tables, FROZEN_WEEKS)

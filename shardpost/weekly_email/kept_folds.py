@@ -230,7 +230,7 @@ def _read_members(status: WeekStatus, *, with_erased: bool) -> dict[int, ShardMe
         pairs = {n: (one.clients, [*one.without_contact]) for n, one in shards.items()}
     else:
         assert status.audience is not None  # noqa: S101 - its caller has looked
-        of_all = FrozenWeeks(installation).clients_by_shard(status.audience)
+        of_all = FrozenWeeks(installation.tables).clients_by_shard(status.audience)
         pairs = {shard: (clients, []) for shard, clients in of_all.items()}
     return {
         shard: ShardMembers(*(Members.of(part, with_erased=with_erased) for part in parts))

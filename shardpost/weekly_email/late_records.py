@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
@@ -55,12 +56,12 @@ def find_late(installation: Installation, frozen: FrozenWeek) -> LateClients | N
 def _compared(installation: Installation, frozen: FrozenWeek, late: "LatePositions") -> LateClients:
     rows = (late.rows.column(name).to_pylist() for name in ("client", *POSITION_FIELDS))
     now = _by_client(zip(*rows, strict=True))
-    then = _by_client(_mailed(installation, frozen, late.keys))
+    then = _by_client(_mailed(installation.tables, frozen, late.keys))
     differ = {client for client in now.keys() | then.keys() if now.get(client) != then.get(client)}
     missed, changed = set[str](), set[str]()
     for shard, names in by_partition(differ, frozen.shards).items():
         clients = {*names}
-        members = clients.intersection(FrozenWeeks(installation).clients(frozen, shard))
+        members = clients.intersection(FrozenWeeks(installation.tables).clients(frozen, shard))
         changed |= members
         missed |= _not_erased(installation.kafka, frozen, shard, clients & now.keys() - members)
     return LateClients(tuple(sorted(missed)), tuple(sorted(changed)))
@@ -75,10 +76,10 @@ def _by_client(rows: Iterable[tuple[str, ...]]) -> dict[str, int]:
 
 
 def _mailed(
-    installation: Installation, frozen: FrozenWeek, keys: pa.ChunkedArray | None
+    tables: Tables, frozen: FrozenWeek, keys: pa.ChunkedArray | None
 ) -> Iterator[tuple[str, ...]]:
     """Yield (client, position, …) of the audience, of those positions; None: of all."""
-    for batch in FrozenWeeks(installation).positions(frozen):
+    for batch in FrozenWeeks(tables).positions(frozen):
         flat = pc.list_flatten(batch.column("positions"))
         clients = batch.column("client").cast(pa.string())
         owners = clients.take(pc.list_parent_indices(batch.column("positions")))

@@ -115,11 +115,11 @@ class LedgerGuard:
         Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
         """
         # In this order: another run marks the ledger, then freezes its week, then mails.
-        frozen = FrozenWeeks(self._installation).list_all()
+        frozen = FrozenWeeks(self._installation.tables).list_all()
         marks = list_marks(self._installation.tables)
         ledger = compacted_ledger(self._installation.kafka)
         require_whole(ledger, self._week, _of_week(self._week, marks, frozen))
-        _require_partitions(ledger, marks, frozen, self._installation.settings.partitions)
+        _require_partitions(ledger, marks, frozen, self._installation.partitions)
         return ledger
 
     def is_whole(self) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardpost.installation import Installation
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import (
     STATES,
@@ -61,20 +60,30 @@ class StateLimit:
         return f"{found}{limit}{why and f': {why}'}{to_do}", f"{found}{limit}{to_do}"
 
 
-def limits_of(installation: Installation) -> tuple[StateLimit, StateLimit]:
-    """Return the limits of failed and of suppressed clients that the settings describe."""
+@dataclass(frozen=True)
+class MailLimits:
+    """What the settings allow of clients that failed, and of those that are suppressed."""
+
+    mail_failed_allowed: int
+    mail_failed_share: float
+    mail_suppressed_allowed: int
+    mail_suppressed_share: float
+
+
+def limits_of(limits: MailLimits) -> tuple[StateLimit, StateLimit]:
+    """Return the limits of failed and of suppressed clients, with what to do about them."""
     failed = StateLimit(
         "failed",
-        installation.settings.mail_failed_allowed,
-        installation.settings.mail_failed_share,
+        limits.mail_failed_allowed,
+        limits.mail_failed_share,
         "failed",
         "Fix the mail server, or the addresses in the topic `clients`, compact, and run"
         " `shardpost email --week {week} --again FAILED`, which uses the new contacts.",
     )
     suppressed = StateLimit(
         "suppressed",
-        installation.settings.mail_suppressed_allowed,
-        installation.settings.mail_suppressed_share,
+        limits.mail_suppressed_allowed,
+        limits.mail_suppressed_share,
         "are not subscribed",
         "If they have not unsubscribed, fix their records in the topic `clients`, compact, and run"
         " `shardpost email --week {week} --again SUPPRESSED`, which mails those who are subscribed"
@@ -83,17 +92,15 @@ def limits_of(installation: Installation) -> tuple[StateLimit, StateLimit]:
     return failed, suppressed
 
 
-def why_too_late(
-    installation: Installation, frozen: FrozenWeek, late: Mapping[str, Any]
-) -> str | None:
+def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
     """Return what to know about records that came after a freeze, or None if they concern few.
 
     `late` is what `LateClients.as_json` says. These clients got no e-mail, or a wrong one, so what
     is allowed is what is allowed to fail.
     """
     allowed, share = (
-        installation.settings.mail_failed_allowed,
-        installation.settings.mail_failed_share,
+        limits.mail_failed_allowed,
+        limits.mail_failed_share,
     )
     if late["missed"] + late["changed"] <= max(allowed, share * frozen.recipients):
         return None
@@ -105,7 +112,7 @@ def why_too_late(
 
 
 def too_many(
-    installation: Installation, week: object, documents: Iterable[Mapping[str, Any]]
+    limits: MailLimits, week: object, documents: Iterable[Mapping[str, Any]]
 ) -> list[tuple[str, str]]:
     """Return what to do about each state that too many clients of the week are in, as above.
 
@@ -115,7 +122,5 @@ def too_many(
     runs = list(documents)
     counts = totals(shard for document in runs for shard in document.get("shards", ()))
     causes = causes_in(runs)
-    reasons = (
-        limit.why_exceeded(week, counts, causes[limit.state]) for limit in limits_of(installation)
-    )
+    reasons = (limit.why_exceeded(week, counts, causes[limit.state]) for limit in limits_of(limits))
     return [reason for reason in reasons if reason]

@@ -6,7 +6,7 @@ run of now would send: of a frozen week that of its audience, of another as of t
 No JVM, and nothing is written: a test goes to the mail server and leaves nothing in the ledger.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -32,9 +32,10 @@ from shardpost.weekly_email.model.member import Member, Recipient, recipient_of
 from shardpost.weekly_email.model.message import Draft, Rendering, draft
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.own_templates import read, with_subject
+from shardpost.weekly_email.model.week_tables import MailLook
+from shardpost.weekly_email.own_templates import TemplateSettings, read, with_subject
 from shardpost.weekly_email.smtp import SmtpSession
-from shardpost.weekly_email.smtp_server import sender_of, shown_sender_of
+from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
 
 # Somebody waits for a test.
 TEST_SECONDS = 30.0
@@ -112,26 +113,28 @@ def preview(
     usable address, has its mail with a remark. UsageError for a template that is wrong.
     """
     state = rows[-1]["state"] if rows else None
+    settings, tables = installation.values(SenderSettings), installation.tables
     if subject is None and state in HANDED_OVER:
         try:
             written = _written(rows[-1])
-            found = _find_written(installation, client, week, written, now)
-            return _as_sent(installation, found, written, rows[-1]["shard"], render)
+            found = _find_written(tables, client, week, written, now)
+            looks = mail_looks.of_shard(tables, week, rows[-1]["shard"])
+            return _as_sent(looks, settings.unsubscribe_secret, found, written, render)
         except ShardpostError as error:
             raise ShardpostError(
                 f"week {week}: the e-mail of {shown(client)} is `{state}`, by the ledger at"
                 f" {rows[-1]['timestamp']}, and what was in it is not known: {error}"
             ) from None
-    found = _find(installation, client, week, now)
+    found = _find(tables, client, week, now)
     member = found.member.as_mailed(DeliveryState.FAILED if state == "failed" else None)
     to, remark = recipient_of(member), None
     if not isinstance(to, Recipient):
         remark = f"no run sends it: {to.reason}"
         to = replace(found, member=member).recipient(_address_of(member.email))
-    templates = read(installation)
+    templates = read(installation.values(TemplateSettings))
     if subject is not None:
         templates = with_subject(templates, subject)
-    sender, tried = shown_sender_of(installation), partial(render, is_tried=True)
+    sender, tried = settings.shown(), partial(render, is_tried=True)
     made = found.draft(sender, templates, to, now, render=tried)
     return replace(found.preview(made, sender, templates, render), remark=remark)
 
@@ -145,9 +148,11 @@ def send_test(installation: Installation, mail: MailPreview, to: str, now: datet
     address = check_address(to)
     if isinstance(address, UnusableAddress):
         raise UsageError(f"address: {address.reason}")
-    sender_of(installation)  # refuses settings by which a real server is sent nothing
+    server = installation.values(SmtpServer)
+    # Refuses settings by which a real server is sent nothing.
+    installation.values(SenderSettings).sender(server)
     made = mail.test(address, now)
-    _send(installation, made)
+    _send(server, made)
     subject = _text(made.headers["Subject"])
     return SentTest(mail.client, mail.week, address.text, subject, made.message_id)
 
@@ -218,12 +223,16 @@ def _written(row: Mapping[str, Any]) -> Written:
 
 
 def _as_sent(
-    installation: Installation, found: _Found, written: Written, shard: int, render: Rendering
+    looks: Iterable[MailLook],
+    secrets: str | None,
+    found: _Found,
+    written: Written,
+    render: Rendering,
 ) -> MailPreview:
     """Return a mail as it was handed to the mail server; ShardpostError if that is not known."""
     to = found.recipient(_address_of(found.member.email))
-    for look in mail_looks.of_shard(installation.tables, found.week, shard):
-        for sender in look.senders(installation.settings.unsubscribe_secret):
+    for look in looks:
+        for sender in look.senders(secrets):
             made = found.draft(sender, look.templates, to, written.date, render=render)
             if made.mail().digest == written.digest:
                 shown_mail = found.preview(made, sender, look.templates, render)
@@ -231,30 +240,26 @@ def _as_sent(
     raise ShardpostError("it differs from what is made of what is on record of it")
 
 
-def _find(installation: Installation, client: str, week: IsoWeek, now: datetime) -> _Found:
+def _find(tables: Tables, client: str, week: IsoWeek, now: datetime) -> _Found:
     """Return from what a run of now would write the mail."""
-    frozen = FrozenWeeks(installation).find(week)
+    frozen = FrozenWeeks(tables).find(week)
     if frozen is not None:
-        return _find_frozen(installation, client, week, frozen)
-    snapshot = snapshots.current(installation.tables)
-    return _find_held(
-        installation.tables, client, week, snapshot, week.held_at(now, snapshot.looked_at)
-    )
+        return _find_frozen(tables, client, week, frozen)
+    snapshot = snapshots.current(tables)
+    return _find_held(tables, client, week, snapshot, week.held_at(now, snapshot.looked_at))
 
 
-def _find_frozen(
-    installation: Installation, client: str, week: IsoWeek, frozen: FrozenWeek
-) -> _Found:
+def _find_frozen(tables: Tables, client: str, week: IsoWeek, frozen: FrozenWeek) -> _Found:
     from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
 
     frozen.require_audience()
-    row = FrozenWeeks(installation).member(frozen, client)
+    row = FrozenWeeks(tables).member(frozen, client)
     if row is None:
         raise ShardpostError(
             f"week {week}: {shown(client)} is not in its audience, and gets no e-mail:"
             f" `shardpost explain` says which records gave and took its positions"
         )
-    contact = contact_of(installation.tables, snapshots.current(installation.tables), client)
+    contact = contact_of(tables, snapshots.current(tables), client)
     member = Member(
         *(client, row["name"], row["email"]),
         has_contact=row["has_contact"],
@@ -273,22 +278,20 @@ def _find_frozen(
 
 
 def _find_written(
-    installation: Installation, client: str, week: IsoWeek, written: Written, now: datetime
+    tables: Tables, client: str, week: IsoWeek, written: Written, now: datetime
 ) -> _Found:
     """Return from what a mail was written, as far as that is kept."""
     from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
 
-    frozen = FrozenWeeks(installation).find(week)
+    frozen = FrozenWeeks(tables).find(week)
     if frozen and (frozen.snapshot, frozen.as_of) == (written.snapshot, written.as_of):
-        found = _find_frozen(installation, client, week, frozen)
+        found = _find_frozen(tables, client, week, frozen)
     else:
-        snapshot = _kept(installation.tables, written.snapshot, now)
-        found = _find_held(installation.tables, client, week, snapshot, written.as_of)
+        snapshot = _kept(tables, written.snapshot, now)
+        found = _find_held(tables, client, week, snapshot, written.as_of)
     if written.contacts == written.snapshot:
         return found
-    contact = contact_of(
-        installation.tables, _kept(installation.tables, written.contacts, now), client
-    )
+    contact = contact_of(tables, _kept(tables, written.contacts, now), client)
     name, email = (contact.name, contact.email) if contact else (None, None)
     return replace(found, member=replace(found.member, name=name, email=email))
 
@@ -331,14 +334,16 @@ def _text(value: str | tuple[Mailbox, ...]) -> str:
     return value if isinstance(value, str) else ", ".join(map(str, value))
 
 
-def _send(installation: Installation, made: Draft) -> None:
+def _send(server: SmtpServer, made: Draft) -> None:
     """Send one mail in one attempt; ShardpostError says what became of it otherwise."""
-    names = ("smtp_connect_timeout", "smtp_timeout", "smtp_end_timeout")
-    limits: Mapping[str, float] = {
-        name: min(getattr(installation.settings, name), TEST_SECONDS) for name in names
-    }
-    session = SmtpSession(installation.having(mail_attempts=1, **limits))
-    with closing(session):
+    hasty = replace(
+        server,
+        mail_attempts=1,
+        smtp_connect_timeout=min(server.smtp_connect_timeout, TEST_SECONDS),
+        smtp_timeout=min(server.smtp_timeout, TEST_SECONDS),
+        smtp_end_timeout=min(server.smtp_end_timeout, TEST_SECONDS),
+    )
+    with closing(SmtpSession(hasty)) as session:
         outcome = session.send(made.mail())
     match outcome:
         case Accepted():

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from shardpost.errors import shown, single_line
-from shardpost.installation import Installation
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import LONGEST_NAME
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -31,7 +30,7 @@ from shardpost.weekly_email.model.retry import (
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
 from shardpost.weekly_email.send_plan import MailToSend
-from shardpost.weekly_email.smtp_server import refusal_limits_of, retry_policy_of
+from shardpost.weekly_email.smtp_server import SmtpServer
 
 log = logging.getLogger(__name__)
 
@@ -206,12 +205,10 @@ class DeliveryRecords:
 class Outcomes:
     """The outcomes of one shard's run."""
 
-    def __init__(
-        self, installation: Installation, records: DeliveryRecords, retries: RetryQueue
-    ) -> None:
+    def __init__(self, server: SmtpServer, records: DeliveryRecords, retries: RetryQueue) -> None:
         self._records, self._retries = records, retries
-        self._policy = retry_policy_of(installation)
-        self.refusals = Refusals(refusal_limits_of(installation))
+        self._policy = server.retries
+        self.refusals = Refusals(server.refusal_limits)
         self.left_open: list[str] = []
 
     def apply(self, attempt: Attempt, outcome: SmtpOutcome) -> None:

@@ -5,11 +5,10 @@ becomes of the folder meanwhile.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.installation import Installation
 from shardpost.text_files import read_text
 from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.localized import known_language
@@ -28,23 +27,32 @@ MOST_BYTES = 1 << 20
 NAME = "SHARDPOST_MAIL_TEMPLATES"
 
 
-def templates_of(installation: Installation) -> MailTemplates:
+@dataclass(frozen=True)
+class TemplateSettings:
+    """What the settings say of the look of the mail."""
+
+    mail_templates: Path | None
+    mail_language: str | None
+    mail_html_rows: int
+
+
+def templates_of(settings: TemplateSettings) -> MailTemplates:
     """Return the templates that the settings name, tried with samples; shipped ones otherwise.
 
     UsageError for a folder that is none, and for a template that no mail can be written with: its
     file, and the line.
     """
-    templates = read(installation)
+    templates = read(settings)
     mail_rendering.check(templates)
     return templates
 
 
-def read(installation: Installation) -> MailTemplates:
+def read(settings: TemplateSettings) -> MailTemplates:
     """Return the same without trying them."""
-    language = installation.settings.mail_language and _known(installation.settings.mail_language)
-    folder = installation.settings.mail_templates
+    language = settings.mail_language and _known(settings.mail_language)
+    folder = settings.mail_templates
     files = tuple(_read(folder)) if folder else ()
-    return MailTemplates(files, str(folder or ""), language, installation.settings.mail_html_rows)
+    return MailTemplates(files, str(folder or ""), language, settings.mail_html_rows)
 
 
 def with_subject(templates: MailTemplates, subject: str) -> MailTemplates:

@@ -34,7 +34,7 @@ from shardpost.weekly_email.outcomes import Progress
 from shardpost.weekly_email.paused_weeks import PauseWatch
 from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import ShardSender
-from shardpost.weekly_email.smtp_server import refusal_limits_of
+from shardpost.weekly_email.smtp_server import SmtpServer
 from shardpost.weekly_email.unsubscribed import nobody_unsubscribed
 from shardpost.weekly_email.week_status import find_week
 
@@ -92,8 +92,9 @@ def settle_refusals(
     """
     refused = sum(report.refused for report in reports)
     accepted = sum(report.accepted for report in reports)
+    limits = installation.values(SmtpServer).refusal_limits
     is_proven = not any(report.error for report in reports)
-    is_final = is_proven and refusal_limits_of(installation).proves_server(refused, accepted)
+    is_final = is_proven and limits.proves_server(refused, accepted)
     settled = []
     for report in reports:
         refusals = [Refusal.from_json(text) for text in report.provisional]
@@ -186,11 +187,10 @@ def _send(
     week, size = options.context.week, shard.audience_size
     progress = Progress.of(week, shard.number, size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
+    server = options.installation.values(SmtpServer)
     paused = PauseWatch(options.installation.tables, week, time.monotonic)
     with stop_reason_by_signal() as signalled:
-        sender = ShardSender(
-            options.installation, ledger, progress, rate_limit, lambda: signalled() or paused()
-        )
+        sender = ShardSender(server, ledger, progress, rate_limit, lambda: signalled() or paused())
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()

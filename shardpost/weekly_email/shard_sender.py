@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
 from shardpost.errors import ShardpostError
-from shardpost.installation import Installation
 from shardpost.locks.claims import boot_clock
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
@@ -24,6 +23,7 @@ from shardpost.weekly_email.model.server_health import CircuitBreaker
 from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
+from shardpost.weekly_email.smtp_server import SmtpServer
 from shardpost.wording import counted
 
 # Before a longer wait than this the outcomes so far are written, seconds.
@@ -41,7 +41,7 @@ class ShardSender:
 
     def __init__(
         self,
-        installation: Installation,
+        server: SmtpServer,
         ledger: Ledger,
         progress: Progress,
         rate_limit: RateLimit,
@@ -49,13 +49,13 @@ class ShardSender:
     ) -> None:
         self._ledger, self._progress, self._rate_limit = ledger, progress, rate_limit
         self._stop_reason = stop_reason
-        self._connections, self._retry_queue = SmtpConnections(installation), RetryQueue()
+        self._connections, self._retry_queue = SmtpConnections(server), RetryQueue()
         self.records = DeliveryRecords(ledger, progress)
-        self.outcomes = Outcomes(installation, self.records, self._retry_queue)
+        self.outcomes = Outcomes(server, self.records, self._retry_queue)
         self._breaker = CircuitBreaker(
-            most_silent=installation.settings.mail_breaker,
-            most_lost=installation.settings.mail_attempts * installation.settings.mail_connections,
-            share=installation.settings.mail_refusal_share,
+            most_silent=server.mail_breaker,
+            most_lost=server.mail_attempts * server.mail_connections,
+            share=server.mail_refusal_share,
         )
         self._started = 0
 
@@ -156,13 +156,13 @@ log = logging.getLogger(__name__)
 class SmtpConnections:
     """Up to `mail_connections` sessions; one that cannot be opened is given up."""
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, server: SmtpServer) -> None:
         # The others go through the same: once in the log is enough.
         self._sessions = [
-            SmtpSession(installation, logs_attempts=number == 0)
-            for number in range(installation.settings.mail_connections)
+            SmtpSession(server, logs_attempts=number == 0)
+            for number in range(server.mail_connections)
         ]
-        self._pool = ThreadPoolExecutor(installation.settings.mail_connections, "smtp")
+        self._pool = ThreadPoolExecutor(server.mail_connections, "smtp")
 
     def __len__(self) -> int:
         return len(self._sessions)

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 
 from shardpost.errors import ShardpostError
-from shardpost.installation import Installation
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import (
     Accepted,
@@ -30,12 +29,12 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
 )
 from shardpost.weekly_email.smtp_server import (
+    SmtpServer,
     connect,
     cure_of,
     error_text,
     is_final,
     reply_text,
-    retry_policy_of,
 )
 
 log = logging.getLogger(__name__)
@@ -69,8 +68,8 @@ class SmtpSession:
     `logs_attempts`: each attempt to connect that failed is logged.
     """
 
-    def __init__(self, installation: Installation, *, logs_attempts: bool = True) -> None:
-        self._installation, self._retries = installation, retry_policy_of(installation)
+    def __init__(self, server: SmtpServer, *, logs_attempts: bool = True) -> None:
+        self._server, self._retries = server, server.retries
         self._logs_attempts = logs_attempts
         self._smtp: smtplib.SMTP | None = None
 
@@ -79,12 +78,12 @@ class SmtpSession:
         attempt = 1
         while self._smtp is None:
             try:
-                self._smtp = connect(self._installation)
+                self._smtp = connect(self._server)
             except (OSError, smtplib.SMTPException) as error:
                 if self._retries.is_last(attempt) or is_final(error):
                     raise MailServerError(
-                        f"{self._server}: no connection in {attempt} attempts:"
-                        f" {error_text(error)}; {cure_of(error, self._installation)}"
+                        f"mail server {self._server.address}: no connection in {attempt} attempts:"
+                        f" {error_text(error)}; {cure_of(error, self._server)}"
                     ) from None
                 self._wait_after(attempt, error)
                 attempt += 1
@@ -119,17 +118,12 @@ class SmtpSession:
                 if is_new:
                     return NotSent(f"connection lost before the mail was handed over: {error}")
 
-    @property
-    def _server(self) -> str:
-        settings = self._installation.settings
-        return f"mail server {settings.mail_server}:{settings.smtp_port}"
-
     def _wait_after(self, attempt: int, error: Exception) -> None:
         delay = self._retries.delay_after(attempt)
         if self._logs_attempts:
             log.warning(
-                "%s: attempt %d of %d to connect failed: %s; the next one in %g s",
-                self._server,
+                "mail server %s: attempt %d of %d to connect failed: %s; the next one in %g s",
+                self._server.address,
                 attempt,
                 self._retries.attempts,
                 error_text(error),
@@ -179,7 +173,7 @@ class SmtpSession:
 
     def _write(self, smtp: smtplib.SMTP, content: bytes) -> SmtpOutcome | None:
         """Write the content; return its outcome if the server refused it meanwhile, or None."""
-        sock = _limited(smtp, self._installation.settings.smtp_block_timeout)
+        sock = _limited(smtp, self._server.smtp_block_timeout)
         try:
             # Not smtp.send(), which closes the connection before its reply could be read.
             for start in range(0, len(content), BLOCK):
@@ -210,12 +204,12 @@ class SmtpSession:
         Return the first negative reply, or None if the server expects the mail.
         """
         is_pipelined = smtp.has_extn("pipelining")
-        _limited(smtp, self._installation.settings.smtp_timeout)
+        _limited(smtp, self._server.smtp_timeout)
         if is_pipelined:
             smtp.send(b"".join(commands))
         for number, command in enumerate(commands, 1):
             if command == DATA:
-                _limited(smtp, self._installation.settings.smtp_data_timeout)
+                _limited(smtp, self._server.smtp_data_timeout)
             if not is_pipelined:
                 smtp.send(command)
             code, text = smtp.getreply()
@@ -242,7 +236,7 @@ class SmtpSession:
     def _final_outcome(self, smtp: smtplib.SMTP) -> SmtpOutcome:
         """Read the reply to the final dot."""
         try:
-            _limited(smtp, self._installation.settings.smtp_end_timeout)
+            _limited(smtp, self._server.smtp_end_timeout)
             code, text = smtp.getreply()
         except (OSError, smtplib.SMTPException) as error:
             self._drop()
@@ -260,7 +254,7 @@ class SmtpSession:
         reason = f"{code} {reply_text(text)}"
         if code in ABOUT_LOGIN:
             raise MailServerError(
-                f"mail server {self._installation.settings.mail_server} accepts no mail without a"
+                f"mail server {self._server.host} accepts no mail without a"
                 f" valid login: {reason}; see SHARDPOST_SMTP_USER, _PASSWORD and _TLS"
             )
         if code == CLOSING:

@@ -7,12 +7,12 @@ are for a server on this machine only.
 import smtplib
 import socket
 import ssl
+from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from shardpost.errors import UsageError, single_line
-from shardpost.installation import Installation
 from shardpost.weekly_email.model.email_request import Sender
 from shardpost.weekly_email.model.provisional_refusals import RefusalLimits
 from shardpost.weekly_email.model.retry import MailRetryPolicy
@@ -28,16 +28,59 @@ COMMAND_UNKNOWN = frozenset({500, 502})
 LONGEST_REASON = 300
 
 
-def connect(installation: Installation) -> smtplib.SMTP:
+@dataclass(frozen=True)
+class SmtpServer:
+    """The mail server, how it is used, and when it is taken to be broken.
+
+    `smtp_host` is None for the embedded mail sink.
+    """
+
+    smtp_host: str | None
+    smtp_port: int
+    smtp_user: str | None
+    smtp_password: str | None = field(repr=False)
+    smtp_tls: str
+    smtp_plain_login: str
+    smtp_connect_timeout: float
+    smtp_timeout: float
+    smtp_data_timeout: float
+    smtp_block_timeout: float
+    smtp_end_timeout: float
+    mail_connections: int
+    mail_attempts: int
+    mail_first_delay: float
+    mail_delay_factor: float
+    mail_breaker: int
+    mail_refusals: int
+    mail_refusal_share: float
+
+    @property
+    def host(self) -> str:
+        """Its name, or its address."""
+        return self.smtp_host or "127.0.0.1"
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"{self.host}:{self.smtp_port}"
+
+    @property
+    def retries(self) -> MailRetryPolicy:
+        """How connections and mails are tried again."""
+        return MailRetryPolicy(self.mail_attempts, self.mail_first_delay, self.mail_delay_factor)
+
+    @property
+    def refusal_limits(self) -> RefusalLimits:
+        """By how many refusals it is taken to be broken."""
+        return RefusalLimits(self.mail_refusals, self.mail_refusal_share)
+
+
+def connect(server: SmtpServer) -> smtplib.SMTP:
     """Return a connection that takes mails; OSError or SMTPException if there is none."""
-    tls = installation.settings.smtp_tls
+    tls = server.smtp_tls
     # Reading the machine's certificates takes a while.
     context = None if tls == "none" else ssl.create_default_context()
-    host, port, timeout = (
-        installation.settings.mail_server,
-        installation.settings.smtp_port,
-        installation.settings.smtp_connect_timeout,
-    )
+    host, port, timeout = server.host, server.smtp_port, server.smtp_connect_timeout
     smtp = (
         smtplib.SMTP_SSL(host, port, _own_name(), timeout=timeout, context=context)
         if tls == "tls"
@@ -46,13 +89,13 @@ def connect(installation: Installation) -> smtplib.SMTP:
     try:
         if smtp.sock is not None:
             smtp.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            smtp.sock.settimeout(installation.settings.smtp_timeout)
+            smtp.sock.settimeout(server.smtp_timeout)
         _greet(smtp)
         if tls == "starttls":
             smtp.starttls(context=context)
             _greet(smtp)
-        if installation.settings.smtp_user is not None:
-            smtp.login(installation.settings.smtp_user, installation.settings.smtp_password or "")
+        if server.smtp_user is not None:
+            smtp.login(server.smtp_user, server.smtp_password or "")
     except BaseException:
         smtp.close()
         raise
@@ -71,9 +114,9 @@ def error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def cure_of(error: Exception, installation: Installation) -> str:
+def cure_of(error: Exception, server: SmtpServer) -> str:
     """Return what to do about a connection that failed with that error."""
-    if installation.settings.smtp_host is None:
+    if server.smtp_host is None:
         return "`shardpost up` starts the mail sink"
     if isinstance(error, smtplib.SMTPAuthenticationError):
         return "see SHARDPOST_SMTP_USER and SHARDPOST_SMTP_PASSWORD"
@@ -119,17 +162,13 @@ def _require_real_sender(sender: Sender, host: str) -> None:
         )
 
 
-def _require_private_login(installation: Installation) -> None:
+def _require_private_login(server: SmtpServer) -> None:
     """Refuse to send a password over the network as it is, unless the settings allow it."""
-    user, tls, is_plain = (
-        installation.settings.smtp_user,
-        installation.settings.smtp_tls,
-        installation.settings.smtp_plain_login,
-    )
-    if user is not None and tls == "none" and is_plain == "refuse":
+    user, is_refused = server.smtp_user, server.smtp_plain_login == "refuse"
+    if user is not None and server.smtp_tls == "none" and is_refused:
         raise UsageError(
             f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would go to"
-            f" {installation.settings.mail_server} in clear text: expected starttls or tls, or"
+            f" {server.host} in clear text: expected starttls or tls, or"
             " SHARDPOST_SMTP_PLAIN_LOGIN=allow"
         )
 
@@ -148,42 +187,34 @@ def _is_example(domain: str) -> bool:
     return any(f".{domain.lower()}".endswith(f".{example}") for example in EXAMPLES)
 
 
-def sender_of(installation: Installation) -> Sender:
-    """Return who sends the e-mails; UsageError names a setting that they cannot be sent with."""
-    sender = shown_sender_of(installation)
-    if not is_local(installation.settings.mail_server):
-        _require_real_sender(sender, installation.settings.mail_server)
-        _require_private_login(installation)
-    return sender
+@dataclass(frozen=True)
+class SenderSettings:
+    """What the settings say of who sends the e-mails, and of unsubscribing."""
 
+    mail_from: str
+    mail_list_id: str
+    unsubscribe_url: str
+    unsubscribe_secret: str | None = field(repr=False)
 
-def shown_sender_of(installation: Installation) -> Sender:
-    """Return who sends the e-mails, also one that is an example: for mails that are not sent."""
-    return Sender.of(
-        mail_from=installation.settings.mail_from,
-        unsubscribe_url=installation.settings.unsubscribe_url,
-        list_id=installation.settings.mail_list_id,
-        secrets=installation.settings.unsubscribe_secret,
-    )
+    def shown(self) -> Sender:
+        """Return who sends the e-mails, also one that is an example: for mails not sent."""
+        return Sender.of(
+            mail_from=self.mail_from,
+            unsubscribe_url=self.unsubscribe_url,
+            list_id=self.mail_list_id,
+            secrets=self.unsubscribe_secret,
+        )
 
+    def sender(self, server: SmtpServer) -> Sender:
+        """Return the same; UsageError names a setting that this server can send nothing with."""
+        sender = self.shown()
+        if not is_local(server.host):
+            _require_real_sender(sender, server.host)
+            _require_private_login(server)
+        return sender
 
-def can_be_forged(installation: Installation) -> bool:
-    """Tell whether who knows a client's id can make its link to unsubscribe."""
-    url = installation.settings.unsubscribe_url
-    return "{token}" not in url and not _is_example(urlsplit(url).hostname or "")
-
-
-def refusal_limits_of(installation: Installation) -> RefusalLimits:
-    """Return by how many refusals a mail server is taken to be broken."""
-    return RefusalLimits(
-        installation.settings.mail_refusals, installation.settings.mail_refusal_share
-    )
-
-
-def retry_policy_of(installation: Installation) -> MailRetryPolicy:
-    """Return how connections and mails are tried again."""
-    return MailRetryPolicy(
-        installation.settings.mail_attempts,
-        installation.settings.mail_first_delay,
-        installation.settings.mail_delay_factor,
-    )
+    @property
+    def can_be_forged(self) -> bool:
+        """Whether who knows a client's id can make its link to unsubscribe."""
+        host = urlsplit(self.unsubscribe_url).hostname or ""
+        return "{token}" not in self.unsubscribe_url and not _is_example(host)

@@ -7,9 +7,9 @@ from deltalake.exceptions import DeltaError
 from pyarrow.lib import ArrowException
 
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark.held_positions import unsubscribed_since
-from shardpost.installation import Installation
 
 
 class SubscriptionsUnknownError(ShardpostError):
@@ -26,27 +26,26 @@ def nobody_unsubscribed(client: str) -> bool:
 class Unsubscribed:
     """Tells whether a client has unsubscribed since the snapshot that the run began with.
 
-    The answer is of the newest snapshot as of at most `mail_subscription_interval` ago. The driver
+    The answer is of the newest snapshot as of at most `interval` seconds ago. The driver
     passes it to Spark's tasks unused, so the task of each shard has, and refreshes, its own copy.
     """
 
-    installation: Installation
+    tables: Tables
     since: int
+    interval: float
     _clients: frozenset[str] = field(default=frozenset(), init=False)
     _asked_at: float | None = field(default=None, init=False)
 
     def __call__(self, client: str) -> bool:
         """Return the answer; SubscriptionsUnknownError if there is none."""
         now = time.monotonic()
-        interval = self.installation.settings.mail_subscription_interval
-        if self._asked_at is None or now - self._asked_at >= interval:
+        if self._asked_at is None or now - self._asked_at >= self.interval:
             self._clients, self._asked_at = self._ask(), now
         return client in self._clients
 
     def _ask(self) -> frozenset[str]:
         try:
-            snapshot = snapshots.current(self.installation.tables)
-            return unsubscribed_since(self.installation.tables, snapshot, self.since)
+            return unsubscribed_since(self.tables, snapshots.current(self.tables), self.since)
         except (ShardpostError, OSError, DeltaError, ArrowException) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise SubscriptionsUnknownError(

@@ -107,10 +107,10 @@ def erase_old_audiences(
 
     Of a week that is being mailed none is erased. LockedError beside a freeze.
     """
-    result = ErasedAudiences(dry_run)
+    result, days = ErasedAudiences(dry_run), installation.values(LedgerRetention).of_audience
     if not dry_run:
         with table_errors():
-            kept_dry_runs.forget_old(installation.tables, now, audience_days(installation))
+            kept_dry_runs.forget_old(installation.tables, now, days)
     if not exists(installation.tables, AUDIENCES):
         return result
     what = "erasing old audiences"
@@ -118,41 +118,48 @@ def erase_old_audiences(
         table_errors(),
         exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait),
     ):
-        weeks = FrozenWeeks(installation).list_all()
+        weeks = FrozenWeeks(installation.tables).list_all()
         clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
         result.warning = clock.warning
-        old = [week for week in weeks if _is_old(installation, clock, week)]
+        old = [week for week in weeks if _is_old(clock, week, days)]
         gone = [week for week in old if dry_run or _mark(installation, week, now, result)]
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
         result.clients = sum(week.recipients for week in erased)
-        left = _never_frozen(installation, clock, weeks)
+        left = _never_frozen(installation.tables, clock, weeks, days)
         _remove(installation.tables, {week.week for week in gone} | left, result)
     return result
 
 
-def audience_days(installation: Installation) -> int:
-    """Return after how many days an audience is erased: it is of no use without its ledger."""
-    return min(installation.settings.audience_days, installation.settings.ledger_days)
+@dataclass(frozen=True)
+class LedgerRetention:
+    """After how many days the audience of a week is erased, and its records are removed."""
+
+    audience_days: int
+    ledger_days: int
+
+    @property
+    def of_audience(self) -> int:
+        """Those of an audience: it is of no use without its ledger."""
+        return min(self.audience_days, self.ledger_days)
 
 
-def _is_old(installation: Installation, clock: AgeClock, week: FrozenWeek) -> bool:
+def _is_old(clock: AgeClock, week: FrozenWeek, days: int) -> bool:
     """Tell whether a week's audience is to be erased, or an interrupted run began to."""
-    end = IsoWeek.parse(week.week).end
-    is_old = clock.is_older(audience_days(installation), end, week.frozen_at)
+    is_old = clock.is_older(days, IsoWeek.parse(week.week).end, week.frozen_at)
     return week.audience_erased_at is not None or is_old
 
 
 def _never_frozen(
-    installation: Installation, clock: AgeClock, weeks: Collection[FrozenWeek]
+    tables: Tables, clock: AgeClock, weeks: Collection[FrozenWeek], days: int
 ) -> set[str]:
     """Return the old weeks of which a freeze left files, and that were not frozen since."""
     frozen = {week.week for week in weeks}
-    left = {folder.week for folder in AudienceFiles(installation.tables).folders()} - frozen
+    left = {folder.week for folder in AudienceFiles(tables).folders()} - frozen
     old = set()
     for week in left:
         with suppress(ShardpostError):  # a folder that is named for no week is not ours
-            if clock.is_older(audience_days(installation), IsoWeek.parse(week).end):
+            if clock.is_older(days, IsoWeek.parse(week).end):
                 old.add(week)
     return old
 
@@ -167,7 +174,7 @@ def _mark(
     try:
         with LedgerGuard(installation, iso_week).locked(range(week.shards)):
             step(f"mark {week.week}")
-            FrozenWeeks(installation).mark_erased(iso_week, now)
+            FrozenWeeks(installation.tables).mark_erased(iso_week, now)
     except LockedError as error:
         result.postponed[week.week] = error.holder
         return False
@@ -203,7 +210,7 @@ def close_old_weeks(
     A week is closed when its audience was erased, which goes before; one that is being mailed is
     postponed.
     """
-    result = ClosedWeeks(dry_run)
+    result, days = ClosedWeeks(dry_run), installation.values(LedgerRetention).ledger_days
     with table_errors():
         known = _last_used(installation)
         clock = AgeClock.of(now, (week.end for week in known))
@@ -214,9 +221,7 @@ def close_old_weeks(
             if row.emptied_at
         }
         for week, times in known.items():
-            if str(week) not in closed and clock.is_older(
-                installation.settings.ledger_days, week.end, *times
-            ):
+            if str(week) not in closed and clock.is_older(days, week.end, *times):
                 _try_to_close(installation, week, now, result)
         if not dry_run:
             ledger_guard.remove_old_locks(installation.files, now)
@@ -226,7 +231,7 @@ def close_old_weeks(
 def _last_used(installation: Installation) -> dict[IsoWeek, list[datetime]]:
     """Return, of each week that ever was in the ledger, when it was frozen and mailed."""
     times: dict[str, list[datetime]] = defaultdict(list)
-    for frozen in FrozenWeeks(installation).list_all():
+    for frozen in FrozenWeeks(installation.tables).list_all():
         times[frozen.week].append(frozen.frozen_at)
     for mark in ledger_guard.list_marks(installation.tables):
         times[mark.week].append(mark.marked_at)
@@ -246,7 +251,9 @@ def _try_to_close(
         else:
             ownership.require(installation)
             with LedgerGuard(installation, week).locked(shards):
-                frozen = FrozenWeeks(installation).find(week)  # it may have been frozen meanwhile
+                frozen = FrozenWeeks(installation.tables).find(
+                    week
+                )  # it may have been frozen meanwhile
                 if frozen and frozen.audience_erased_at is None:
                     raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
                 result.records += _close(installation, week, shards, now)

@@ -61,7 +61,7 @@ def find_week(installation: Installation, week: IsoWeek, now: datetime) -> Found
     topic = installation.kafka.topic("weekly-emails")
     partitions = partition_counts(installation.kafka, [topic])[topic]
     closed = closed_weeks.find(installation, week, now)
-    audience = None if closed else audience_of(installation, week, now)
+    audience = None if closed else audience_of(installation.tables, week, now)
     return FoundWeek(WeekStatus(installation, week, audience, partitions), closed)
 
 
@@ -116,7 +116,7 @@ def rows_of_begun(
     installation: Installation, week: IsoWeek, client: str, now: datetime
 ) -> list[dict[str, Any]]:
     """Return `rows_of` of a week that was begun; none of another, and nothing is read then."""
-    is_begun = audience_of(installation, week, now) is not None
+    is_begun = audience_of(installation.tables, week, now) is not None
     return rows_of(find_week(installation, week, now), client) if is_begun else []
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
@@ -40,11 +41,11 @@ class KnownWeek:
     closed: ClosedWeek | None
 
 
-def known_weeks(installation: Installation) -> list[KnownWeek]:
+def known_weeks(tables: Tables) -> list[KnownWeek]:
     """Return the weeks that a run has begun, the newest first; by the tables alone."""
-    frozen = {row.week: row for row in FrozenWeeks(installation).list_all()}
-    closed = closed_weeks.list_all(installation.tables)
-    begun = {mark.week for mark in ledger_guard.list_marks(installation.tables)}
+    frozen = {row.week: row for row in FrozenWeeks(tables).list_all()}
+    closed = closed_weeks.list_all(tables)
+    begun = {mark.week for mark in ledger_guard.list_marks(tables)}
     names = sorted(frozen.keys() | closed.keys() | begun, reverse=True)
     return [KnownWeek(IsoWeek.parse(name), frozen.get(name), closed.get(name)) for name in names]
 
@@ -128,7 +129,8 @@ class KeptTotals:
     def _counts(self, installation: Installation, week: IsoWeek, now: datetime) -> dict[str, int]:
         topic = installation.kafka.topic("weekly-emails")
         partitions = partition_counts(installation.kafka, [topic])[topic]
-        status = WeekStatus(installation, week, audience_of(installation, week, now), partitions)
+        audience = audience_of(installation.tables, week, now)
+        status = WeekStatus(installation, week, audience, partitions)
         return totals_of(self._folds.by_shard(status))
 
 

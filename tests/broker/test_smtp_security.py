@@ -15,6 +15,7 @@ from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import Accepted
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
+from shardpost.weekly_email.smtp_server import SmtpServer
 from tests.support.certificates import Authority
 from tests.support.installed import installed
 
@@ -80,7 +81,7 @@ def server(
 @pytest.mark.parametrize("tls", ["starttls", "tls"])
 def test_mail_goes_by_tls_and_login(certificate: Path, tls: str) -> None:
     with server(certificate, tls) as (settings, handler):
-        session = SmtpSession(installed(settings))
+        session = SmtpSession(installed(settings).values(SmtpServer))
         assert [session.send(MAIL), session.send(MAIL)] == [Accepted(), Accepted()]
         session.close()
         assert handler.count == 2
@@ -90,7 +91,7 @@ def test_a_wrong_password_is_tried_once_and_is_no_mails_fault(certificate: Path)
     with server(certificate, "starttls") as (settings, _):
         wrong = settings.model_copy(update={"smtp_password": "wrong"})
         with pytest.raises(MailServerError, match="no connection in 1 attempts: 535"):
-            SmtpSession(installed(wrong)).open()
+            SmtpSession(installed(wrong).values(SmtpServer)).open()
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(
@@ -101,7 +102,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
         server(certificate, "starttls") as (settings, _),
         pytest.raises(MailServerError, match=r"in 1 attempts: .*certificate verify failed"),
     ):
-        SmtpSession(installed(settings)).open()
+        SmtpSession(installed(settings).values(SmtpServer)).open()
 
 
 def test_a_certificate_of_another_host_is_refused(
@@ -111,7 +112,7 @@ def test_a_certificate_of_another_host_is_refused(
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
     other = authority.issue("other", "mail.example.org").both
     with server(other, "tls") as (settings, _), pytest.raises(MailServerError) as told:
-        SmtpSession(installed(settings)).open()
+        SmtpSession(installed(settings).values(SmtpServer)).open()
     assert "in 1 attempts: " in str(told.value)
     assert "certificate is not valid for '127.0.0.1'" in str(told.value)
 
@@ -131,7 +132,7 @@ def test_a_server_with_other_tls_than_the_settings_say_is_refused_with_their_nam
     with server(certificate, its, ours) as (settings, _):
         hasty = settings.model_copy(update={"smtp_connect_timeout": 1, "mail_attempts": 2})
         with pytest.raises(MailServerError, match=why) as told:
-            SmtpSession(installed(hasty)).open()
+            SmtpSession(installed(hasty).values(SmtpServer)).open()
     assert ours == "none" or "in 1 attempts" in str(told.value)
     assert "SHARDPOST_SMTP_TLS" in str(told.value)
     assert "secret" not in str(told.value)

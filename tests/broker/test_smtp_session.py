@@ -19,6 +19,7 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
 )
 from shardpost.weekly_email.smtp import SmtpSession
+from shardpost.weekly_email.smtp_server import SmtpServer
 from tests.support.installed import installed
 from tests.support.mail_server import (
     DROP,
@@ -100,7 +101,9 @@ def speaking(
     script: Script, *short: str, seconds: float = 0.2, ehlo: str = EHLO
 ) -> Iterator[tuple[SmtpSession, MailServer]]:
     with mail_server(script, ehlo=ehlo) as server:
-        session = SmtpSession(installed(settings_for(server.port, *short, seconds=seconds)))
+        session = SmtpSession(
+            installed(settings_for(server.port, *short, seconds=seconds)).values(SmtpServer)
+        )
         yield session, server
         session.close()
 
@@ -141,9 +144,9 @@ def test_who_wants_a_mail_of_nobody_hears_not_another_word() -> None:
         said.append(connection.recv(1000))
 
     with raw_server(talk) as port:
-        assert SmtpSession(installed(settings_for(port))).send(mail("bad")) == PermanentFailure(
-            "550 no such user"
-        )
+        assert SmtpSession(installed(settings_for(port)).values(SmtpServer)).send(
+            mail("bad")
+        ) == PermanentFailure("550 no such user")
     assert said == [b""]
 
 
@@ -181,7 +184,7 @@ def test_all_is_said_before_the_first_answer_and_answers_may_come_in_pieces() ->
         connection.sendall(b"250 taken\r\n")
 
     with raw_server(talk) as port:
-        session = SmtpSession(installed(settings_for(port)))
+        session = SmtpSession(installed(settings_for(port)).values(SmtpServer))
         assert session.send(mail("c")) == Accepted()
         session.close()
     assert said == [
@@ -236,7 +239,7 @@ def refused_amid(*says: bytes, closes: bool = True) -> SmtpOutcome:
             done.wait()
 
     with raw_server(talk) as port:
-        session = SmtpSession(installed(settings_for(port, "BLOCK_")))
+        session = SmtpSession(installed(settings_for(port, "BLOCK_")).values(SmtpServer))
         try:
             return session.send(mail("c", BIG))
         finally:

@@ -127,7 +127,7 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     assert not server.taken
     assert run(world)[0] == 0
     assert server.taken == {"client1@x.example": 1, "client3@x.example": 1}
-    assert FrozenWeeks(installed(world.settings)).find(WEEK) is not None
+    assert FrozenWeeks(installed(world.settings).tables).find(WEEK) is not None
 
 
 @pytest.mark.one_of("erasures of an audience")

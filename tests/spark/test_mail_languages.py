@@ -70,7 +70,7 @@ def test_each_client_is_mailed_in_its_language_as_it_was_shown_before_and_after(
     assert {client: one.language for client, one in before.items() if one.language} == GERMAN
     request = email_request(WEEK, now=NOW)
     assert weekly_email(request, installed(world.settings))[0] == 0
-    frozen = FrozenWeeks(installed(world.settings)).find(WEEK)
+    frozen = FrozenWeeks(installed(world.settings).tables).find(WEEK)
     assert frozen is not None
     # Other templates, and another sender, from now on.
     folder = world.settings.mail_templates
@@ -94,7 +94,7 @@ def test_each_client_is_mailed_in_its_language_as_it_was_shown_before_and_after(
             assert found["Message-ID"] == shown.headers["Message-ID"]
             assert text.get_content().replace("\r\n", "\n") == shown.text
         assert after.is_frozen
-        row = FrozenWeeks(installed(world.settings)).member(frozen, client)
+        row = FrozenWeeks(installed(world.settings).tables).member(frozen, client)
         assert row is not None
         assert client in GERMAN or row["language"] in {None, "5", '["de"]', "tlh"}
     assert read(server, "german")["Subject"] == "Woche 2026-W45: 2"

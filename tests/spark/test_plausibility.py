@@ -61,14 +61,14 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
 
     with pytest.raises(CollapseError, match="recipients fall from 12 to 0"):
         freeze(settings, week)
-    assert FrozenWeeks(installed(settings)).find(week) is None
+    assert FrozenWeeks(installed(settings).tables).find(week) is None
     for accepts, code in ((False, 3), (True, 0)):
         looks = EmailRequest(week, datetime.now(UTC), Mode.DRY_RUN, accept_drop=accepts)
         found = weekly_email(looks, installed(settings))
         assert (found[0], found[1]["recipients"]) == (code, [])
         assert ("recipients fall from 12 to 0" in str(found[1].get("would_be_refused"))) != accepts
     freeze(settings, week, accept_drop=True)
-    frozen = FrozenWeeks(installed(settings)).find(week)
+    frozen = FrozenWeeks(installed(settings).tables).find(week)
     assert frozen is not None
     assert frozen.recipients == 0
 

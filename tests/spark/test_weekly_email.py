@@ -98,7 +98,7 @@ def test_everybody_who_held_at_the_weeks_end_gets_one_as_the_dry_run_says_of_eve
     world.commit(looked_at=NOW)
     code, listed = run(world, "--dry-run")
     assert code == 0
-    assert FrozenWeeks(installed(world.settings)).find(WEEK) is None
+    assert FrozenWeeks(installed(world.settings).tables).find(WEEK) is None
     assert [(to["client"], to["email"], to["positions"]) for to in listed["recipients"]] == [
         (client, f"{client}@x.example", positions)
         for client, positions in sorted(
@@ -150,7 +150,7 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     assert (code, result["snapshot"]) == (0, 1)
     assert (total(result, "sent"), total(result, "suppressed")) == (1, 2)
     assert server.taken == {"client1@x.example": 1}
-    week = FrozenWeeks(installed(world.settings)).find(WEEK)
+    week = FrozenWeeks(installed(world.settings).tables).find(WEEK)
     assert week is not None
     assert find_late(installed(world.settings), week) == LateClients(("client4",), ("client1",))
 
@@ -200,7 +200,7 @@ def test_a_week_is_frozen_of_the_tables_that_are_in_use_when_it_is_frozen(
     at_step(monkeypatch, audience_freeze)("audience written", lambda: world.swap("GB"))
     code, frozen = run(world, "--freeze-only")
     assert (code, frozen["snapshot"], frozen["recipients"]) == (0, 3, 1)
-    week = FrozenWeeks(installed(world.settings)).find(WEEK)
+    week = FrozenWeeks(installed(world.settings).tables).find(WEEK)
     assert week is not None
     assert (week.country, week.snapshot) == ("GB", 3)
     run(world)
@@ -247,7 +247,7 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
         run(world, now=early)
     assert run(world, "--early", now=early)[0] == 0
     assert server.taken == {"client1@x.example": 1}
-    assert FrozenWeeks(installed(world.settings)).find(WEEK) is None
+    assert FrozenWeeks(installed(world.settings).tables).find(WEEK) is None
     seen = replace(snapshots.current(installed(world.settings).tables), looked_at=NOW)
     snapshots.update_looked_at(installed(world.settings).tables, seen)
     assert run(world)[0] == 0
@@ -297,7 +297,7 @@ def test_an_empty_audience_freezes_too(world: World, server: MailServer) -> None
     world.commit(looked_at=NOW)
     code, result = run(world)
     assert (code, total(result, "sent")) == (0, 0)
-    found = FrozenWeeks(installed(world.settings)).find(WEEK)
+    found = FrozenWeeks(installed(world.settings).tables).find(WEEK)
     assert found is not None
     assert found.recipients == 0
     world.position("1", "client1", at=IN_TIME)

@@ -19,9 +19,9 @@ from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.own_templates import templates_of
+from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.send_plan import MailToSend, SendPlan
-from shardpost.weekly_email.smtp_server import sender_of
+from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
 from tests.support.installed import installed
 from tests.support.members import MEMBERS
 from tests.support.written_weeks import begin
@@ -84,15 +84,14 @@ class Run:
     def _prepared(self) -> PreparedWeek:
         newest, frozen = (
             snapshots.current(installed(self.settings).tables),
-            FrozenWeeks(installed(self.settings)).find(self.week),
+            FrozenWeeks(installed(self.settings).tables).find(self.week),
         )
         as_of = frozen.as_of if frozen else self.week.held_at(self.now, newest.looked_at)
         shards = self.settings.partitions
         audience = (newest, shards, [*range(shards)], frozen)
-        sender, templates = (
-            sender_of(installed(self.settings)),
-            templates_of(installed(self.settings)),
-        )
+        at = installed(self.settings)
+        sender = at.values(SenderSettings).sender(at.values(SmtpServer))
+        templates = templates_of(at.values(TemplateSettings))
         return PreparedWeek(self.week, as_of, sender, *audience, templates)
 
     def _member(self, prepared: PreparedWeek) -> pa.RecordBatch:
@@ -100,7 +99,7 @@ class Run:
         contact = contact_of(installed(self.settings).tables, newest, self.client)
         assert contact is not None
         if frozen is not None:
-            row = FrozenWeeks(installed(self.settings)).member(frozen, self.client) or {}
+            row = FrozenWeeks(installed(self.settings).tables).member(frozen, self.client) or {}
         else:
             positions, _ = holding_of(
                 installed(self.settings).tables, newest, prepared.as_of, self.client

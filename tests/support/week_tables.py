@@ -101,6 +101,6 @@ def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:
 
 def counts_by_shard(settings: Settings, week: IsoWeek, now: datetime) -> list[ShardCounts]:
     """Return the counts of each shard as `emails` has them."""
-    audience = audience_of(installed(settings), week, now)
+    audience = audience_of(installed(settings).tables, week, now)
     status = WeekStatus(installed(settings), week, audience, settings.partitions)
     return [shard.counts for shard in status.by_shard()]

@@ -97,13 +97,13 @@ def freeze(
         *(str(week), 1, week.end, at, version, settings.partitions, len(rows), "US")
     )
     frozen = replace(frozen, **changed)
-    FrozenWeeks(installed(settings)).commit(frozen)
+    FrozenWeeks(installed(settings).tables).commit(frozen)
     return frozen
 
 
 def frozen_row(settings: Settings, week: IsoWeek) -> FrozenWeek:
     """Return the row of a week that is frozen."""
-    found = FrozenWeeks(installed(settings)).find(week)
+    found = FrozenWeeks(installed(settings).tables).find(week)
     assert found is not None
     return found
 

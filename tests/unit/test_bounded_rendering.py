@@ -9,7 +9,7 @@ from shardpost.weekly_email import bounded_rendering
 from shardpost.weekly_email.model.mail_rendering import TemplateError, rendered
 from shardpost.weekly_email.model.mail_rows import SAMPLES
 from shardpost.weekly_email.model.mail_templates import MailTemplates
-from shardpost.weekly_email.own_templates import with_subject
+from shardpost.weekly_email.own_templates import TemplateSettings, with_subject
 from tests.support.installed import installed
 
 SHIPPED = MailTemplates()
@@ -39,10 +39,8 @@ def test_a_template_beyond_bounds_or_wrong_is_refused(template: str, said: str) 
 
 
 def test_templates_of_the_settings_are_tried_within_bounds(at: Settings) -> None:
-    assert bounded_rendering.templates_of(installed(at)) == SHIPPED
+    assert bounded_rendering.templates_of(installed(at).values(TemplateSettings)) == SHIPPED
     (at.home / "look").mkdir(parents=True)
     (at.home / "look" / "subject.txt").write_text("{{ nmae }}")
     with pytest.raises(TemplateError, match="found nmae"):
-        bounded_rendering.templates_of(
-            installed(at.model_copy(update={"mail_templates": at.home / "look"}))
-        )
+        bounded_rendering.templates_of(TemplateSettings(at.home / "look", None, 150))

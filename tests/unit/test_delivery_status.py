@@ -260,7 +260,8 @@ def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settin
         return totals([asdict(one.counts) for one in folds.by_shard(found(ended, ENDED).status)])
 
     def asked() -> week_totals.Totals:
-        return of_weeks.of_weeks(installed(ended), week_totals.known_weeks(installed(ended)), NOW)
+        at = installed(ended)
+        return of_weeks.of_weeks(at, week_totals.known_weeks(at.tables), NOW)
 
     def of_all_weeks() -> dict[str, int]:
         wait_for(lambda: not asked().is_reading, "the counts of all weeks")

@@ -94,10 +94,12 @@ def is_erased(kafka: MemoryKafka) -> bool:
     for week in WEEKS:  # the others are as they were
         frozen = frozen_row(at, week)
         found = [
-            name for shard in (0, 1) for name in FrozenWeeks(installed(at)).clients(frozen, shard)
+            name
+            for shard in (0, 1)
+            for name in FrozenWeeks(installed(at).tables).clients(frozen, shard)
         ]
         assert sorted(found) == ["c0", "c2", "c4"]
-        member = FrozenWeeks(installed(at)).member(frozen, "c2")
+        member = FrozenWeeks(installed(at).tables).member(frozen, "c2")
         assert member is not None
         assert member["email"] == "c2@x.example"
         assert len(member["positions"]) == 1
@@ -164,7 +166,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
         frozen = frozen_row(kafka.settings, week)
-        assert FrozenWeeks(installed(kafka.settings)).member(frozen, "c2") is not None
+        assert FrozenWeeks(installed(kafka.settings).tables).member(frozen, "c2") is not None
     assert state(kafka.settings, SENT) is DeliveryState.SENT
     erased(kafka.settings)
     assert is_erased(kafka)
@@ -175,7 +177,7 @@ def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: Mem
     at = kafka.settings
     with LedgerGuard(installed(at), UNKNOWN).locked([0]):
         result = erased(at)
-        assert FrozenWeeks(installed(at)).member(frozen_row(at, UNKNOWN), WHO) is not None
+        assert FrozenWeeks(installed(at).tables).member(frozen_row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
     assert "is already running" in result.postponed[str(UNKNOWN)]
     assert list(decisions.list_all(at)) == []

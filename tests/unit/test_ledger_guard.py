@@ -131,7 +131,7 @@ def test_a_later_week_needs_the_partitions_of_the_weeks_before(kafka: MemoryKafk
 
 
 def test_before_any_mark_the_partitions_are_those_of_the_frozen_weeks(kafka: MemoryKafka) -> None:
-    FrozenWeeks(installed(kafka.settings)).commit(FROZEN)
+    FrozenWeeks(installed(kafka.settings).tables).commit(FROZEN)
     other = kafka.settings.model_copy(update={"partitions": 8})
     assert LedgerGuard(installed(other), WEEK.next).require_ledger().partitions == 2
 
@@ -198,7 +198,7 @@ def test_a_frozen_week_whose_marks_are_gone_is_refused_until_a_person_accepts_it
     kafka: MemoryKafka,
 ) -> None:
     run(kafka.settings, WEEK.previous)
-    FrozenWeeks(installed(kafka.settings)).commit(FROZEN)
+    FrozenWeeks(installed(kafka.settings).tables).commit(FROZEN)
     for _ in range(2):
         assert (
             "2026-W47: its audience is frozen, and the table ledger_marks has no mark"

@@ -82,7 +82,7 @@ def test_of_a_frozen_week_it_is_that_of_its_audience(world: World) -> None:
     assert "not subscribed" in str(shown(world, "gone").remark)
     with pytest.raises(ShardpostError, match="off is not in its audience"):
         shown(world, "off")
-    FrozenWeeks(installed(world.settings)).mark_erased(WEEK, NOW)
+    FrozenWeeks(installed(world.settings).tables).mark_erased(WEEK, NOW)
     with pytest.raises(ShardpostError, match="was erased"):
         shown(world, "c1")
 
@@ -305,6 +305,8 @@ def test_an_audience_table_of_an_earlier_release_gets_the_column(at: Settings) -
     world.commit(looked_at=NOW)
     freeze(at, WEEK, ["c1"], NOW)
     assert preview(installed(at), "c1", WEEK, now=NOW).is_frozen
-    row = FrozenWeeks(installed(at)).member(FrozenWeeks(installed(at)).list_all()[0], "c1")
+    row = FrozenWeeks(installed(at).tables).member(
+        FrozenWeeks(installed(at).tables).list_all()[0], "c1"
+    )
     assert row is not None
     assert row["language"] is None

@@ -23,7 +23,7 @@ from shardpost.weekly_email.model.mail_templates import SHIPPED, MailTemplates
 from shardpost.weekly_email.model.member import Recipient
 from shardpost.weekly_email.model.message import compose
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.own_templates import templates_of, write_shipped
+from shardpost.weekly_email.own_templates import TemplateSettings, templates_of, write_shipped
 from tests.support.installed import installed
 
 WEEK = IsoWeek(2026, 47)
@@ -69,7 +69,7 @@ def own(folder: Path, language: str | None = None, **files: str) -> MailTemplate
     """Return the templates of a folder with those files; `subject_de` is `subject.de.txt`."""
     for name, text in files.items():
         (folder / file_name(name)).write_text(text)
-    return templates_of(installed(set_to(folder, language)))
+    return templates_of(installed(set_to(folder, language)).values(TemplateSettings))
 
 
 def file_name(name: str) -> str:
@@ -121,7 +121,10 @@ def test_the_shipped_templates_are_written_as_an_example_and_nothing_is_overwrit
 ) -> None:
     folder = tmp_path / "look"
     assert {path.name for path in write_shipped(folder)} == set(SHIPPED)
-    assert mail(templates_of(installed(set_to(folder)))).as_bytes() == mail().as_bytes()
+    assert (
+        mail(templates_of(installed(set_to(folder)).values(TemplateSettings))).as_bytes()
+        == mail().as_bytes()
+    )
     with pytest.raises(UsageError, match=r"subject\.txt.*not overwritten"):
         write_shipped(folder)
 
@@ -166,7 +169,7 @@ def test_a_template_that_no_mail_can_be_written_with_is_refused_before_a_send(
 
 def test_a_folder_and_names_that_are_wrong_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"SHARDPOST_MAIL_TEMPLATES.*templates init"):
-        templates_of(installed(set_to(tmp_path / "none")))
+        templates_of(installed(set_to(tmp_path / "none")).values(TemplateSettings))
     for name, said in (
         ("weekly_emial.html", r"did you mean weekly_email\.html"),
         ("Subject.TXT", r"did you mean subject\.txt"),
@@ -177,12 +180,12 @@ def test_a_folder_and_names_that_are_wrong_are_refused_by_name(tmp_path: Path) -
         path = tmp_path / name
         path.write_bytes(b"\xff\xfe")
         with pytest.raises(UsageError, match=said):
-            templates_of(installed(set_to(tmp_path)))
+            templates_of(installed(set_to(tmp_path)).values(TemplateSettings))
         path.unlink()
     (tmp_path / "notes.md").write_text("{{ anything }}")
-    assert templates_of(installed(set_to(tmp_path))).files == ()
+    assert templates_of(installed(set_to(tmp_path)).values(TemplateSettings)).files == ()
     with pytest.raises(UsageError, match="SHARDPOST_MAIL_LANGUAGE='zz'"):
-        templates_of(installed(set_to(tmp_path, "zz")))
+        templates_of(installed(set_to(tmp_path, "zz")).values(TemplateSettings))
     with pytest.raises(UsageError, match="SHARDPOST_MAIL_LANGUAGE"):
         load({"SHARDPOST_MAIL_LANGUAGE": "../../etc"})
 
@@ -304,7 +307,9 @@ def test_a_file_is_for_the_clients_of_its_language_however_either_is_written(
 ) -> None:
     (tmp_path / f"subject.{of_file}.txt").write_text("{% include 'x.txt' %}")
     (tmp_path / f"x.{of_file.replace('-', '_').upper()}.txt").write_text("of {{ language }}")
-    found = mail(templates_of(installed(set_to(tmp_path))), language=of_client)
+    found = mail(
+        templates_of(installed(set_to(tmp_path)).values(TemplateSettings)), language=of_client
+    )
     assert found["Subject"] == f"of {known_language(of_client)}".replace("_", "-")
 
 
@@ -320,7 +325,7 @@ def test_two_files_that_mean_the_same_language_are_refused_by_name(tmp_path: Pat
     for name in ("footer.zh-TW.html", "footer.zh_Hant_TW.html"):
         (tmp_path / name).write_text("x")
     with pytest.raises(UsageError, match=r"footer\.zh_Hant_TW\.html: .*footer\.zh-TW\.html"):
-        templates_of(installed(set_to(tmp_path)))
+        templates_of(installed(set_to(tmp_path)).values(TemplateSettings))
 
 
 def test_styles_are_on_the_elements_and_those_of_the_dark_are_left(tmp_path: Path) -> None:

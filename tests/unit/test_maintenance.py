@@ -275,7 +275,7 @@ def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
 def _freeze(settings: Settings, week: str, version: int) -> None:
     number = snapshots.current(installed(settings).tables).number
     frozen = FrozenWeek(week, number, START, START, version, 2, 1, "US")
-    FrozenWeeks(installed(settings)).commit(frozen)
+    FrozenWeeks(installed(settings).tables).commit(frozen)
 
 
 def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read_it(
@@ -296,7 +296,7 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
     with pytest.raises(ShardpostError, match=r"snapshot 2 .* that are: 1 and "):
         tables.snapshot(2, strict)
     erased_at = aged.now
-    FrozenWeeks(installed(strict)).mark_erased(IsoWeek(2026, 1), erased_at)
+    FrozenWeeks(installed(strict).tables).mark_erased(IsoWeek(2026, 1), erased_at)
     with pytest.raises(ShardpostError, match=r"snapshot 1 .* is no longer kept"):
         tables.snapshot(1, strict)
     for minutes in (0, 60):  # who was given it just before reads on

@@ -51,10 +51,10 @@ def request(week: IsoWeek, *arguments: str) -> Any:
 def is_complete(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether a kept week is read as it was frozen, at the version that its row names."""
     frozen = frozen_row(settings, week)
-    listed = [FrozenWeeks(installed(settings)).clients(frozen, shard) for shard in (0, 1)]
-    member = FrozenWeeks(installed(settings)).member(frozen, "c1")
+    listed = [FrozenWeeks(installed(settings).tables).clients(frozen, shard) for shard in (0, 1)]
+    member = FrozenWeeks(installed(settings).tables).member(frozen, "c1")
     assert member is not None
-    counts = FrozenWeeks(installed(settings)).counts(week, frozen.audience_version)
+    counts = FrozenWeeks(installed(settings).tables).counts(week, frozen.audience_version)
     assert counts[RECIPIENTS] == len(CLIENTS)
     return sorted([*listed[0], *listed[1]]) == sorted(CLIENTS) and member["email"] == "c1@x.example"
 
@@ -67,7 +67,7 @@ def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
     table = folder_of(settings, AUDIENCES)
     files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
-    rows = FrozenWeeks(installed(settings)).counts(
+    rows = FrozenWeeks(installed(settings).tables).counts(
         week, AudienceFiles(installed(settings).tables).version()
     )[RECIPIENTS]
     return not files and not rows and frozen_row(settings, week).audience_erased_at is not None
@@ -208,9 +208,11 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
 def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> None:
     erase_old_audiences(installed(at), NOW)
     with pytest.raises(ShardpostError, match="was frozen by another run"):
-        FrozenWeeks(installed(at)).commit(FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US"))
-    assert FrozenWeeks(installed(at)).newest_before(NEW) is None
-    before = FrozenWeeks(installed(at)).newest_before(LAST)
+        FrozenWeeks(installed(at).tables).commit(
+            FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US")
+        )
+    assert FrozenWeeks(installed(at).tables).newest_before(NEW) is None
+    before = FrozenWeeks(installed(at).tables).newest_before(LAST)
     assert before is not None
     assert before.week == str(NEW)
 

@@ -201,11 +201,11 @@ def test_of_very_many_unknown_exchanges_the_largest_are_kept_and_all_positions_c
 def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
     kafka: MemoryKafka,
 ) -> None:
-    weeks = FrozenWeeks(installed(kafka.settings))
+    weeks = FrozenWeeks(installed(kafka.settings).tables)
 
     def require(unknown: int, positions: int) -> None:
         counts = Counts(positions, unknown=UnknownExchanges.of({"TSE": unknown}))
-        weeks.require_no_collapse(WEEK, {RECIPIENTS: 5, WITH_ADDRESS: 5}, counts)
+        weeks.require_no_collapse(WEEK, {RECIPIENTS: 5, WITH_ADDRESS: 5}, counts, 0.5)
 
     require(20, 40)
     require(9, 9)
@@ -220,11 +220,11 @@ def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
 
 def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka) -> None:
     settings = kafka.settings
-    weeks = FrozenWeeks(installed(settings))
+    weeks = FrozenWeeks(installed(settings).tables)
 
     def require(clients: int, with_address: int, week: IsoWeek = WEEK) -> None:
         counts = {RECIPIENTS: clients, WITH_ADDRESS: with_address}
-        weeks.require_no_collapse(week, counts, Counts())
+        weeks.require_no_collapse(week, counts, Counts(), 0.5)
 
     require(0, 0)
     freeze(settings, WEEK.previous, [f"c{n}" for n in range(12)], WEEK.start)

@@ -37,7 +37,9 @@ REAL_MODES = [(), ("--freeze-only",)]
 def freeze(settings: Settings) -> None:
     """Have the week begun and frozen already, so that no run computes its audience."""
     begin(settings, WEEK, NOW)
-    FrozenWeeks(installed(settings)).commit(FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
+    FrozenWeeks(installed(settings).tables).commit(
+        FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US")
+    )
 
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
@@ -125,7 +127,7 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     late = NOW + timedelta(seconds=at.mail_snapshot_age + 1)
     said = "clients may have unsubscribed since: run `shardpost compact` first"
     assert said in refused(at, *mode, now=late)
-    assert (FrozenWeeks(installed(at)).find(WEEK) is not None) == is_frozen
+    assert (FrozenWeeks(installed(at).tables).find(WEEK) is not None) == is_frozen
     assert len(ledger_guard.list_marks(installed(at).tables)) == is_frozen
     assert prepared(at, "--dry-run", now=late)
     patient = at.model_copy(update={"mail_snapshot_age": 86_400})
@@ -238,7 +240,7 @@ def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> Non
     snapshots.commit(installed(at).tables, replace(first, number=2, committed_at=WEEK.start))
     late = WEEK.end + timedelta(days=30)
     assert (skipped(), "3 days" in skipped(late)) == ("None", True)
-    assert FrozenWeeks(installed(at)).find(WEEK) is None
+    assert FrozenWeeks(installed(at).tables).find(WEEK) is None
     freeze(at)
     assert skipped(late) == "None"
 

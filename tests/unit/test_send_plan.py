@@ -189,8 +189,8 @@ SUBSCRIBED = {"a": True, "b": True, "c": True, "d": False}
 
 @pytest.fixture
 def at(tmp_path: Path) -> Settings:
-    """Give tables with one snapshot, of which clients are asked for each time."""
-    settings = Settings.model_validate({"home": tmp_path, "mail_subscription_interval": 1e-9})
+    """Give tables with one snapshot."""
+    settings = Settings(home=tmp_path)
     commit(settings, 1, {client: (1, subscribed) for client, subscribed in SUBSCRIBED.items()})
     return settings
 
@@ -205,30 +205,35 @@ def commit(settings: Settings, number: int, clients: dict[str, tuple[int, bool |
     snapshots.commit(installed(settings).tables, snapshot(number, {CLIENTS.name: version}))
 
 
+def asking(settings: Settings, since: int) -> Unsubscribed:
+    """Return who asks the tables anew for each client."""
+    return Unsubscribed(installed(settings).tables, since, interval=1e-9)
+
+
 def unsubscribed(ask: Unsubscribed) -> set[str]:
     return {client for client in SUBSCRIBED if ask(client)}
 
 
 def test_what_changed_since_the_run_began_is_found_and_nothing_else(at: Settings) -> None:
-    ask = Unsubscribed(installed(at), 1)
+    ask = asking(at, 1)
     assert unsubscribed(ask) == set()
     commit(at, 2, {"a": (2, False), "b": (2, None), "c": (2, True), "d": (1, False)})
     assert unsubscribed(ask) == {"a", "b"}
     commit(at, 3, {"a": (3, True), "b": (2, None), "c": (2, True), "d": (1, False)})
     assert unsubscribed(ask) == {"b"}
-    assert unsubscribed(Unsubscribed(installed(at), 3)) == set()
+    assert unsubscribed(asking(at, 3)) == set()
 
 
 def test_within_the_interval_nothing_is_asked_again(at: Settings) -> None:
-    ask = Unsubscribed(installed(at.model_copy(update={"mail_subscription_interval": 3600})), 1)
+    ask = Unsubscribed(installed(at).tables, 1, interval=3600)
     assert unsubscribed(ask) == set()
     commit(at, 2, dict.fromkeys(SUBSCRIBED, (2, False)))
     assert unsubscribed(ask) == set()
-    assert unsubscribed(Unsubscribed(installed(at), 1)) == set(SUBSCRIBED)
+    assert unsubscribed(asking(at, 1)) == set(SUBSCRIBED)
 
 
 def test_tables_that_cannot_be_read_are_not_taken_for_nobody(at: Settings) -> None:
-    ask = Unsubscribed(installed(at), 1)
+    ask = asking(at, 1)
     commit(at, 2, dict.fromkeys(SUBSCRIBED, (2, False)))
     shutil.rmtree(folder_of(at, CLIENTS))
     with pytest.raises(SubscriptionsUnknownError, match="who has unsubscribed"):
@@ -251,7 +256,7 @@ def step_of(step: Step) -> tuple[str, str]:
 
 
 def test_who_unsubscribes_between_two_mails_is_suppressed(at: Settings) -> None:
-    steps = members.plan(has_unsubscribed=Unsubscribed(installed(at), 1)).steps(batches())
+    steps = members.plan(has_unsubscribed=asking(at, 1)).steps(batches())
     assert step_of(next(steps)) == ("a", "mail")
     commit(at, 2, {"a": (2, False), "b": (2, False), "c": (1, True), "d": (1, False)})
     assert [step_of(step) for step in steps] == [
@@ -264,7 +269,7 @@ def test_who_unsubscribes_between_two_mails_is_suppressed(at: Settings) -> None:
 def test_who_was_suppressed_is_mailed_again_only_if_asked_for_and_subscribed_now(
     at: Settings,
 ) -> None:
-    found = members.plan(has_unsubscribed=Unsubscribed(installed(at), 1))
+    found = members.plan(has_unsubscribed=asking(at, 1))
     found.ledger_index = LedgerIndex.fold(
         [LedgerEntry(client, DeliveryState.SUPPRESSED, "<1@x>") for client in SUBSCRIBED]
     )
@@ -277,7 +282,7 @@ def test_who_was_suppressed_is_mailed_again_only_if_asked_for_and_subscribed_now
 
 
 def test_without_an_answer_the_steps_end_and_say_why(at: Settings) -> None:
-    found = members.plan(has_unsubscribed=Unsubscribed(installed(at), 1))
+    found = members.plan(has_unsubscribed=asking(at, 1))
     steps = found.steps(batches())
     assert step_of(next(steps)) == ("a", "mail")
     commit(at, 2, dict.fromkeys(SUBSCRIBED, (2, True)))

@@ -12,7 +12,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.provisional_refusals import Refusal, RefusalLimits, Refusals
 from shardpost.weekly_email.model.retry import Accepted, NoReply, NotSent
 from shardpost.weekly_email.model.server_health import CircuitBreaker, ShareAlarm
-from shardpost.weekly_email.smtp_server import refusal_limits_of
+from shardpost.weekly_email.smtp_server import SmtpServer
 from tests.support.installed import installed
 
 LIMITS = RefusalLimits(most_in_row=5, share=0.2)
@@ -206,7 +206,7 @@ def test_a_refusal_reads_back_as_it_was_written() -> None:
 
 def test_the_limits_are_those_of_the_settings() -> None:
     given_ = {"SHARDPOST_MAIL_REFUSALS": "7", "SHARDPOST_MAIL_REFUSAL_SHARE": "0.5"}
-    assert refusal_limits_of(installed(load(given_))) == RefusalLimits(7, 0.5)
+    assert installed(load(given_)).values(SmtpServer).refusal_limits == RefusalLimits(7, 0.5)
 
 
 def test_a_new_server_gets_no_more_mails_than_would_stop_the_shard() -> None:

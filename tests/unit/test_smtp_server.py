@@ -25,11 +25,16 @@ from shardpost.weekly_email.model.retry import (
 )
 from shardpost.weekly_email.shard_sender import SmtpConnections
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
-from shardpost.weekly_email.smtp_server import retry_policy_of, sender_of
+from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
 from tests.support.installed import installed
 
 EXAMPLE_FROM, REAL_FROM = "Shardpost <weekly@shardpost.example>", "News <news@bank.com>"
 EXAMPLE_URL, REAL_URL = "https://shardpost.example/?{client}", "https://bank.com/?{client}"
+
+
+def sender_of(settings: Settings) -> None:
+    at = installed(settings)
+    at.values(SenderSettings).sender(at.values(SmtpServer))
 
 
 def refused(setting: str) -> AbstractContextManager[object]:
@@ -62,7 +67,7 @@ def test_the_example_sender_and_its_url_are_for_a_server_on_this_machine(
 ) -> None:
     settings = Settings(smtp_host=host, mail_from=mail_from, unsubscribe_url=url)
     with refused(wrong) if wrong else nullcontext():
-        sender_of(installed(settings))
+        sender_of(settings)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,7 @@ def test_a_password_goes_to_another_machine_only_by_tls_unless_allowed(
     settings = Settings(smtp_host=host, mail_from=REAL_FROM, unsubscribe_url=REAL_URL)
     login = {"smtp_user": user, "smtp_tls": tls, "smtp_plain_login": plain_login}
     with refused("SHARDPOST_SMTP_TLS=none") if is_refused else nullcontext():
-        sender_of(installed(settings.model_copy(update=login)))
+        sender_of(settings.model_copy(update=login))
 
 
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -99,7 +104,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def refuse(_: Settings) -> None:
+    def refuse(_: SmtpServer) -> None:
         raise error
 
     monkeypatch.setattr(smtp, "connect", refuse)
@@ -107,7 +112,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 
 def failure(settings: Settings) -> str:
     with pytest.raises(MailServerError) as found:
-        SmtpSession(installed(settings)).open()
+        SmtpSession(installed(settings).values(SmtpServer)).open()
     return str(found.value)
 
 
@@ -145,7 +150,9 @@ def test_the_settings_of_a_server_of_ones_own_are_named(
 
 @pytest.fixture
 def connections() -> Iterator[SmtpConnections]:
-    found = SmtpConnections(installed(Settings(mail_attempts=2, mail_connections=4)))
+    found = SmtpConnections(
+        installed(Settings(mail_attempts=2, mail_connections=4)).values(SmtpServer)
+    )
     yield found
     found.close()
 
@@ -170,7 +177,7 @@ def test_each_delay_is_longer_by_the_factor_until_the_last_attempt() -> None:
 def test_the_policy_is_that_of_the_settings() -> None:
     given = {"MAIL_ATTEMPTS": "3", "MAIL_FIRST_DELAY": "0.5", "MAIL_DELAY_FACTOR": "2"}
     settings = load({f"SHARDPOST_{name}": value for name, value in given.items()})
-    assert retry_policy_of(installed(settings)) == MailRetryPolicy(3, 0.5, 2)
+    assert installed(settings).values(SmtpServer).retries == MailRetryPolicy(3, 0.5, 2)
 
 
 def test_each_outcome_has_its_consequence() -> None:

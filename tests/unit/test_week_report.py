@@ -14,7 +14,7 @@ from shardpost.weekly_email import dry_run_file
 from shardpost.weekly_email.dry_run_file import text_lines
 from shardpost.weekly_email.dry_run_lists import DryRunList
 from shardpost.weekly_email.email_run import exit_code_of
-from shardpost.weekly_email.limits import limits_of, too_many, totals
+from shardpost.weekly_email.limits import MailLimits, limits_of, too_many, totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import (
@@ -134,12 +134,12 @@ def test_the_document_has_the_counts_of_each_shard_and_all_unknown_clients() -> 
 
 WEEK = "2026-W47"
 NONE = dict.fromkeys(STATES, 0)
+LIMITS = installed(load({})).values(MailLimits)
 
 
 def why(state: str, allowed: int, share: float, **counts: int) -> str | None:
-    given = {f"SHARDPOST_MAIL_{state.upper()}_ALLOWED": str(allowed)}
-    given[f"SHARDPOST_MAIL_{state.upper()}_SHARE"] = str(share)
-    [limit] = [limit for limit in limits_of(installed(load(given))) if limit.state == state]
+    limits = MailLimits(allowed, share, allowed, share)
+    [limit] = [limit for limit in limits_of(limits) if limit.state == state]
     said = limit.why_exceeded(WEEK, NONE | counts)
     return said and said[0]
 
@@ -206,7 +206,7 @@ def test_the_reason_says_how_many_and_the_way_back(counts: dict[str, int], reaso
     shards = [NONE | {"shard": 7, state: count} for state, count in counts.items()]
     assert totals(shards) == NONE | counts
     parts = [{"shards": shards[:1]}, {"shards": shards[1:]}, {}]
-    assert too_many(installed(load({})), WEEK, parts) == [(reason, reason)]
+    assert too_many(LIMITS, WEEK, parts) == [(reason, reason)]
 
 
 EVIL = "c\x1b[2J\u202e\n1"
@@ -297,10 +297,7 @@ def test_who_would_get_an_e_mail_is_listed_harmlessly(tmp_path: Path) -> None:
 
 def test_what_stopped_a_shard_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
     document = status_document(IsoWeek(2026, 47), [])
-    assert (
-        exit_code_of(installed(load({})), document, {2: f"1 clients remain open: {EVIL}: DATA"})
-        == 1
-    )
+    assert exit_code_of(LIMITS, document, {2: f"1 clients remain open: {EVIL}: DATA"}) == 1
     assert capsys.readouterr().err == (
         f"shardpost: shard 2: 1 clients remain open: {HARMLESS}: DATA\n"
     )
@@ -312,7 +309,7 @@ def test_too_many_failed_clients_are_named_with_why_and_what_lists_them(
     refused = Cause("550 no such user", 500, ("c1", "c2", "c3"))
     causes = {"failed": [refused, Cause(f"no contact{EVIL}", 2, (EVIL, "c9"))]}
     shards = [ShardStatus(ShardCounts(0, sent=2, failed=502), causes)]
-    assert exit_code_of(installed(load({})), status_document(IsoWeek(2026, 47), shards), {}) == 3
+    assert exit_code_of(LIMITS, status_document(IsoWeek(2026, 47), shards), {}) == 3
     said = capsys.readouterr().err
     assert said.startswith("shardpost: 2026-W47: 502 of 504 clients failed, more than SHARDPOST_")
     assert '500 with "550 no such user" (c1, c2, c3, …); 2 with "no contact' in said

@@ -216,6 +216,20 @@ class EmailRequest:
 
 
 @dataclass(frozen=True)
+class RunRules:
+    """What the settings say of runs: when, of what, and how much at once."""
+
+    weekly_send: str
+    weekly_lateness_days: int
+    mail_snapshot_age: float
+    mail_subscription_interval: float
+    mail_rate: float | None
+    max_drop: float
+    on_unknown: str
+    shards_per_task: int
+
+
+@dataclass(frozen=True)
 class PreparedWeek:
     """The week, the instant it is of, and the audience that is frozen, or None.
 

@@ -23,12 +23,14 @@ from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
-from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
+from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek, RunRules
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
 from shardpost.weekly_email.send_plan import BATCH
 
 WORKER_DAEMON = "shardpost.weekly_email.spark.worker_daemon"
+# Shards that one machine mails in parallel, where the master is local[*]; each takes some 40 MB.
+SHARDS_AT_ONCE = 8
 
 
 log = logging.getLogger(__name__)
@@ -41,10 +43,10 @@ class WeekFrames:
     positions are in the order of their ids.
     """
 
-    def __init__(self, installation: Installation, week: PreparedWeek) -> None:
-        self._installation = installation
+    def __init__(self, tables: Tables, week: PreparedWeek) -> None:
+        self._tables = tables
         self._week = week
-        at_once = min(installation.settings.shards_at_once, len(week.shards))
+        at_once = min(SHARDS_AT_ONCE, len(week.shards))
         self.spark = driver.start_session(
             WEEKLY_EMAIL.name, at_once=at_once, worker_daemon=WORKER_DAEMON
         )
@@ -71,8 +73,8 @@ class WeekFrames:
         """Return the audience as of the week's instant; contacts are the snapshot's."""
         week = self._week
         known = self._contacts().select("client", "name", "email", F.lit(True).alias("known"))
-        languages = contact_languages(self.spark, self._installation.tables, week.snapshot)
-        holders = held_positions(self.spark, self._installation.tables, week.snapshot, week.as_of)
+        languages = contact_languages(self.spark, self._tables, week.snapshot)
+        holders = held_positions(self.spark, self._tables, week.snapshot, week.as_of)
         found = holders.join(known, "client", "left").join(languages, "client", "left")
         return found.select(
             *("client", "name", "email"),
@@ -88,13 +90,13 @@ class WeekFrames:
         Its version names the files of other weeks, too, which may have been erased since.
         """
         frozen.require_audience()
-        names = AudienceFiles(self._installation.tables).names(frozen.audience_version)
+        names = AudienceFiles(self._tables).names(frozen.audience_version)
         own = [name for name in names if is_of_week(name, frozen.week)]
-        rows = read_files(self.spark, AUDIENCES, paths(self._installation.tables, AUDIENCES, own))
+        rows = read_files(self.spark, AUDIENCES, paths(self._tables, AUDIENCES, own))
         return rows.where(F.col("week") == frozen.week).drop("week")
 
     def _contacts(self) -> DataFrame:
-        return contacts(self.spark, self._installation.tables, self._week.snapshot)
+        return contacts(self.spark, self._tables, self._week.snapshot)
 
 
 def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
@@ -105,14 +107,13 @@ def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek
     again. So no week is frozen of tables that are not in use any more. CollapseError for an
     audience that is far smaller than the last one, unless the request accepts that.
     """
-    WeekFrames(installation, week)  # Spark starts while another run may have the lock
+    WeekFrames(installation.tables, week)  # Spark starts while another run may have the lock
     what = f"freezing the audience of {week.iso_week}"
     with exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait):
         week, _ = check(request, installation)
         while week.frozen is None:
-            version = _write(
-                installation.tables, week.iso_week, WeekFrames(installation, week).computed()
-            )
+            computed = WeekFrames(installation.tables, week).computed()
+            version = _write(installation.tables, week.iso_week, computed)
             step("audience written")
             now, _ = check(request, installation)
             week = _frozen(installation, request, week, version) if _is_of(week, now) else now
@@ -134,10 +135,11 @@ def _frozen(
     installation: Installation, request: EmailRequest, week: PreparedWeek, version: int
 ) -> PreparedWeek:
     """Commit a week whose audience is written as that version; return it, frozen."""
-    weeks = FrozenWeeks(installation)
+    weeks = FrozenWeeks(installation.tables)
     counts = weeks.counts(week.iso_week, version)
     if not request.accept_drop:
-        weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts)
+        most = installation.values(RunRules).max_drop
+        weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts, most)
     frozen = FrozenWeek(
         week=str(week.iso_week),
         snapshot=week.snapshot.number,

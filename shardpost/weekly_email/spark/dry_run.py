@@ -39,7 +39,7 @@ def dry_run(
     file, such as the log, as text; None: into the result. However many clients there are, only the
     last of these needs memory for them. `kept_as` is the run as whose they are kept, if they are.
     """
-    before = FrozenWeeks(options.installation).newest_before(week.iso_week)
+    before = FrozenWeeks(options.installation.tables).newest_before(week.iso_week)
     about = {
         "week": str(week.iso_week),
         "snapshot": week.snapshot_number,
@@ -71,7 +71,7 @@ def _lines(
 
     `before` is the week to compare with, None if there is none.
     """
-    audience, shards = WeekFrames(options.installation, week), week.shards
+    audience, shards = WeekFrames(options.installation.tables, week), week.shards
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard = shard_of_this_task(shards)

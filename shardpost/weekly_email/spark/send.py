@@ -103,7 +103,7 @@ def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) ->
     `rate` is the mails per second of this run, None for no limit: with one, as many shards are
     mailed at once as there are cores now, whatever executors come later.
     """
-    audience = WeekFrames(options.installation, week)
+    audience = WeekFrames(options.installation.tables, week)
     members = audience.members().persist(StorageLevel.DISK_ONLY)
     counts, shards = members.groupBy("shard").count().collect(), week.shards
     sizes = {row["shard"]: row["count"] for row in counts}  # without shards that have no clients
