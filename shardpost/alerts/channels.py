@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,8 +20,7 @@ from urllib.parse import unquote, urlsplit
 from shardpost.alerts.model.alert import Message
 from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError, one_line
-from shardpost.installation import Installation
-from shardpost.locks.shared_files import SharedFile
+from shardpost.locks.shared_files import Files, SharedFile
 
 # How long all channels together may take.
 PATIENCE_SECONDS = 30.0
@@ -96,16 +95,13 @@ def _text(record: logging.LogRecord) -> str:
     return record.getMessage() + (f": {type(error).__name__}: {error}" if error else "")
 
 
-def channels(installation: Installation) -> list[Channel]:
-    """Return the channels, in the order of the setting; of a URL, only service and host are shown.
+def channels(tables: Tables, urls: Iterable[str]) -> list[Channel]:
+    """Return the channels of URLs, in their order; of a URL, only service and host are shown.
 
     One that Apprise refuses is among them, under its scheme. Of a salted hash of the URL, a name
     ends with 16 bits: they tell a URL from the one before it, and not what its secrets are.
     """
-    return [
-        _channel(installation.tables, *one)
-        for one in enumerate(installation.settings.alert_urls, 1)
-    ]
+    return [_channel(tables, *one) for one in enumerate(urls, 1)]
 
 
 def _channel(tables: Tables, number: int, url: str) -> Channel:
@@ -122,22 +118,20 @@ def _channel(tables: Tables, number: int, url: str) -> Channel:
     return Channel(f"{number}: {service.service_name}{_host(url)} #{mark}", url, service)
 
 
-def append(installation: Installation, text: str, now: datetime) -> None:
+def append(files: Files, text: str, now: datetime) -> None:
     """Append to alerts.log, each line with the time; only log if that file cannot be written.
 
     On this machine if the store does not answer: the alert may be of that.
     """
     lines = "".join(f"{now:%Y-%m-%dT%H:%M:%SZ} {line}\n" for line in text.splitlines() if line)
-    if installation.tables.is_on_store:
-        stored = SharedFile(installation.files, f"{now:{STORED_LOG}}")
+    if files.tables.is_on_store:
+        stored = SharedFile(files, f"{now:{STORED_LOG}}")
         try:
             return stored.change(lambda before: _with(before or "", lines))
         except ShardpostError as error:
-            log.warning(
-                "%s cannot be written, so %s is: %s", stored, installation.files.home / LOG, error
-            )
+            log.warning("%s cannot be written, so %s is: %s", stored, files.home / LOG, error)
     try:
-        with (installation.files.folder() / LOG).open("a") as file:
+        with (files.folder() / LOG).open("a") as file:
             file.write(lines)
     except OSError as error:  # the channels get the message nevertheless
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
@@ -147,14 +141,14 @@ def append(installation: Installation, text: str, now: datetime) -> None:
 LAST_BYTES = 1 << 16
 
 
-def last_lines(installation: Installation, now: datetime, most: int) -> list[str]:
+def last_lines(files: Files, now: datetime, most: int) -> list[str]:
     """Return the last lines of alerts.log, the newest first; on a store those of this month.
 
     Each begins with its time. OSError if the file cannot be read.
     """
-    if installation.tables.is_on_store:
-        text = SharedFile(installation.files, f"{now:{STORED_LOG}}").read() or ""
-    elif (path := installation.files.home / LOG).exists():
+    if files.tables.is_on_store:
+        text = SharedFile(files, f"{now:{STORED_LOG}}").read() or ""
+    elif (path := files.home / LOG).exists():
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LAST_BYTES))
             text = file.read().decode(errors="replace")

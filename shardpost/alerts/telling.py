@@ -25,6 +25,7 @@ from shardpost.delta.query import table_errors
 from shardpost.errors import UsageError, one_line
 from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive
+from shardpost.locks.shared_files import Files
 from shardpost.logs import step
 from shardpost.topics.model.finding import Severity
 
@@ -57,7 +58,9 @@ def tell(installation: Installation, now: datetime, change: Change) -> Telling:
     """
     with table_errors(), exclusive(installation.files, LOCK, "telling people", wait=LOCK_WAIT):
         known = history.list_firing(installation.tables)
-        round_ = _Round(installation, now, change(known), channels(installation))
+        to = channels(installation.tables, installation.settings.alert_urls)
+        book = installation.settings.runbook
+        round_ = _Round(installation.files, book, now, change(known), to)
         if round_.has_due() and round_.firing != known:
             history.store_firing(installation.tables, known, round_.firing, now)
             known = round_.firing
@@ -73,12 +76,13 @@ class _Round:
 
     def __init__(
         self,
-        installation: Installation,
+        files: Files,
+        book: str,
         now: datetime,
         firing: Sequence[Firing],
         channels: Sequence[Channel],
     ) -> None:
-        self._installation, self._now = installation, now
+        self._files, self._book, self._now = files, book, now
         self._channels = channels
         self._names = [LOG, *(channel.name for channel in channels)]
         self.firing = [one.ended(now) if self._is_of_no_channel(one) else one for one in firing]
@@ -105,12 +109,12 @@ class _Round:
     def _send(self, channels: Sequence[Channel]) -> list[Delivery]:
         """Send to alerts.log, and through these channels; note what they took."""
         if due := self._due(LOG):
-            whole = message_of(due, self._installation.settings.runbook, most=len(due))
-            append(self._installation, whole.body, self._now)
+            whole = message_of(due, self._book, most=len(due))
+            append(self._files, whole.body, self._now)
             self._taken(LOG, due)
         due_to = {channel: due for channel in channels if (due := self._to(channel))}
-        book = self._installation.settings.runbook
-        deliveries = send_all({channel: message_of(due, book) for channel, due in due_to.items()})
+        messages = {channel: message_of(due, self._book) for channel, due in due_to.items()}
+        deliveries = send_all(messages)
         for (channel, due), delivery in zip(due_to.items(), deliveries, strict=True):
             if delivery.problem:
                 log.warning("alert channel %s", delivery)
@@ -174,14 +178,15 @@ def report(installation: Installation, condition: Condition, now: datetime, line
     time: `line`, or the condition's text. Where the table of what fires cannot
     be used, all channels are told at once. Raises nothing.
     """
-    append(installation, one_line(line or condition.text), now)
+    append(installation.files, one_line(line or condition.text), now)
     try:
         tell(installation, now, lambda known: _reported(known, condition, now))
     except Exception as error:
         log.warning("what fires cannot be stored, so all channels are told: %s", error)
         state = AlertState.HAPPENED if condition.source == EVENT else AlertState.FIRING
         message = message_of([Alert(state, condition, now)], installation.settings.runbook)
-        for delivery in send_all(dict.fromkeys(channels(installation), message)):
+        to = channels(installation.tables, installation.settings.alert_urls)
+        for delivery in send_all(dict.fromkeys(to, message)):
             log.info("alert channel %s", delivery)
 
 

@@ -67,7 +67,9 @@ def test_command(as_json: bool) -> int:
 
     text = f"This is a test, sent at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC. Nothing is wrong."
     message = Message("Shardpost: test alert", text, is_good=True)
-    deliveries = send_all(dict.fromkeys(channels(opened()), message))
+    installation = opened()
+    to = channels(installation.tables, installation.settings.alert_urls)
+    deliveries = send_all(dict.fromkeys(to, message))
     print_document(
         [vars(one) for one in deliveries],
         lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL,

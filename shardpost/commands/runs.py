@@ -105,10 +105,11 @@ HEADING = ("key", "state", "age", "dag", "requested by", "run")
 @AS_JSON
 def list_command(as_json: bool) -> int:
     """List accepted requests whose runs have not ended, and recent conflicts."""
-    from shardpost.run_requests.request_client import list_runs
+    from shardpost.run_requests.request_client import list_decided, list_runs
 
-    now = datetime.now(UTC)
-    rows = list_runs(opened(), now)
+    now, installation = datetime.now(UTC), opened()
+    kafka = installation.kafka
+    rows = list_runs(kafka, list_decided(kafka, now, installation.settings.request_days))
     print_document(
         rows,
         lambda: text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND,

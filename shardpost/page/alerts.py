@@ -62,7 +62,7 @@ def _told_lately(visit: Visit) -> Listing:
 
     if not visit.sees_clients:
         return Listing(("when", "told"), (), CLIENTS_HIDDEN)
-    lines = (line.partition(" ") for line in last_lines(visit.installation, visit.now, LINES))
+    lines = (line.partition(" ") for line in last_lines(visit.installation.files, visit.now, LINES))
     rows = [(_instant(at), text) for at, _, text in lines]
     return Listing(("when", "told"), rows, "alerts.log has nothing yet.")
 
@@ -92,7 +92,9 @@ def _channels(visit: Visit) -> list[str]:
     """Return the names of the channels, which have no secrets."""
     from shardpost.alerts.channels import channels
 
-    return [one.name for one in channels(visit.installation)]
+    installation = visit.installation
+    found = channels(installation.tables, installation.settings.alert_urls)
+    return [one.name for one in found]
 
 
 def _reader(subject: str) -> dict[str, str]:

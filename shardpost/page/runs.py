@@ -26,10 +26,10 @@ REFRESH_SECONDS = 3
 @router.get("")
 def runs(visit: Asked, page: PageNumber = 1) -> Response:
     """Show which keys are at work, and what was decided on requests lately."""
-    from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided, list_runs
+    from shardpost.run_requests.request_client import list_runs
 
-    decided = list_decided(visit.installation, visit.now, most=RECENT_DECISIONS)
-    found = list_runs(visit.installation, visit.now, decided)
+    decided = _all_decided(visit)
+    found = list_runs(visit.installation.kafka, decided)
     at_work = [row for row in found if row["state"] != str(Kind.CONFLICT)]
     rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
     return visit.answer(
@@ -40,6 +40,14 @@ def runs(visit: Asked, page: PageNumber = 1) -> Response:
         days=visit.installation.settings.request_days,
         dags=sorted(filter(visit.may_run, visit.installation.settings.requestable_dags)),
     )
+
+
+def _all_decided(visit: Visit) -> list[Decided]:
+    from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided
+
+    installation = visit.installation
+    days = installation.settings.request_days
+    return list_decided(installation.kafka, visit.now, days, most=RECENT_DECISIONS)
 
 
 def _row(row: RunRow, visit: Visit) -> tuple[Any, ...]:
@@ -69,11 +77,10 @@ def _decided_row(one: Decided) -> tuple[Any, ...]:
 @router.get("/key")
 def key(visit: Asked, key: str) -> Response:
     """Show what runs under one key, and what was decided on it."""
-    from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided, list_runs
+    from shardpost.run_requests.request_client import list_runs
 
-    of_all = list_decided(visit.installation, visit.now, most=RECENT_DECISIONS)
-    decided = [one for one in of_all if one.row()["key"] == key]
-    rows = [row for row in list_runs(visit.installation, visit.now, decided) if row["key"] == key]
+    decided = [one for one in _all_decided(visit) if one.row()["key"] == key]
+    rows = [row for row in list_runs(visit.installation.kafka, decided) if row["key"] == key]
     active = next((row for row in rows if row["state"] != str(Kind.CONFLICT)), None)
     decided_rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
     listing = Listing(DECIDED, decided_rows, NO_DECISION)

@@ -49,13 +49,13 @@ def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
 def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link | str, int]]]:
     """Return the findings, and the declared topics that are there with their partitions."""
     from shardpost.kafka.topic_metadata import cluster_metadata
-    from shardpost.topics.topics_file import expected_topics, read_topics_file
+    from shardpost.topics.topics_file import expected_topics
     from shardpost.watch.audit import audit
 
     installation = visit.installation
     found = audit(installation, visit.now)
     there = cluster_metadata(installation.kafka).topics
-    expected = [one.name for one in expected_topics(installation, read_topics_file(installation))]
+    expected = [one.name for one in expected_topics(installation)[0]]
     return found, [
         (topic_link(visit, name), len(there[name].partitions)) for name in expected if name in there
     ]

@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 from shardpost.errors import ShardpostError, UsageError, single_line
-from shardpost.installation import Installation
 from shardpost.instants import parse_instant
 from shardpost.run_requests.model.commands import AirflowRun, Command
 
@@ -276,17 +276,22 @@ class AirflowRuns:
             raise NoAnswerError(str(error)) from None
 
 
+@dataclass(frozen=True)
+class AirflowLogin:
+    """Where the Airflow is in which requested runs are started, and its user, by the settings."""
+
+    airflow_url: str | None
+    airflow_user: str | None
+    airflow_password: str | None = field(repr=False)
+
+
 @contextmanager
-def connected(installation: Installation) -> Iterator[AirflowRuns]:
+def connected(login: AirflowLogin) -> Iterator[AirflowRuns]:
     """Log in to Airflow and yield its runs; where it does not answer, they hold the reason.
 
     UsageError if user or password is not set.
     """
-    url, user, password = (
-        installation.settings.airflow_url,
-        installation.settings.airflow_user,
-        installation.settings.airflow_password,
-    )
+    url, user, password = login.airflow_url, login.airflow_user, login.airflow_password
     if url is None or user is None or password is None:
         raise UsageError(
             "no Airflow to start runs in: expected SHARDPOST_AIRFLOW_URL, SHARDPOST_AIRFLOW_USER"

@@ -14,7 +14,7 @@ from shardpost.kafka.transactions import LostAnswerError
 from shardpost.locks.locks import exclusive
 from shardpost.locks.shared_files import Files
 from shardpost.run_requests import request_topics
-from shardpost.run_requests.airflow_api import AirflowRuns, connected
+from shardpost.run_requests.airflow_api import AirflowLogin, AirflowRuns, connected
 from shardpost.run_requests.model.commands import Command, DispatchCounts, fold
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
@@ -48,7 +48,7 @@ def _dispatch(installation: Installation, now: datetime) -> DispatchCounts:
         rules = RequestRules(dags, max_age, request_topics.partitions(installation.kafka), now)
         ownership.require(installation)
         require_stores(installation, "run-commands")
-        with connected(installation) as runs:
+        with connected(installation.values(AirflowLogin)) as runs:
             counts = _dispatch_partitions(installation, runs, rules)
             if counts.forwarded:
                 counts.waiting = counts.unseen = 0  # the second time counts them again

@@ -10,7 +10,6 @@ from typing import Any, TypedDict
 
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import UsageError
-from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import committed_offset, watermark_of
@@ -138,36 +137,34 @@ class Decided:
 
 
 def list_decided(
-    installation: Installation, now: datetime, *, most: int | None = None
+    kafka: Kafka, now: datetime, days: int, *, most: int | None = None
 ) -> list[Decided]:
-    """Return the conflicts, refusals and releases of SHARDPOST_REQUEST_DAYS, oldest first.
+    """Return the conflicts, refusals and releases of so many days, oldest first.
 
     `most`: only among so many records at the end of each partition.
     """
-    oldest = now - timedelta(days=installation.settings.request_days)
+    oldest = now - timedelta(days=days)
     chosen = decisions_topic.Chosen(_OF_RUNS, most)
     found = [
         Decided(decision, headers.get("request"))
-        for decision, headers in decisions_topic.list_since(installation.kafka, oldest, chosen)
+        for decision, headers in decisions_topic.list_since(kafka, oldest, chosen)
     ]
     return sorted(found, key=lambda one: one.decision.when)
 
 
-def list_runs(
-    installation: Installation, now: datetime, decided: list[Decided] | None = None
-) -> list[RunRow]:
+def list_runs(kafka: Kafka, decided: list[Decided]) -> list[RunRow]:
     """Return what `runs list` prints: the active commands, by key, then conflicts, oldest first.
 
-    Conflicts are listed for SHARDPOST_REQUEST_DAYS, as long as a request is valid; of `decided`, if
-    that is known.
+    `decided` is of SHARDPOST_REQUEST_DAYS: so long a request is valid.
     """
-    known = list_decided(installation, now) if decided is None else decided
     conflicts = [
-        one.row() for one in known if one.decision.kind is Kind.CONFLICT and one.request is not None
+        one.row()
+        for one in decided
+        if one.decision.kind is Kind.CONFLICT and one.request is not None
     ]
     commands = [
         _command_row(entry, entry.command)
-        for entry in commands_in_force(installation.kafka)
+        for entry in commands_in_force(kafka)
         if entry.command is not None
     ]
     return [*commands, *conflicts]

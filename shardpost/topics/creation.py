@@ -22,7 +22,7 @@ from shardpost.kafka.transactions import Transactions, anyone
 from shardpost.topics.declared import DECLARED, TopicSpec
 from shardpost.topics.model.plan import TopicPlan, plan_changes
 from shardpost.topics.observation import observe_topics, require_cluster
-from shardpost.topics.topics_file import expected_topics, read_topics_file
+from shardpost.topics.topics_file import expected_topics
 from shardpost.wording import counted
 
 RETRY_SECONDS = 1.0
@@ -152,13 +152,12 @@ def _carried_out(installation: Installation, plans: Sequence[TopicPlan]) -> list
 
 def plan_topics(installation: Installation) -> list[TopicPlan]:
     """Return what there is to do for each declared topic; ShardpostError for another cluster."""
-    file = read_topics_file(installation)
-    expected = expected_topics(installation, file)
+    expected, file = expected_topics(installation)
     names = {one.name for one in expected} | {
         name for one in expected for name in one.partitions_as
     }
     cluster = observe_topics(installation.kafka, names)
-    require_cluster(installation, file, cluster)
+    require_cluster(installation.kafka, file, cluster)
     return plan_changes(
         expected,
         cluster,

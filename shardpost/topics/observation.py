@@ -7,7 +7,6 @@ from datetime import datetime
 from confluent_kafka.admin import BrokerMetadata, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
-from shardpost.installation import Installation
 from shardpost.kafka.broker_version import version_at
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
@@ -58,12 +57,12 @@ def observe(kafka: Kafka, expected: Iterable[Expected]) -> Cluster:
     )
 
 
-def require_cluster(installation: Installation, file: TopicsFile, cluster: Cluster) -> None:
+def require_cluster(kafka: Kafka, file: TopicsFile, cluster: Cluster) -> None:
     """Refuse a cluster that the file of topics is not meant for."""
     if file.cluster_id is not None and file.cluster_id != cluster.id:
         raise ShardpostError(
-            f"Kafka at {installation.kafka.bootstrap}: expected the cluster {file.cluster_id},"
-            f" which {installation.settings.topics_file} is for, found {cluster.id}: correct"
+            f"Kafka at {kafka.bootstrap}: expected the cluster {file.cluster_id}, which"
+            f" SHARDPOST_TOPICS_FILE is for, found {cluster.id}: correct"
             " SHARDPOST_BOOTSTRAP_SERVERS or SHARDPOST_TOPICS_FILE"
         )
 

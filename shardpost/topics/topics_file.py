@@ -5,7 +5,7 @@ tags mean nothing, and each error has its line.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
 
@@ -195,9 +195,8 @@ class TopicsFile(BaseModel):
 NOTHING_DECLARED = TopicsFile()
 
 
-def read_topics_file(installation: Installation) -> TopicsFile:
+def read_topics_file(kafka: Kafka, path: Path | None) -> TopicsFile:
     """Return what the file declares; UsageError says all that is wrong with it, and where."""
-    path = installation.settings.topics_file
     if path is None:
         return NOTHING_DECLARED
     found = read_yaml(path, "correct SHARDPOST_TOPICS_FILE")
@@ -206,7 +205,7 @@ def read_topics_file(installation: Installation) -> TopicsFile:
         file = TopicsFile.model_validate(found.values)
     except ValidationError as error:
         problems += [_problem(one, found.lines) for one in error.errors()]
-    problems += _contradictions(installation.kafka, found)
+    problems += _contradictions(kafka, found)
     if problems:
         ordered = sorted(dict.fromkeys(problems), key=lambda one: one.line)
         raise UsageError("; ".join(f"{path}, line {line}: {text}" for line, text in ordered))
@@ -268,45 +267,44 @@ def _map(values: Any, *place: str) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def expected_topics(installation: Installation, file: TopicsFile) -> list[Expected]:
-    """Return the product's topics and those of the user's own."""
-    ours = [_of_product(installation, file, spec) for spec in DECLARED]
-    return [*ours, *(_own(installation, file, name) for name in file.own_topics)]
+def expected_topics(installation: Installation) -> tuple[list[Expected], TopicsFile]:
+    """Return the product's topics and those of the user's own; and the file that they are by."""
+    kafka, settings = installation.kafka, installation.settings
+    file = read_topics_file(kafka, settings.topics_file)
+    origins, replicas = settings.retry_rules.of_origin.keys(), settings.replication_factor
+    ours = [
+        _of_product(kafka, spec, file, replicas, _partitions_as(kafka, spec, origins))
+        for spec in DECLARED
+    ]
+    return [*ours, *(_own(file, name, replicas) for name in file.own_topics)], file
 
 
-def _of_product(installation: Installation, file: TopicsFile, spec: TopicSpec) -> Expected:
+def _of_product(
+    kafka: Kafka, spec: TopicSpec, file: TopicsFile, usual: int, partitions_as: frozenset[str]
+) -> Expected:
     given = file.topics.get(spec.name, Overrides())
-    replicas = _replicas(installation, file, given)
+    replicas = given.replication_factor or file.replication_factor or usual
     return Expected(
-        installation.kafka.topic(spec.name),
+        kafka.topic(spec.name),
         with_in_sync(spec.config | given.config, replicas),
         replicas,
         given.partitions,
-        _partitions_as(installation, spec),
+        partitions_as,
         product=spec.name,
         is_own_store=spec.name in OWN_STORES,
     )
 
 
-def _own(installation: Installation, file: TopicsFile, name: str) -> Expected:
+def _own(file: TopicsFile, name: str, usual: int) -> Expected:
     given = file.own_topics[name]
-    replicas = _replicas(installation, file, given)
+    replicas = given.replication_factor or file.replication_factor or usual
     config = with_in_sync(given.config, replicas)
     return Expected(name, config, replicas, given.partitions, keyed=given.keyed)
 
 
-def _replicas(installation: Installation, file: TopicsFile, given: Overrides) -> int:
-    return (
-        given.replication_factor
-        or file.replication_factor
-        or installation.settings.replication_factor
-    )
-
-
-def _partitions_as(installation: Installation, spec: TopicSpec) -> frozenset[str]:
+def _partitions_as(kafka: Kafka, spec: TopicSpec, origins: Collection[str]) -> frozenset[str]:
     """Return the topics of which the largest decides how many partitions a new topic has."""
     if spec.name in PARTITIONS_AS_LARGEST_ORIGIN:
-        inputs = {installation.kafka.topic(one.name) for one in INPUTS}
-        return frozenset(inputs | installation.settings.retry_rules.of_origin.keys())
+        return frozenset({*(kafka.topic(one.name) for one in INPUTS), *origins})
     other = PARTITIONS_AS.get(spec.name)
-    return frozenset({installation.kafka.topic(other)} if other else ())
+    return frozenset({kafka.topic(other)} if other else ())

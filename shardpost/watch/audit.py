@@ -16,7 +16,7 @@ from shardpost.topics.model.audit import TOPIC_RULES, findings
 from shardpost.topics.model.cluster import Built, Cluster, Expected, Unknown, View
 from shardpost.topics.model.finding import APPLY, Finding, Severity
 from shardpost.topics.observation import observe, observe_topics, require_cluster
-from shardpost.topics.topics_file import expected_topics, read_topics_file
+from shardpost.topics.topics_file import expected_topics
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 
 
@@ -38,10 +38,9 @@ def _view(
     look: Callable[[Kafka, Sequence[Expected]], Cluster],
 ) -> View:
     """Return the cluster as `look` sees it, beside what is declared."""
-    file = read_topics_file(installation)
-    expected = expected_topics(installation, file)
+    expected, file = expected_topics(installation)
     cluster = look(installation.kafka, expected)
-    require_cluster(installation, file, cluster)
+    require_cluster(installation.kafka, file, cluster)
     return View(
         cluster,
         tuple(expected),
@@ -88,7 +87,7 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
     yield from (_doctor_finding(one) for one in wrong if one.rule != MISSING_TOPIC)
     yield from (unknown(f"topic {one.topic}", one.why) for one in cluster.unknown)
     if not wrong and not cluster.unknown:
-        other = _other_counts(installation, expected, cluster)
+        other = _other_counts(installation.partitions, expected, cluster)
         yield ok("topics", f"all {len(expected)} are there, as declared{other}")
 
 
@@ -99,17 +98,14 @@ def _doctor_finding(one: Finding) -> DoctorFinding:
     return make(check, f"{one.setting}={one.found}", f"{one.expected} ({one.why})", one.fix)
 
 
-def _other_counts(
-    installation: Installation, expected: Sequence[Expected], cluster: Cluster
-) -> str:
+def _other_counts(wanted: int, expected: Sequence[Expected], cluster: Cluster) -> str:
     """Return what to add where topics were created with another number of partitions."""
     counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
-    other = [name for name, count in counts.items() if count != installation.partitions]
+    other = [name for name, count in counts.items() if count != wanted]
     if not other:
         return ""
     return (
         f"; {len(other)} of them were created with another number of partitions than"
-        f" SHARDPOST_PARTITIONS={installation.partitions}, which is for new topics:"
-        f" {other[0]}"
+        f" SHARDPOST_PARTITIONS={wanted}, which is for new topics: {other[0]}"
         f" has {counts[other[0]]}"
     )

@@ -358,7 +358,8 @@ def look_at_runs(installation: Installation, now: datetime) -> Found:
         found.measure("runs", counts[state], state=str(state))
     if entries:
         found.age("run_age_seconds", min(entry.at for entry in entries), now)
-    decided = list_decided(installation, now, most=RECENT_DECISIONS)
+    days = installation.settings.request_days
+    decided = list_decided(installation.kafka, now, days, most=RECENT_DECISIONS)
     conflicts = [one for one in decided if one.decision.kind is Kind.CONFLICT]
     found.measure("run_conflicts", len(conflicts))
     for entry in entries:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.alerts.channels import channels, send_all, without_secrets
+from shardpost.alerts.channels import Channel, channels, send_all, without_secrets
 from shardpost.alerts.model.alert import REPORTED, Condition, Message
 from shardpost.alerts.telling import Telling, report, tell
+from shardpost.installation import Installation
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from tests.support.command_line import CommandLine, CommandLineHere
@@ -111,13 +112,17 @@ MARK = re.compile(" #[0-9a-f]{4}$")
 DOWN_TEXT = re.compile("alert channel 1: JSON at 127.0.0.1 #[0-9a-f]{4}: failed")
 
 
+def channels_of(installation: Installation) -> list[Channel]:
+    return channels(installation.tables, installation.settings.alert_urls)
+
+
 def to_mailbox(port: int) -> str:
     return f"mailto://127.0.0.1:{port}?from=shardpost@example.com&to=ops@example.com"
 
 
 def test_a_webhook_and_a_mailbox_are_told(tmp_path: Path) -> None:
     with hooks() as web, mail_server() as mail:
-        found = channels(installed(settings_of(tmp_path, web.url, to_mailbox(mail.port))))
+        found = channels_of(installed(settings_of(tmp_path, web.url, to_mailbox(mail.port))))
         deliveries = send_all(dict.fromkeys(found, MESSAGE))
     assert [one.problem for one in deliveries] == [None, None]
     [received] = web.received
@@ -130,7 +135,7 @@ def test_a_webhook_and_a_mailbox_are_told(tmp_path: Path) -> None:
 def test_text_from_outside_is_no_link_where_html_is_rendered(tmp_path: Path) -> None:
     message = Message("Shardpost: x", 'group <a href="http://evil.example">us</a> & more\nline 2')
     with mail_server() as mail:
-        [channel] = channels(
+        [channel] = channels_of(
             installed(settings_of(tmp_path, f"{to_mailbox(mail.port)}&format=html"))
         )
         assert send_all({channel: message})[0].problem is None
@@ -147,7 +152,7 @@ def test_an_alert_that_is_too_long_for_a_service_is_sent_in_parts(tmp_path: Path
     with hooks() as web:
         web.longest = 4000
         url = f"mmost://127.0.0.1:{web.server_port}/{NEVER_SHOWN.replace('-', '')}"
-        [channel] = channels(installed(settings_of(tmp_path, url)))
+        [channel] = channels_of(installed(settings_of(tmp_path, url)))
         [delivery] = send_all({channel: Message("Shardpost: x", body)})
     assert delivery.problem is None
     assert len(web.received) > 1
@@ -213,7 +218,7 @@ def test_a_file_that_cannot_be_written_keeps_no_channel_from_being_told(tmp_path
 
 def test_a_channel_that_refuses_has_failed(tmp_path: Path) -> None:
     with hooks(status=500) as web:
-        [channel] = channels(installed(settings_of(tmp_path, web.url)))
+        [channel] = channels_of(installed(settings_of(tmp_path, web.url)))
         [delivery] = send_all({channel: MESSAGE})
     assert delivery.problem is not None
     assert "500" in delivery.problem
@@ -222,7 +227,7 @@ def test_a_channel_that_refuses_has_failed(tmp_path: Path) -> None:
 def test_a_channel_that_never_answers_keeps_nobody_waiting(tmp_path: Path) -> None:
     with hooks() as slow, hooks() as web:
         slow.may_answer.clear()
-        found = channels(installed(settings_of(tmp_path, slow.url, web.url)))
+        found = channels_of(installed(settings_of(tmp_path, slow.url, web.url)))
         deliveries = send_all(dict.fromkeys(found, MESSAGE), patience=0.5)
         assert [one.problem for one in deliveries] == ["no answer within 0.5 s", None]
         assert len(web.received) == 1
@@ -243,10 +248,10 @@ def test_a_channel_in_the_place_of_another_on_the_same_host_gets_what_is_firing(
         for _ in range(2):
             tell(installed(new), NOW, list)
         assert [one["title"] for one in web.received] == [TITLE, TITLE]
-        [name] = [one.name for one in channels(installed(new))]
+        [name] = [one.name for one in channels_of(installed(new))]
     assert re.fullmatch("1: JSON at 127.0.0.1 #[0-9a-f]{4}", name)
     elsewhere = settings_of(tmp_path / "another home", f"{web.url}/new")
-    assert [one.name for one in channels(installed(elsewhere))] != [name]  # salted
+    assert [one.name for one in channels_of(installed(elsewhere))] != [name]  # salted
 
 
 def test_no_log_has_a_secret(

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from shardpost.commands import runs
 from shardpost.errors import ShardpostError
 from shardpost.run_requests.model.commands import CommandState, DispatchCounts
-from shardpost.run_requests.request_client import commands_in_force, list_runs
+from shardpost.run_requests.request_client import RunRow, commands_in_force, list_decided, list_runs
 from shardpost.run_requests.request_topics import RequestWatch
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -59,7 +59,7 @@ def test_another_payload_is_a_conflict_that_is_kept_and_not_run(
     assert decision.about == KEY.encode()
     assert "requested by anna" in decision.why
     assert json.loads(headers["request"]) == request({"week": "2026-W46"}, by="ben")
-    command, conflict = list_runs(installed(askable), datetime.now(UTC))
+    command, conflict = listed(askable)
     assert (command["state"], command["requested_by"]) == ("started", "anna")
     assert (conflict["state"], conflict["requested_by"]) == ("conflict", "ben")
     assert (
@@ -150,6 +150,11 @@ def test_malformed_requests_are_refused_and_block_nothing(
     assert len(found) == len(bad)
     assert all(f"{askable.topic('run-requests')}[0]@" in one.why for one, _ in found)
     assert run(askable) == DispatchCounts()
+
+
+def listed(settings: Settings) -> list[RunRow]:
+    kafka = installed(settings).kafka
+    return list_runs(kafka, list_decided(kafka, datetime.now(UTC), settings.request_days))
 
 
 def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(

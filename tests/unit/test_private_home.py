@@ -49,7 +49,7 @@ WRITERS: list[Callable[[Settings], object]] = [
     stack._require_home,
     airflow_home.password,
     airflow_home.disable_schedules,
-    lambda settings: channels.append(installed(settings), "an alert", datetime.now(UTC)),
+    lambda settings: channels.append(installed(settings).files, "an alert", datetime.now(UTC)),
     lambda settings: table_log.create(installed(settings).tables, TABLE, 1),
 ]
 

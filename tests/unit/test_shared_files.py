@@ -101,7 +101,7 @@ def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(
     machines: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, machine in enumerate(machines):
-        channels.append(installed(machine), f"alert {number}\nline", datetime.now(UTC))
+        channels.append(installed(machine).files, f"alert {number}\nline", datetime.now(UTC))
     [name] = open_objects(installed(machines[0]).tables).names("_home")
     assert name.startswith("_home/alerts-20")
     stored = open_objects(installed(machines[0]).tables).get(name)
@@ -117,5 +117,5 @@ def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(
         raise ShardpostError("object store https://store: it does not answer")
 
     monkeypatch.setattr("shardpost.locks.shared_files.open_objects", is_down)
-    channels.append(installed(machines[1]), "the store is down", datetime.now(UTC))
+    channels.append(installed(machines[1]).files, "the store is down", datetime.now(UTC))
     assert (machines[1].home / "alerts.log").read_text().endswith("Z the store is down\n")

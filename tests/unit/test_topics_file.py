@@ -42,17 +42,17 @@ own_topics:
 def read(tmp_path: Path, text: str, **given: object) -> TopicsFile:
     file = tmp_path / "topics.yaml"
     file.write_text(text)
-    return read_topics_file(installed(Settings(topics_file=file, **given)))
+    return read_topics_file(installed(Settings(**given)).kafka, file)
 
 
 def expected(tmp_path: Path, text: str, **given: object) -> dict[str, Expected]:
     settings = Settings(topics_file=tmp_path / "topics.yaml", **given)
-    file = read(tmp_path, text, **given)
-    return {one.name: one for one in expected_topics(installed(settings), file)}
+    (tmp_path / "topics.yaml").write_text(text)
+    return {one.name: one for one in expected_topics(installed(settings))[0]}
 
 
 def test_no_file_and_an_empty_one_declare_nothing_else(tmp_path: Path) -> None:
-    assert read_topics_file(installed(Settings())) == NOTHING_DECLARED
+    assert read_topics_file(installed(Settings()).kafka, None) == NOTHING_DECLARED
     assert read(tmp_path, "") == NOTHING_DECLARED
     assert read(tmp_path, "# nothing\ntopics:\n") == NOTHING_DECLARED
 
@@ -178,12 +178,12 @@ def test_faults_of_every_kind_are_said_at_once_in_their_order_and_with_what_was_
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read_topics_file(installed(Settings(topics_file=tmp_path / "none.yaml")))
+        read_topics_file(installed(Settings()).kafka, tmp_path / "none.yaml")
     with pytest.raises(UsageError, match="cannot be read"):
-        read_topics_file(installed(Settings(topics_file=tmp_path)))
+        read_topics_file(installed(Settings()).kafka, tmp_path)
     (tmp_path / "latin").write_bytes(b"# \xe4")
     with pytest.raises(UsageError, match="UTF-8, found other bytes at byte 2"):
-        read_topics_file(installed(Settings(topics_file=tmp_path / "latin")))
+        read_topics_file(installed(Settings()).kafka, tmp_path / "latin")
 
 
 def test_a_topic_of_ones_own_is_none_of_the_products_and_no_store_is_deleted_from(

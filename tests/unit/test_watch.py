@@ -133,7 +133,7 @@ class Channels:
         self.taken: dict[str, list[str]] = {name: [] for name in names}
         self.down: set[str] = set()
         made = [Channel(name, "x://", None) for name in names]
-        monkeypatch.setattr(telling, "channels", lambda _settings: made)
+        monkeypatch.setattr(telling, "channels", lambda *_: made)
         monkeypatch.setattr(telling, "send_all", self._send)
 
     def _send(self, messages: Mapping[Channel, Message]) -> list[Delivery]:
