@@ -1,13 +1,14 @@
 """The topics as they should be here: declarations, settings, and the file of SHARDPOST_TOPICS_FILE.
 
-Its YAML is read as text, so `on`, `1:30` and `0640` stay as they are written; aliases are refused,
-tags mean nothing, and each error has its line.
+Its YAML is read as text, so `on`, `1:30` and `0640` stay as they are written; each error has its
+line.
 """
 
 import re
 from collections.abc import Collection, Iterator
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, get_args
 
 import yaml
 from pydantic import (
@@ -21,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from shardpost.errors import UsageError
+from shardpost.errors import UsageError, first_line
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
 from shardpost.settings import forms
@@ -42,70 +43,41 @@ from shardpost.wording import meant
 Place = tuple[int | str, ...]
 
 
-class Problem(NamedTuple):
-    """What is wrong in a file, and in which line; problems are in the order of their lines."""
-
-    line: int
-    text: str
-
-
-class Yaml(NamedTuple):
-    """Maps, lists and texts; the line of each place; and what is wrong, without which they are."""
-
-    values: Any
-    lines: dict[Place, int]
-    problems: list[Problem]
-
-
-def read_yaml(path: Path, advice: str) -> Yaml:
-    """Return what a file has, an empty one a map; UsageError for what is no YAML, with its line.
-
-    `advice` is what to do if it cannot be read.
-    """
-    found = Yaml({}, {}, [])
-    try:
-        root = yaml.compose(read_text(path, advice=advice), Loader=yaml.BaseLoader)
-        if root is None:
-            return found
-        return found._replace(values=_plain(root, (), found, set()))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f", line {mark.line + 1}" if mark else ""
-        raise UsageError(f"{path}{where}: expected YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: expected YAML: {' '.join(str(error).split())}") from None
-
-
-def dotted(place: Place) -> str:
-    """Return a place as people name it."""
-    return ".".join(map(str, place)) or "the file"
-
-
-def _plain(node: yaml.Node, place: Place, into: Yaml, seen: set[int]) -> Any:
-    """Return the node's values; notes the line of each, and as a problem what would be misread."""
-    line = node.start_mark.line + 1
-    into.lines[place] = line
+def _values(node: yaml.Node, seen: set[int]) -> Any:
+    """Return a node as maps, lists and texts; MarkedYAMLError for what would be misread."""
     if id(node) in seen:
-        into.problems.append(Problem(line, f"{dotted(place)}: expected no alias (`*`)"))
-        return {}
+        problem = "an alias (`*`), which is not taken"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     seen.add(id(node))
     if isinstance(node, yaml.ScalarNode):
         return node.value
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(one, (*place, n), into, seen) for n, one in enumerate(node.value)]
+        return [_values(one, seen) for one in node.value]
     found: dict[str, Any] = {}
     for key, value in node.value:
-        at = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode):
-            wrong = f"{dotted(place)}: expected a name, found a list or a map"
-        elif key.value in found:
-            wrong = f"{dotted((*place, key.value))}: expected once, found twice"
-        else:
-            found[key.value] = _plain(value, (*place, key.value), into, seen)
-            into.lines[*place, key.value] = at
-            continue
-        into.problems.append(Problem(at, wrong))
+        if not isinstance(key, yaml.ScalarNode) or key.value in found:
+            is_name = isinstance(key, yaml.ScalarNode)
+            problem = f"{key.value!r} is there twice" if is_name else "a list or a map as a name"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+        found[key.value] = _values(value, seen)
     return found
+
+
+def _line(node: yaml.Node, place: Place) -> int:
+    """Return the line of a place, or of what is there of it."""
+    line = 1
+    for part in place:
+        names = node.value if isinstance(node, yaml.MappingNode) else ()
+        there = {key.value: (key, value) for key, value in names}
+        if part not in there:
+            break
+        key, node = there[part]
+        line = key.start_mark.line + 1
+    return line
+
+
+def _dotted(place: Place) -> str:
+    return ".".join(map(str, place)) or "the file"
 
 
 _WHOLE = re.compile(r"-?\d+")
@@ -120,18 +92,6 @@ def _known_setting(name: str) -> str:
     if not name or set(name) - set("abcdefghijklmnopqrstuvwxyz0123456789."):
         raise ValueError("expected a topic setting of Kafka, such as retention.ms")
     return name
-
-
-def _whole(text: object) -> object:
-    if isinstance(text, str) and not text.isdecimal():
-        raise ValueError("expected a whole number")
-    return text
-
-
-def _true_or_false(text: object) -> object:
-    if text not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text == "true"
 
 
 def _known_values(config: dict[str, str]) -> dict[str, str]:
@@ -158,8 +118,8 @@ def _value(text: str) -> str:
 
 # `config:` with nothing after it is the empty map that it looks like.
 EMPTY_IS_A_MAP = BeforeValidator(lambda value: {} if value == "" else value)
-Partitions = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=4095)]
-Replicas = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=32_767)]
+Partitions = Annotated[int, Field(ge=1, le=4095)]
+Replicas = Annotated[int, Field(ge=1, le=32_767)]
 SettingName = Annotated[StrictStr, AfterValidator(_known_setting)]
 Value = Annotated[StrictStr, AfterValidator(_value)]
 Name = Annotated[StrictStr, AfterValidator(forms.topic)]
@@ -178,7 +138,7 @@ class Overrides(BaseModel):
 class OwnTopic(Overrides):
     """A topic of the user's own; partitions may be added if it is not `keyed`."""
 
-    keyed: Annotated[bool, BeforeValidator(_true_or_false)] = True
+    keyed: bool = True
 
 
 class TopicsFile(BaseModel):
@@ -199,23 +159,32 @@ def read_topics_file(kafka: Kafka, path: Path | None) -> TopicsFile:
     """Return what the file declares; UsageError says all that is wrong with it, and where."""
     if path is None:
         return NOTHING_DECLARED
-    found = read_yaml(path, "correct SHARDPOST_TOPICS_FILE")
-    problems, file = list(found.problems), NOTHING_DECLARED
+    text = read_text(path, advice="correct SHARDPOST_TOPICS_FILE")
     try:
-        file = TopicsFile.model_validate(found.values)
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+        values = _values(root, set()) if root else {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or first_line(error)
+        raise UsageError(f"{path}{where}: expected YAML: {problem}") from None
+    problems, file = [*_contradictions(kafka, values)], NOTHING_DECLARED
+    try:
+        file = TopicsFile.model_validate(values)
     except ValidationError as error:
-        problems += [_problem(one, found.lines) for one in error.errors()]
-    problems += _contradictions(kafka, found)
+        problems[:0] = map(_problem, error.errors())
     if problems:
-        ordered = sorted(dict.fromkeys(problems), key=lambda one: one.line)
+        said = dict.fromkeys(
+            (_line(root, place), f"{_dotted(place)}: {text}") for place, text in problems
+        )
+        ordered = sorted(said, key=itemgetter(0))
         raise UsageError("; ".join(f"{path}, line {line}: {text}" for line, text in ordered))
     return file
 
 
-def _problem(error: ErrorDetails, lines: dict[Place, int]) -> Problem:
+def _problem(error: ErrorDetails) -> tuple[Place, str]:
     place = tuple(part for part in error["loc"] if part != "[key]")
-    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), 1)
-    return Problem(line, f"{dotted(place)}: {_expected(error, place)}")
+    return place, _expected(error, place)
 
 
 def _expected(error: ErrorDetails, place: Place) -> str:
@@ -231,33 +200,32 @@ def _expected(error: ErrorDetails, place: Place) -> str:
             return f"expected a map of names{found}"
         case "string_type":
             return f"expected a single value{found}"
+        case "int_parsing" | "int_type":
+            return f"expected a whole number{found}"
+        case "bool_parsing" | "bool_type":
+            return f"expected true or false{found}"
         case _:
             return error["msg"].removeprefix("Value error, ") + found
 
 
-def _contradictions(kafka: Kafka, found: Yaml) -> Iterator[Problem]:
+def _contradictions(kafka: Kafka, values: Any) -> Iterator[tuple[Place, str]]:
     """Yield where the file contradicts what Shardpost needs of its own topics.
 
     Another cleanup.policy than the one that a topic is used by; a topic of the user's own that is
     one of Shardpost's.
     """
     ours = {kafka.topic(spec.name): spec.name for spec in DECLARED}
-    for name in sorted(_map(found.values, "own_topics").keys() & ours.keys()):
-        place = ("own_topics", name)
-        yield Problem(
-            found.lines[place],
-            f"{dotted(place)}: expected a topic of your own, found that of"
-            f" `topics.{ours[name]}`: declare it there",
+    for name in sorted(_map(values, "own_topics").keys() & ours.keys()):
+        yield (
+            ("own_topics", name),
+            f"expected a topic of your own, found that of `topics.{ours[name]}`: declare it there",
         )
     for spec in DECLARED:
-        config = ("topics", spec.name, "config")
-        wanted, given = spec.config[POLICY], _map(found.values, *config).get(POLICY)
+        place = ("topics", spec.name, "config")
+        wanted, given = spec.config[POLICY], _map(values, *place).get(POLICY)
         if isinstance(given, str) and policies(given) != policies(wanted):
-            yield Problem(
-                found.lines[*config, POLICY],
-                f"{dotted((*config, POLICY))}: expected {wanted}, as Kafka would remove"
-                f" records that are needed, found {given!r}",
-            )
+            text = f"expected {wanted}, as Kafka would remove records that are needed"
+            yield (*place, POLICY), f"{text}, found {given!r}"
 
 
 def _map(values: Any, *place: str) -> dict[str, Any]:
