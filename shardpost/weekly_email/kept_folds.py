@@ -103,16 +103,11 @@ class KeptFolds:
 
     def is_read(self, status: WeekStatus) -> bool:
         """Tell whether `by_shard` is quick now; if not, its folds are being read meanwhile."""
-        key = (
-            status.installation.kafka.bootstrap,
-            status.installation.kafka.topic("weekly-emails"),
-            str(status.week),
-        )
-        thread = self._reading.get(key)
+        thread = self._reading.get(status.week)
         if thread is None or not thread.is_alive():
             thread = threading.Thread(target=self._read, args=(status,), daemon=True)
             thread.start()
-            self._reading.put(key, thread)
+            self._reading.put(status.week, thread)
         thread.join(WAIT_SECONDS)
         return not thread.is_alive()
 
@@ -143,19 +138,14 @@ class KeptFolds:
         folds = self.folds_of(status)
         has_erased = any(fold.index.has_erased for fold in folds.values())
         members = self._members_of(status, with_erased=has_erased)
-        key = (
-            status.installation.kafka.bootstrap,
-            status.installation.kafka.topic("weekly-emails"),
-            str(status.week),
-        )
-        kept = self._statuses.get(key) or {}
+        kept = self._statuses.get(status.week) or {}
         found = {}
         for shard, fold in sorted(folds.items()):
             of = (fold, members.get(shard))
             before = kept.get(shard)
             is_same = before is not None and before[0] is of[0] and before[1] is of[1]
             found[shard] = before if before and is_same else (*of, _status(shard, *of))
-        return [one for _, _, one in self._statuses.put(key, found).values()]
+        return [one for _, _, one in self._statuses.put(status.week, found).values()]
 
     def folds_of(self, status: WeekStatus) -> dict[int, ShardFold]:
         """Return the fold of each shard, up to the last stable offset as it is now."""
