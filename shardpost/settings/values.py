@@ -121,12 +121,7 @@ class Settings(BaseModel):
     smtp_password: str | None = Field(None, repr=False)
     smtp_tls: Literal["none", "starttls", "tls"] = "none"
     smtp_plain_login: Literal["refuse", "allow"] = "refuse"
-    # The defaults are those of RFC 5321, 4.5.3.2.
-    smtp_connect_timeout: Seconds = 300
-    smtp_timeout: Seconds = 300
-    smtp_data_timeout: Seconds = 120
-    smtp_block_timeout: Seconds = 180
-    smtp_end_timeout: Seconds = 600
+    smtp_timeout: Seconds = 600
     mail_from: Annotated[str, AfterValidator(forms.sender)] = DEFAULT_SENDER
     unsubscribe_secret: Annotated[str, AfterValidator(forms.unsubscribe_secrets)] | None = Field(
         None, repr=False
@@ -136,21 +131,13 @@ class Settings(BaseModel):
     )
     mail_templates: File | None = None
     mail_language: Annotated[str, AfterValidator(forms.language)] | None = None
-    mail_html_rows: Annotated[int, Field(ge=1, le=100_000)] = 150
     mail_list_id: Annotated[str, AfterValidator(forms.list_id)] = "weekly-holdings"
     mail_snapshot_age: Seconds = 3600
-    mail_subscription_interval: Seconds = 60
     mail_connections: Count = 4
     mail_rate: float | None = Field(None, gt=0, le=10**9)
     mail_attempts: Annotated[int, Field(ge=1, le=100)] = 5
-    mail_first_delay: Seconds = 1
-    mail_delay_factor: float = Field(4, ge=1, le=100)
-    mail_breaker: Count = 3
-    mail_refusals: Count = 10
     mail_refusal_share: float = Field(0.1, gt=0, le=1)
-    mail_failed_allowed: int = Field(5, ge=0)
     mail_failed_share: float = Field(0.05, ge=0, le=1)
-    mail_suppressed_allowed: int = Field(5, ge=0)
     mail_suppressed_share: float = Field(0.5, ge=0, le=1)
     on_unknown: Literal["hold", "resend"] = "hold"
     weekly_send: Annotated[str, AfterValidator(schedules.weekly_time)] = schedules.WEEKLY_SEND

@@ -59,8 +59,7 @@ def examine(load: Callable[[], Installation], now: datetime) -> list[DoctorFindi
 
 def impatient(installation: Installation) -> Installation:
     """Return the installation with which nothing waits long for an answer."""
-    limits = ("kafka_timeout", "smtp_connect_timeout", "smtp_timeout")
-    return installation.having(**dict.fromkeys(limits, PATIENCE_SECONDS))
+    return installation.having(kafka_timeout=PATIENCE_SECONDS, smtp_timeout=PATIENCE_SECONDS)
 
 
 def bounded(

@@ -127,10 +127,8 @@ def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> Job
     """
     installation, groups = options.installation, request.groups
     rules = installation.values(RunRules)
-    asked = Unsubscribed(
-        installation.tables, week.snapshot.number, rules.mail_subscription_interval
-    )
-    options = replace(options, has_unsubscribed=asked)
+    unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
+    options = replace(options, has_unsubscribed=unsubscribed)
     rate = rules.mail_rate / groups if rules.mail_rate else None
     guard = LedgerGuard(installation, week.iso_week)
     with guard.locked(week.shards):

@@ -24,15 +24,18 @@ def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return {state: sum(shard[state] for shard in rows) for state in STATES}
 
 
+# So many clients in a state are never too many, whatever share of all they are.
+FEW = 5
+
+
 @dataclass(frozen=True)
 class StateLimit:
-    """A limit on clients in one state: exceeded by more than both a number and a share of all.
+    """A limit on clients in one state: exceeded by more than a share of all, and by more than few.
 
     `what` the clients are, and `fix`: what to do, with {week} for the week.
     """
 
     state: str
-    allowed: int
     share: float
     what: str
     fix: str
@@ -46,11 +49,10 @@ class StateLimit:
         failed and nobody was mailed, one is too many: nothing shows that the mail server works.
         """
         count, clients = counts[self.state], sum(counts.values())
-        name = f"SHARDPOST_MAIL_{self.state.upper()}"
-        limit = f", more than {name}_ALLOWED and {name}_SHARE allow"
+        limit = f", more than SHARDPOST_MAIL_{self.state.upper()}_SHARE allows"
         if self.state == "failed" and count and not counts["sent"]:
             limit = ", and none was mailed: the mail server may refuse everything"
-        elif count <= max(self.allowed, self.share * clients):
+        elif count <= max(FEW, self.share * clients):
             return None
         why, found = causes_text(causes, count), f"{week}: {count} of {clients} clients {self.what}"
         to_do = (
@@ -64,9 +66,7 @@ class StateLimit:
 class MailLimits:
     """What the settings allow of clients that failed, and of those that are suppressed."""
 
-    mail_failed_allowed: int
     mail_failed_share: float
-    mail_suppressed_allowed: int
     mail_suppressed_share: float
 
 
@@ -74,7 +74,6 @@ def limits_of(limits: MailLimits) -> tuple[StateLimit, StateLimit]:
     """Return the limits of failed and of suppressed clients, with what to do about them."""
     failed = StateLimit(
         "failed",
-        limits.mail_failed_allowed,
         limits.mail_failed_share,
         "failed",
         "Fix the mail server, or the addresses in the topic `clients`, compact, and run"
@@ -82,7 +81,6 @@ def limits_of(limits: MailLimits) -> tuple[StateLimit, StateLimit]:
     )
     suppressed = StateLimit(
         "suppressed",
-        limits.mail_suppressed_allowed,
         limits.mail_suppressed_share,
         "are not subscribed",
         "If they have not unsubscribed, fix their records in the topic `clients`, compact, and run"
@@ -98,16 +96,13 @@ def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]
     `late` is what `LateClients.as_json` says. These clients got no e-mail, or a wrong one, so what
     is allowed is what is allowed to fail.
     """
-    allowed, share = (
-        limits.mail_failed_allowed,
-        limits.mail_failed_share,
-    )
-    if late["missed"] + late["changed"] <= max(allowed, share * frozen.recipients):
+    few = max(FEW, limits.mail_failed_share * frozen.recipients)
+    if late["missed"] + late["changed"] <= few:
         return None
     return (
-        f"{frozen.week}: {late_line(late)}. That is more than"
-        f" SHARDPOST_MAIL_FAILED_ALLOWED and _SHARE allow of {frozen.recipients} clients: find the"
-        " producer whose records are late (`shardpost explain CLIENT`)"
+        f"{frozen.week}: {late_line(late)}. That is more than SHARDPOST_MAIL_FAILED_SHARE allows of"
+        f" {frozen.recipients} clients: find the producer whose records are late"
+        " (`shardpost explain CLIENT`)"
     )
 
 

@@ -336,13 +336,7 @@ def _text(value: str | tuple[Mailbox, ...]) -> str:
 
 def _send(server: SmtpServer, made: Draft) -> None:
     """Send one mail in one attempt; ShardpostError says what became of it otherwise."""
-    hasty = replace(
-        server,
-        mail_attempts=1,
-        smtp_connect_timeout=min(server.smtp_connect_timeout, TEST_SECONDS),
-        smtp_timeout=min(server.smtp_timeout, TEST_SECONDS),
-        smtp_end_timeout=min(server.smtp_end_timeout, TEST_SECONDS),
-    )
+    hasty = replace(server, mail_attempts=1, smtp_timeout=min(server.smtp_timeout, TEST_SECONDS))
     with closing(SmtpSession(hasty)) as session:
         outcome = session.send(made.mail())
     match outcome:

@@ -33,7 +33,6 @@ class TemplateSettings:
 
     mail_templates: Path | None
     mail_language: str | None
-    mail_html_rows: int
 
 
 def templates_of(settings: TemplateSettings) -> MailTemplates:
@@ -52,7 +51,7 @@ def read(settings: TemplateSettings) -> MailTemplates:
     language = settings.mail_language and _known(settings.mail_language)
     folder = settings.mail_templates
     files = tuple(_read(folder)) if folder else ()
-    return MailTemplates(files, str(folder or ""), language, settings.mail_html_rows)
+    return MailTemplates(files, str(folder or ""), language)
 
 
 def with_subject(templates: MailTemplates, subject: str) -> MailTemplates:

@@ -19,7 +19,7 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
-from shardpost.weekly_email.model.server_health import CircuitBreaker
+from shardpost.weekly_email.model.server_health import MOST_SILENT, CircuitBreaker
 from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
@@ -53,7 +53,7 @@ class ShardSender:
         self.records = DeliveryRecords(ledger, progress)
         self.outcomes = Outcomes(server, self.records, self._retry_queue)
         self._breaker = CircuitBreaker(
-            most_silent=server.mail_breaker,
+            most_silent=MOST_SILENT,
             most_lost=server.mail_attempts * server.mail_connections,
             share=server.mail_refusal_share,
         )

@@ -173,7 +173,7 @@ class SmtpSession:
 
     def _write(self, smtp: smtplib.SMTP, content: bytes) -> SmtpOutcome | None:
         """Write the content; return its outcome if the server refused it meanwhile, or None."""
-        sock = _limited(smtp, self._server.smtp_block_timeout)
+        sock = _limited(smtp, self._server.timeout("block"))
         try:
             # Not smtp.send(), which closes the connection before its reply could be read.
             for start in range(0, len(content), BLOCK):
@@ -204,12 +204,12 @@ class SmtpSession:
         Return the first negative reply, or None if the server expects the mail.
         """
         is_pipelined = smtp.has_extn("pipelining")
-        _limited(smtp, self._server.smtp_timeout)
+        _limited(smtp, self._server.timeout("command"))
         if is_pipelined:
             smtp.send(b"".join(commands))
         for number, command in enumerate(commands, 1):
             if command == DATA:
-                _limited(smtp, self._server.smtp_data_timeout)
+                _limited(smtp, self._server.timeout("data"))
             if not is_pipelined:
                 smtp.send(command)
             code, text = smtp.getreply()
@@ -236,7 +236,7 @@ class SmtpSession:
     def _final_outcome(self, smtp: smtplib.SMTP) -> SmtpOutcome:
         """Read the reply to the final dot."""
         try:
-            _limited(smtp, self._server.smtp_end_timeout)
+            _limited(smtp, self._server.timeout("end"))
             code, text = smtp.getreply()
         except (OSError, smtplib.SMTPException) as error:
             self._drop()

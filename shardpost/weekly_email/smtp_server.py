@@ -10,11 +10,12 @@ import ssl
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Literal
 from urllib.parse import urlsplit
 
 from shardpost.errors import UsageError, single_line
 from shardpost.weekly_email.model.email_request import Sender
-from shardpost.weekly_email.model.provisional_refusals import RefusalLimits
+from shardpost.weekly_email.model.provisional_refusals import MOST_REFUSED_IN_ROW, RefusalLimits
 from shardpost.weekly_email.model.retry import MailRetryPolicy
 
 # Retries do not help against these, and retried passwords lock accounts.
@@ -26,6 +27,18 @@ _FINAL = (
 _NO_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer that is none of TLS
 COMMAND_UNKNOWN = frozenset({500, 502})
 LONGEST_REASON = 300
+
+
+Phase = Literal["connect", "command", "data", "block", "end"]
+# RFC 5321, 4.5.3.2, in seconds: of a connection and its greeting; of the answers to a command, to
+# DATA, and to the end of a mail; of writing a block of it.
+TIMEOUTS: dict[Phase, float] = {
+    "connect": 300,
+    "command": 300,
+    "data": 120,
+    "block": 180,
+    "end": 600,
+}
 
 
 @dataclass(frozen=True)
@@ -41,17 +54,9 @@ class SmtpServer:
     smtp_password: str | None = field(repr=False)
     smtp_tls: str
     smtp_plain_login: str
-    smtp_connect_timeout: float
     smtp_timeout: float
-    smtp_data_timeout: float
-    smtp_block_timeout: float
-    smtp_end_timeout: float
     mail_connections: int
     mail_attempts: int
-    mail_first_delay: float
-    mail_delay_factor: float
-    mail_breaker: int
-    mail_refusals: int
     mail_refusal_share: float
 
     @property
@@ -64,15 +69,19 @@ class SmtpServer:
         """Where it listens."""
         return f"{self.host}:{self.smtp_port}"
 
+    def timeout(self, phase: Phase) -> float:
+        """How long a phase of a conversation may take, in seconds."""
+        return min(TIMEOUTS[phase], self.smtp_timeout)
+
     @property
     def retries(self) -> MailRetryPolicy:
         """How connections and mails are tried again."""
-        return MailRetryPolicy(self.mail_attempts, self.mail_first_delay, self.mail_delay_factor)
+        return MailRetryPolicy(self.mail_attempts)
 
     @property
     def refusal_limits(self) -> RefusalLimits:
         """By how many refusals it is taken to be broken."""
-        return RefusalLimits(self.mail_refusals, self.mail_refusal_share)
+        return RefusalLimits(MOST_REFUSED_IN_ROW, self.mail_refusal_share)
 
 
 def connect(server: SmtpServer) -> smtplib.SMTP:
@@ -80,7 +89,7 @@ def connect(server: SmtpServer) -> smtplib.SMTP:
     tls = server.smtp_tls
     # Reading the machine's certificates takes a while.
     context = None if tls == "none" else ssl.create_default_context()
-    host, port, timeout = server.host, server.smtp_port, server.smtp_connect_timeout
+    host, port, timeout = server.host, server.smtp_port, server.timeout("connect")
     smtp = (
         smtplib.SMTP_SSL(host, port, _own_name(), timeout=timeout, context=context)
         if tls == "tls"
@@ -89,7 +98,7 @@ def connect(server: SmtpServer) -> smtplib.SMTP:
     try:
         if smtp.sock is not None:
             smtp.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            smtp.sock.settimeout(server.smtp_timeout)
+            smtp.sock.settimeout(server.timeout("command"))
         _greet(smtp)
         if tls == "starttls":
             smtp.starttls(context=context)

@@ -11,6 +11,9 @@ from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark.held_positions import unsubscribed_since
 
+# So often a running send looks who has unsubscribed since.
+INTERVAL_SECONDS = 60.0
+
 
 class SubscriptionsUnknownError(ShardpostError):
     """The tables cannot be read for subscriptions, so mailing has to stop."""
@@ -32,7 +35,7 @@ class Unsubscribed:
 
     tables: Tables
     since: int
-    interval: float
+    interval: float = field(default_factory=lambda: INTERVAL_SECONDS)
     _clients: frozenset[str] = field(default=frozenset(), init=False)
     _asked_at: float | None = field(default=None, init=False)
 

@@ -9,6 +9,7 @@ from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
+from shardpost.weekly_email.model import retry
 from tests.conftest import environ
 from tests.support.airflow_server import AirflowServer, airflow_server
 from tests.support.command_line import CommandLine, CommandLineHere
@@ -19,6 +20,13 @@ from tests.support.installed import installed
 def shardpost(ready: Settings) -> CommandLineHere:
     """Give the command line with the settings that the test's file has made `ready`."""
     return CommandLineHere(ready.environ())
+
+
+@pytest.fixture(autouse=True)
+def retries_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have mails and connections tried again soon by the process of the tests."""
+    monkeypatch.setattr(retry, "FIRST_DELAY", 0.05)
+    monkeypatch.setattr(retry, "DELAY_FACTOR", 1.5)
 
 
 @pytest.fixture(scope="module")

@@ -261,7 +261,7 @@ def test_whatever_a_server_does_nobody_is_passed_over_and_nobody_gets_three(
     ready: Settings, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311
-    ready = quick(ready, mail_first_delay=0.01, mail_failed_allowed=0)
+    ready = quick(ready)
     clients, taken = MANY[:60], Counter[str]()
     failed: set[str] = set()
     for number in range(5):
@@ -312,9 +312,7 @@ def test_a_sender_that_was_halted_amid_a_mail_sends_it_only_if_the_shard_is_stil
         senders[0].send_signal(signal.SIGCONT)
 
     with mail_server(script) as server:
-        settings = quick(
-            settings, smtp_port=server.port, mail_connections=1, smtp_data_timeout=60.0
-        )
+        settings = quick(settings, smtp_port=server.port, mail_connections=1, smtp_timeout=60.0)
         command = [sys.executable, "-m", "tests.support.shard_process"]
         environ = os.environ | settings.environ()
         with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as sender:

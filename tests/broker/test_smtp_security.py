@@ -72,7 +72,7 @@ def server(
     controller.start()
     at = {"smtp_host": "127.0.0.1", "smtp_port": controller.port}
     given = at | {"smtp_tls": client or tls, "smtp_user": "me"}
-    quick = {"smtp_password": "secret", "smtp_timeout": 5, "mail_first_delay": 0.05}
+    quick = {"smtp_password": "secret", "smtp_timeout": 5}
     environ = {f"SHARDPOST_{name.upper()}": str(value) for name, value in (given | quick).items()}
     yield load(environ), handler
     controller.stop()
@@ -130,7 +130,7 @@ def test_a_server_with_other_tls_than_the_settings_say_is_refused_with_their_nam
     certificate: Path, its: str, ours: str, why: str
 ) -> None:
     with server(certificate, its, ours) as (settings, _):
-        hasty = settings.model_copy(update={"smtp_connect_timeout": 1, "mail_attempts": 2})
+        hasty = settings.model_copy(update={"smtp_timeout": 1, "mail_attempts": 2})
         with pytest.raises(MailServerError, match=why) as told:
             SmtpSession(installed(hasty).values(SmtpServer)).open()
     assert ours == "none" or "in 1 attempts" in str(told.value)

@@ -4,11 +4,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 
 from shardpost.kafka.transactions import FencedError
-from shardpost.settings import Settings, load
+from shardpost.settings import Settings
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import (
     Accepted,
@@ -19,7 +20,7 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
 )
 from shardpost.weekly_email.smtp import SmtpSession
-from shardpost.weekly_email.smtp_server import SmtpServer
+from shardpost.weekly_email.smtp_server import TIMEOUTS, Phase, SmtpServer
 from tests.support.installed import installed
 from tests.support.mail_server import (
     DROP,
@@ -33,7 +34,6 @@ from tests.support.mail_server import (
 )
 
 BIG = b"x" * 70 * 500_000 + b"\r\n"
-PHASES = ("CONNECT_", "", "DATA_", "BLOCK_", "END_")
 Talk = Callable[[socket.socket], None]
 
 
@@ -42,11 +42,21 @@ def mail(name: str, content: bytes = b"A: b\r\n\r\n.c\r\n") -> Mail:
     return Mail(name, f"<{name}@x>", "from@x.example", to, needs_utf8=False, content=content)
 
 
-def settings_for(port: int, *short: str, seconds: float = 0.2) -> Settings:
-    """Return settings in which only these phases have a short timeout, if any are named."""
-    given = {f"SMTP_{phase}TIMEOUT": f"{seconds if phase in short else 250}" for phase in PHASES}
-    given |= {"SMTP_PORT": str(port), "MAIL_ATTEMPTS": "2", "MAIL_FIRST_DELAY": "0.05"}
-    return load({f"SHARDPOST_{name}": value for name, value in given.items()})
+@dataclass(frozen=True)
+class Hasty(SmtpServer):
+    """The mail server, with so short a timeout of some phases."""
+
+    short: tuple[Phase, ...] = ()
+    seconds: float = 0.2
+
+    def timeout(self, phase: Phase) -> float:
+        return self.seconds if phase in self.short else super().timeout(phase)
+
+
+def server_at(port: int, *short: Phase, seconds: float = 0.2) -> SmtpServer:
+    """Return the mail server; only these phases have a short timeout, if any are named."""
+    at = installed(Settings(smtp_port=port, mail_attempts=2)).values(SmtpServer)
+    return Hasty(**vars(at), short=short, seconds=seconds)
 
 
 def until(connection: socket.socket, end: bytes) -> bytes:
@@ -98,12 +108,10 @@ def refusing(**replies: str) -> Script:
 
 @contextmanager
 def speaking(
-    script: Script, *short: str, seconds: float = 0.2, ehlo: str = EHLO
+    script: Script, *short: Phase, seconds: float = 0.2, ehlo: str = EHLO
 ) -> Iterator[tuple[SmtpSession, MailServer]]:
     with mail_server(script, ehlo=ehlo) as server:
-        session = SmtpSession(
-            installed(settings_for(server.port, *short, seconds=seconds)).values(SmtpServer)
-        )
+        session = SmtpSession(server_at(server.port, *short, seconds=seconds))
         yield session, server
         session.close()
 
@@ -113,7 +121,7 @@ def two(script: Script) -> tuple[SmtpOutcome, int]:
 
     Return what became of the first, and how many connections there were.
     """
-    with speaking(script, *PHASES, seconds=1, ehlo=PIPELINING) as (session, server):
+    with speaking(script, *TIMEOUTS, seconds=1, ehlo=PIPELINING) as (session, server):
         outcome = session.send(mail("bad"))
         assert session.send(mail("good")) == Accepted()
         assert server.taken == {"good@x.example": 1}
@@ -144,9 +152,9 @@ def test_who_wants_a_mail_of_nobody_hears_not_another_word() -> None:
         said.append(connection.recv(1000))
 
     with raw_server(talk) as port:
-        assert SmtpSession(installed(settings_for(port)).values(SmtpServer)).send(
-            mail("bad")
-        ) == PermanentFailure("550 no such user")
+        assert SmtpSession(server_at(port)).send(mail("bad")) == PermanentFailure(
+            "550 no such user"
+        )
     assert said == [b""]
 
 
@@ -184,7 +192,7 @@ def test_all_is_said_before_the_first_answer_and_answers_may_come_in_pieces() ->
         connection.sendall(b"250 taken\r\n")
 
     with raw_server(talk) as port:
-        session = SmtpSession(installed(settings_for(port)).values(SmtpServer))
+        session = SmtpSession(server_at(port))
         assert session.send(mail("c")) == Accepted()
         session.close()
     assert said == [
@@ -197,10 +205,16 @@ def test_all_is_said_before_the_first_answer_and_answers_may_come_in_pieces() ->
 @pytest.mark.parametrize("does", [HANG, DROP])
 @pytest.mark.parametrize(
     ("stage", "phase"),
-    [("connect", "CONNECT_"), ("EHLO", ""), ("MAIL", ""), ("RCPT", ""), ("DATA", "DATA_")],
+    [
+        ("connect", "connect"),
+        ("EHLO", "command"),
+        ("MAIL", "command"),
+        ("RCPT", "command"),
+        ("DATA", "data"),
+    ],
 )
 def test_a_server_that_hangs_or_closes_before_the_mail_has_not_got_it(
-    stage: str, phase: str, does: str, ehlo: str
+    stage: str, phase: Phase, does: str, ehlo: str
 ) -> None:
     with speaking(lambda at, _: does if at == stage else None, phase, ehlo=ehlo) as (session, at):
         assert isinstance(session.send(mail("c")), NotSent)
@@ -209,7 +223,7 @@ def test_a_server_that_hangs_or_closes_before_the_mail_has_not_got_it(
 
 @pytest.mark.parametrize("does", [HANG, DROP])
 def test_only_no_answer_to_the_final_dot_makes_a_delivery_unknown(does: str) -> None:
-    with speaking(lambda at, _: does if at == "end" else None, "END_") as (session, _server):
+    with speaking(lambda at, _: does if at == "end" else None, "end") as (session, _server):
         assert isinstance(session.send(mail("c")), NoReply)
 
 
@@ -220,7 +234,7 @@ def test_a_server_may_be_busy_with_a_mail_for_longer_than_with_a_command() -> No
         if stage == "end":
             let_go.wait(0.6)  # three times what a command may take
 
-    with speaking(busy, "", "DATA_", "BLOCK_") as (session, server):
+    with speaking(busy, "command", "data", "block") as (session, server):
         assert session.send(mail("c")) == Accepted()
         assert server.connections == 1
 
@@ -239,7 +253,7 @@ def refused_amid(*says: bytes, closes: bool = True) -> SmtpOutcome:
             done.wait()
 
     with raw_server(talk) as port:
-        session = SmtpSession(installed(settings_for(port, "BLOCK_")).values(SmtpServer))
+        session = SmtpSession(server_at(port, "block"))
         try:
             return session.send(mail("c", BIG))
         finally:

@@ -19,7 +19,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import paused_weeks
+from shardpost.weekly_email import paused_weeks, unsubscribed
 from shardpost.weekly_email.dry_run_file import NAME, DryRunLists
 from shardpost.weekly_email.dry_run_lists import DryRunList
 from shardpost.weekly_email.email_run import prepare
@@ -50,7 +50,7 @@ NOW = WEEK.end + timedelta(hours=8)
 @pytest.fixture
 def world(settings: Settings, server: MailServer) -> World:
     apply_topics(installed(settings))
-    quick = {"smtp_port": server.port, "mail_first_delay": 0.05, "mail_attempts": 2}
+    quick = {"smtp_port": server.port, "mail_attempts": 2}
     return World(settings.model_copy(update=quick))
 
 
@@ -254,30 +254,31 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
     assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
 
 
-def test_who_unsubscribes_while_a_run_mails_is_suppressed(world: World, server: MailServer) -> None:
+def test_who_unsubscribes_while_a_run_mails_is_suppressed(
+    world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsubscribed, "INTERVAL_SECONDS", 1e-9)
     first, second = "client1", "client2"
     assert partition_of(first, 4) == partition_of(second, 4)
-    world.settings = world.settings.model_copy(
-        update={"mail_connections": 1, "mail_subscription_interval": 1e-9}
-    )
+    world.settings = world.settings.model_copy(update={"mail_connections": 1})
     for client in (first, second):
         world.position(client, client)
         world.client(client)
     world.commit(looked_at=NOW)
 
-    unsubscribed: list[str] = []
+    who: list[str] = []
 
     def unsubscribe(stage: str, to: str) -> None:  # the other one, whoever comes first
-        if stage == "end" and not unsubscribed:
-            unsubscribed.append(second if to == f"{first}@x.example" else first)
-            world.client(unsubscribed[0], subscribed=False, snapshot=2)
+        if stage == "end" and not who:
+            who.append(second if to == f"{first}@x.example" else first)
+            world.client(who[0], subscribed=False, snapshot=2)
             world.commit(looked_at=NOW)
 
     server.script = unsubscribe
     code, result = run(world)
     assert (code, total(result, "sent"), total(result, "suppressed")) == (0, 1, 1)
     assert [*server.taken.values()] == [1]
-    assert f"{unsubscribed[0]}@x.example" not in server.taken
+    assert f"{who[0]}@x.example" not in server.taken
 
 
 def test_a_ledger_that_was_recreated_after_mails_were_sent_mails_nobody_again(

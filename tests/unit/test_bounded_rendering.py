@@ -43,4 +43,4 @@ def test_templates_of_the_settings_are_tried_within_bounds(at: Settings) -> None
     (at.home / "look").mkdir(parents=True)
     (at.home / "look" / "subject.txt").write_text("{{ nmae }}")
     with pytest.raises(TemplateError, match="found nmae"):
-        bounded_rendering.templates_of(TemplateSettings(at.home / "look", None, 150))
+        bounded_rendering.templates_of(TemplateSettings(at.home / "look", None))

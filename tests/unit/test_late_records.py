@@ -157,8 +157,8 @@ def test_emails_shows_them_and_the_watch_tells_people_from_a_share_on(
     assert [one.value for one in found.measures if one.name == "emails_late"] == [6]
     [one] = found.conditions
     assert (one.rule, one.subject) == ("emails-late", str(WEEK))
-    assert "more than SHARDPOST_MAIL_FAILED_ALLOWED and _SHARE allow of 6 clients" in one.text
-    more = at.model_copy(update={"mail_failed_allowed": 6})
+    assert "more than SHARDPOST_MAIL_FAILED_SHARE allows of 6 clients" in one.text
+    more = at.model_copy(update={"mail_failed_share": 1.0})
     assert look_at_emails(installed(more), AT).conditions == []
 
 

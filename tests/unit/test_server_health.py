@@ -51,7 +51,7 @@ def test_a_server_that_refuses_all_stops_the_shard_and_none_is_final() -> None:
     reason = str(refusals.stop_reason)
     assert "refused 5 of 5 mails" in reason
     assert "550 no" in reason
-    assert "SHARDPOST_MAIL_REFUSALS" in reason
+    assert "SHARDPOST_MAIL_REFUSAL_SHARE" in reason
 
 
 def test_half_of_a_load_balancer_stops_the_shard_although_the_other_half_accepts() -> None:
@@ -205,8 +205,8 @@ def test_a_refusal_reads_back_as_it_was_written() -> None:
 
 
 def test_the_limits_are_those_of_the_settings() -> None:
-    given_ = {"SHARDPOST_MAIL_REFUSALS": "7", "SHARDPOST_MAIL_REFUSAL_SHARE": "0.5"}
-    assert installed(load(given_)).values(SmtpServer).refusal_limits == RefusalLimits(7, 0.5)
+    given_ = {"SHARDPOST_MAIL_REFUSAL_SHARE": "0.5"}
+    assert installed(load(given_)).values(SmtpServer).refusal_limits == RefusalLimits(10, 0.5)
 
 
 def test_a_new_server_gets_no_more_mails_than_would_stop_the_shard() -> None:
@@ -225,7 +225,7 @@ def test_missing_replies_in_a_row_stop_the_shard() -> None:
         breaker.record(outcome)
     assert breaker.stop_reason is None
     breaker.record(NoReply("silence"))
-    assert "SHARDPOST_MAIL_BREAKER" in str(breaker.stop_reason)
+    assert "no reply after the end of 3 of 4 mails" in str(breaker.stop_reason)
 
 
 def test_lost_connections_in_a_row_stop_the_shard_and_unreachable_ones_do_not_count() -> None:

@@ -3,6 +3,7 @@
 import smtplib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +26,7 @@ from shardpost.weekly_email.model.retry import (
 )
 from shardpost.weekly_email.shard_sender import SmtpConnections
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
-from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
+from shardpost.weekly_email.smtp_server import TIMEOUTS, SenderSettings, SmtpServer
 from tests.support.installed import installed
 
 EXAMPLE_FROM, REAL_FROM = "Shardpost <weekly@shardpost.example>", "News <news@bank.com>"
@@ -166,7 +167,7 @@ def test_connections_that_fail_together_are_logged_once(
     assert len(caplog.messages) == 1
 
 
-RETRIES = MailRetryPolicy(attempts=5, first_delay=1, factor=4)
+RETRIES = MailRetryPolicy(attempts=5)
 
 
 def test_each_delay_is_longer_by_the_factor_until_the_last_attempt() -> None:
@@ -174,10 +175,16 @@ def test_each_delay_is_longer_by_the_factor_until_the_last_attempt() -> None:
     assert [RETRIES.is_last(attempt) for attempt in (1, 4, 5)] == [False, False, True]
 
 
+def test_timeouts_are_those_of_the_rfc_cut_to_the_setting() -> None:
+    of_rfc = installed(load({})).values(SmtpServer)
+    assert [of_rfc.timeout(phase) for phase in TIMEOUTS] == [300, 300, 120, 180, 600]
+    cut = replace(of_rfc, smtp_timeout=150)
+    assert [cut.timeout(phase) for phase in TIMEOUTS] == [150, 150, 120, 150, 150]
+
+
 def test_the_policy_is_that_of_the_settings() -> None:
-    given = {"MAIL_ATTEMPTS": "3", "MAIL_FIRST_DELAY": "0.5", "MAIL_DELAY_FACTOR": "2"}
-    settings = load({f"SHARDPOST_{name}": value for name, value in given.items()})
-    assert installed(settings).values(SmtpServer).retries == MailRetryPolicy(3, 0.5, 2)
+    settings = load({"SHARDPOST_MAIL_ATTEMPTS": "3"})
+    assert installed(settings).values(SmtpServer).retries == MailRetryPolicy(3)
 
 
 def test_each_outcome_has_its_consequence() -> None:

@@ -137,8 +137,8 @@ NONE = dict.fromkeys(STATES, 0)
 LIMITS = installed(load({})).values(MailLimits)
 
 
-def why(state: str, allowed: int, share: float, **counts: int) -> str | None:
-    limits = MailLimits(allowed, share, allowed, share)
+def why(state: str, share: float, **counts: int) -> str | None:
+    limits = MailLimits(share, share)
     [limit] = [limit for limit in limits_of(limits) if limit.state == state]
     said = limit.why_exceeded(WEEK, NONE | counts)
     return said and said[0]
@@ -158,7 +158,7 @@ def why(state: str, allowed: int, share: float, **counts: int) -> str | None:
 def test_too_many_is_more_than_a_number_and_more_than_a_share(
     state: str, share: float, count: int, sent: int, is_too_many: bool
 ) -> None:
-    reason = why(state, 5, share, **{state: count, "sent": sent})
+    reason = why(state, share, **{state: count, "sent": sent})
     assert (reason is not None) is is_too_many
 
 
@@ -167,7 +167,7 @@ def test_too_many_is_more_than_a_number_and_more_than_a_share(
 def test_failed_clients_of_a_week_in_which_nobody_was_mailed_are_always_too_many(
     failed: int, others: dict[str, int]
 ) -> None:
-    reason = why("failed", 5, 1, failed=failed, **others)
+    reason = why("failed", 1, failed=failed, **others)
     assert reason is not None
     assert f"{failed} of {failed + sum(others.values())} clients failed, and none was mailed" in (
         reason
@@ -176,8 +176,8 @@ def test_failed_clients_of_a_week_in_which_nobody_was_mailed_are_always_too_many
 
 
 def test_a_week_in_which_nobody_failed_needs_nobody_to_be_mailed() -> None:
-    assert why("failed", 0, 0) is None
-    assert why("failed", 0, 0, suppressed=1, open=1) is None
+    assert why("failed", 0) is None
+    assert why("failed", 0, suppressed=1, open=1) is None
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_a_week_in_which_nobody_failed_needs_nobody_to_be_mailed() -> None:
     [
         (
             {"failed": 600, "sent": 300, "suppressed": 100},
-            f"{WEEK}: 600 of 1000 clients failed, more than SHARDPOST_MAIL_FAILED_ALLOWED and"
-            f" SHARDPOST_MAIL_FAILED_SHARE allow. `shardpost emails --week {WEEK} --state failed`"
+            f"{WEEK}: 600 of 1000 clients failed, more than"
+            f" SHARDPOST_MAIL_FAILED_SHARE allows. `shardpost emails --week {WEEK} --state failed`"
             " lists them all. Fix the mail server, or the addresses in the topic `clients`,"
             f" compact, and run `shardpost email --week {WEEK} --again FAILED`, which uses the new"
             " contacts.",
@@ -194,7 +194,7 @@ def test_a_week_in_which_nobody_failed_needs_nobody_to_be_mailed() -> None:
         (
             {"suppressed": 999, "sent": 1},
             f"{WEEK}: 999 of 1000 clients are not subscribed, more than"
-            " SHARDPOST_MAIL_SUPPRESSED_ALLOWED and SHARDPOST_MAIL_SUPPRESSED_SHARE allow."
+            " SHARDPOST_MAIL_SUPPRESSED_SHARE allows."
             f" `shardpost emails --week {WEEK} --state suppressed` lists them all. If they have not"
             " unsubscribed, fix their records in the topic `clients`, compact, and run"
             f" `shardpost email --week {WEEK} --again SUPPRESSED`, which mails those who are"

@@ -222,7 +222,6 @@ class RunRules:
     weekly_send: str
     weekly_lateness_days: int
     mail_snapshot_age: float
-    mail_subscription_interval: float
     mail_rate: float | None
     max_drop: float
     on_unknown: str

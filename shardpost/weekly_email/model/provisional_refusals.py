@@ -17,6 +17,8 @@ from shardpost.wording import counted
 # Refusals that are taken for bad addresses although the server accepted nothing in this run: so few
 # clients were left. A week in which nobody was mailed needs a person anyway (limits.py).
 MOST_UNPROVEN = 2
+# Refusals in a row that are the server's fault.
+MOST_REFUSED_IN_ROW = 10
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,8 @@ class Refusals:
             return None
         bad, answers = self._alarm.bad, self._alarm.bad + self._alarm.good
         return (
-            f"the mail server refused {bad} of {answers} mails (SHARDPOST_MAIL_REFUSALS,"
-            f" SHARDPOST_MAIL_REFUSAL_SHARE), the last one with: {self._last_reason}; none of"
+            f"the mail server refused {bad} of {answers} mails"
+            f" (SHARDPOST_MAIL_REFUSAL_SHARE), the last one with: {self._last_reason}; none of"
             " these clients was marked failed; the remaining clients are not mailed yet"
         )
 
@@ -143,5 +145,5 @@ def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int)
     which = counted(len(entries), "refused client is", "refused clients are")
     return (
         f"{which} not mailed yet: the mail server refused {counted(refused, 'mail')} of this run"
-        f" and accepted {accepted} (SHARDPOST_MAIL_REFUSALS, SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
+        f" and accepted {accepted} (SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
     )

@@ -1,7 +1,7 @@
 """The outcome of an attempt to send an e-mail, when it is tried again, and how many go a second.
 
 One backoff serves both SMTP connections that cannot be opened and mails that are answered 4xx:
-attempt n fails, then attempt n + 1 follows after `first_delay` · `factor`^(n - 1) seconds.
+attempt n fails, then attempt n + 1 follows after 1, 4, 16, … seconds.
 """
 
 import math
@@ -50,13 +50,16 @@ class NotSent:
 SmtpOutcome = Accepted | PermanentFailure | TemporaryFailure | NoReply | NotSent
 
 
+# The delay before the second attempt, in seconds, and the factor by which each further one grows.
+FIRST_DELAY = 1.0
+DELAY_FACTOR = 4.0
+
+
 @dataclass(frozen=True)
 class MailRetryPolicy:
-    """At most `attempts` attempts with exponential backoff; delays in seconds."""
+    """At most `attempts` attempts with exponential backoff."""
 
     attempts: int
-    first_delay: float
-    factor: float
 
     def is_last(self, attempt: int) -> bool:
         """Tell whether no attempt follows attempt number `attempt`; the first has number 1."""
@@ -64,7 +67,7 @@ class MailRetryPolicy:
 
     def delay_after(self, attempt: int) -> float:
         """Return the seconds between the failure of attempt number `attempt` and the next."""
-        return self.first_delay * self.factor ** (attempt - 1)
+        return FIRST_DELAY * DELAY_FACTOR ** (attempt - 1)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome
 from shardpost.wording import counted
 
+# Mails in a row without a final reply that stop a shard.
+MOST_SILENT = 3
+
 
 @dataclass
 class ShareAlarm:
@@ -102,9 +105,8 @@ class CircuitBreaker:
                 else f"{counted(self._silent, 'mail')} in a row"
             )
             return (
-                f"the mail server sent no reply after the end of {some}"
-                " (SHARDPOST_MAIL_BREAKER): their delivery is unknown; the remaining clients are"
-                " not mailed yet"
+                f"the mail server sent no reply after the end of {some}: their delivery is"
+                " unknown; the remaining clients are not mailed yet"
             )
         if self._lost >= self.most_lost:
             return (
