@@ -1,5 +1,5 @@
 """Kafka through confluent-kafka: clients, topics, offsets, reading, transactions, groups.
 
-What needs no client, and so may be known to models, is in coordinates.py, records.py,
-partitioning.py and releases.py.
+What needs no client, and so may be known to models, is in coordinates.py, records.py
+and partitioning.py.
 """

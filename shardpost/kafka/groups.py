@@ -1,33 +1,252 @@
-"""The consumer groups of the cluster: their members' partitions, and what they have committed."""
+"""The consumer groups of the cluster: their members' partitions, and what they have committed.
 
+Their coordinators are asked in a process of its own, which runs this module, is given a question by
+standard input, and is asked again if it dies. librdkafka 2.16 aborts the process that asks if the
+connection to a coordinator is lost just then (`eonce->refcnt > 0`, its issue 3663; the correction,
+its pull request 5397, is in no release), and of an answer to a request for a group's offsets, too
+(its issue 5040).
+
+First, all coordinators have to be ready to answer. One that has just taken over, or has just
+started, leaves its groups out of a list of all groups without a word. So it is asked first for a
+group that nobody has: to that it says that it is not ready.
+"""
+
+import itertools
 import json
+import os
+import resource
 import subprocess
 import sys
+import time
+import warnings
 from collections.abc import Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaException
+import confluent_kafka
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka import group_questions
-from shardpost.kafka.group_questions import OFFSETS_TOPIC, Group, Groups
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, Patience
+from shardpost.kafka.partitioning import partition_of_group
 
-__all__ = ["OFFSETS_TOPIC", "Group", "Groups", "delete_groups", "groups"]
-
-ASKING = (sys.executable, "-m", group_questions.__name__)
+OFFSETS_TOPIC = "__consumer_offsets"
+ASKING = (sys.executable, "-m", "shardpost.kafka.groups")
 # Of one question: it waits for coordinators, then for three answers.
 MOST_TIMEOUTS = 5
+ASK_AGAIN_SECONDS = 0.2
+_NOT_READY = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+}
+
+
+def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[int]]:
+    """Wait until every coordinator is ready, so long at most.
+
+    Return how many partitions `__consumer_offsets` has, and those whose coordinators are not ready.
+    Without that topic there are no groups. KafkaException if Kafka does not answer.
+    """
+    found = client.list_topics(timeout=seconds).topics.get(OFFSETS_TOPIC)
+    count = len(found.partitions) if found and not found.error else 0
+    left = _probes(count)
+    deadline = time.monotonic() + seconds
+    while left:
+        asked = client.describe_consumer_groups([*left.values()], request_timeout=seconds)
+        left = {number: name for number, name in left.items() if not _is_ready(asked[name])}
+        if time.monotonic() >= deadline:
+            break
+        if left:
+            time.sleep(ASK_AGAIN_SECONDS)
+    return count, set(left)
+
+
+def _probes(partitions: int) -> dict[int, str]:
+    """Return for each partition the name of a group that would be in it, and that nobody has."""
+    found: dict[int, str] = {}
+    numbers = itertools.count()
+    while len(found) < partitions:
+        name = f"shardpost-asks-{next(numbers)}"
+        found.setdefault(partition_of_group(name, partitions), name)
+    return found
+
+
+def _is_ready(answer: "Future[Any]") -> bool:
+    """Tell whether it answered, be it that there is no such group, or no right to see it."""
+    try:
+        answer.result()
+    except KafkaException as error:
+        return error.args[0].code() not in _NOT_READY
+    return True
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group: {partition: the next offset to read}, and the partitions that its members have.
+
+    `has_members` is whether anybody is in it, so that its offsets do not expire.
+    """
+
+    name: str
+    committed: dict[TopicPartition, int]
+    assigned: frozenset[TopicPartition] = frozenset()
+    has_members: bool = False
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What was found; `failed` is {group, or `groups`: why it could not be asked for}.
+
+    `others` names groups that are no consumer groups, with their kind: `app (streams)`. Those of
+    them that commit offsets as consumer groups do are among the groups, too.
+    """
+
+    groups: list[Group]
+    others: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def find_groups(client: AdminClient, only: Collection[str], seconds: float) -> Groups:
+    """Return the groups, or those of these names; KafkaException if they are not listed."""
+    failed: dict[str, str] = {}
+    partitions, unready = await_coordinators(client, seconds)
+    listed = client.list_consumer_groups(request_timeout=seconds).result()
+    if listed.errors:
+        failed["groups"] = "; ".join(_text(error) for error in listed.errors)
+    try:
+        kinds = _kinds(client, seconds)
+    except KafkaException as error:
+        failed["of other kinds"], kinds = _text(error), {}
+    states = {one.group_id: one.state for one in listed.valid}
+    if unready:
+        failed["coordinators"] = f"those of {OFFSETS_TOPIC} {sorted(unready)} are not ready"
+    known = sorted({*states, *kinds})
+    ready = (name for name in known if partition_of_group(name, partitions) not in unready)
+    names = [name for name in ready if not only or name in only]
+    members = _members(client, [n for n in names if _has_members(states.get(n))], seconds, failed)
+    committed = _committed(client, names, seconds, failed)
+    found = [
+        Group(name, offsets, members.get(name, frozenset()), _has_members(states.get(name)))
+        for name, offsets in committed.items()
+        if name in states or offsets
+    ]
+    others = {name: at for name, at in committed.items() if name not in states}
+    newer = {name: "streams" if at else "share or streams" for name, at in others.items()}
+    return Groups(found, [f"{name} ({kinds[name] or newer[name]})" for name in others], failed)
+
+
+def undeleted(client: AdminClient, names: Sequence[str], seconds: float) -> dict[str, str]:
+    """Delete groups, with what they have committed; return why others stay."""
+    found = {}
+    for name, future in client.delete_consumer_groups([*names], request_timeout=seconds).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                found[name] = _text(error)
+    return found
+
+
+def _has_members(state: ConsumerGroupState | None) -> bool:
+    return state not in {None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
+
+
+def _kinds(client: AdminClient, seconds: float) -> dict[str, str]:
+    """Return {group: protocol} of all; none of those (KIP-932, KIP-1071) that the client lacks."""
+    with warnings.catch_warnings():
+        # The call that replaces it lists consumers' only.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return {str(one.id): one.protocol_type or "" for one in client.list_groups(timeout=seconds)}
+
+
+def _committed(
+    client: AdminClient, names: list[str], seconds: float, failed: dict[str, str]
+) -> dict[str, dict[TopicPartition, int]]:
+    asked: dict[str, Future[Any]] = {}
+    for name in names:  # a request is of one group; all are under way at the same time
+        request = [confluent_kafka.ConsumerGroupTopicPartitions(name)]
+        asked |= client.list_consumer_group_offsets(request, request_timeout=seconds)
+    found = {}
+    for name, future in asked.items():
+        try:
+            offsets = future.result().topic_partitions or []
+        except KafkaException as error:
+            failed[name] = _text(error)
+            continue
+        if errors := {_text(one.error) for one in offsets if one.error is not None}:
+            failed[name] = f"not all of its offsets are known: {'; '.join(sorted(errors))}"
+        found[name] = {
+            TopicPartition(one.topic, one.partition): int(one.offset)
+            for one in offsets
+            if one.error is None and one.offset >= 0
+        }
+    return found
+
+
+def _members(
+    client: AdminClient, names: list[str], seconds: float, failed: dict[str, str]
+) -> dict[str, frozenset[TopicPartition]]:
+    """Return the partitions that the members of each group have."""
+    if not names:
+        return {}
+    found = {}
+    asked = client.describe_consumer_groups(names, request_timeout=seconds)
+    for name, future in asked.items():
+        try:
+            members = future.result().members
+        except KafkaException as error:
+            failed[name] = _text(error)
+            continue
+        found[name] = frozenset(
+            TopicPartition(one.topic, one.partition)
+            for member in members
+            for one in member.assignment.topic_partitions
+        )
+    return found
+
+
+def _text(error: KafkaException | KafkaError) -> str:
+    return str((error.args[0] if isinstance(error, KafkaException) else error).str())
+
+
+def as_json(found: Groups) -> dict[str, Any]:
+    """Return what another process makes the same groups of."""
+    listed = [
+        (one.name, [*one.committed.items()], [*one.assigned], one.has_members)
+        for one in found.groups
+    ]
+    return {"groups": listed, "others": found.others, "failed": found.failed}
+
+
+def groups_of(document: dict[str, Any]) -> Groups:
+    """Return the groups of such a document."""
+    listed = [
+        Group(
+            name,
+            {TopicPartition(*at): offset for at, offset in committed},
+            frozenset(TopicPartition(*at) for at in assigned),
+            has_members,
+        )
+        for name, committed, assigned, has_members in document["groups"]
+    ]
+    return Groups(listed, document["others"], document["failed"])
 
 
 def groups(kafka: Kafka, only: Collection[str] = ()) -> Groups:
     """Return the groups, or those of these names; KafkaUnreachableError if they are not listed."""
     if kafka.is_in_process:
         try:
-            return group_questions.find_groups(kafka.admin(), only, kafka.timeout)
+            return find_groups(kafka.admin(), only, kafka.timeout)
         except KafkaException as error:
             raise kafka.unreachable(error) from None
-    return group_questions.groups_of(_asked(kafka, only))
+    return groups_of(_asked(kafka, only))
 
 
 def delete_groups(kafka: Kafka, names: Sequence[str]) -> None:
@@ -72,3 +291,26 @@ def _answer(asked: dict[str, Any]) -> dict[str, Any] | None:
     except (subprocess.TimeoutExpired, ValueError):
         return None
     return answer
+
+
+def _found(client: AdminClient, asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if asked["delete"]:
+            return {"undeleted": undeleted(client, asked["names"], asked["seconds"])}
+        return as_json(find_groups(client, asked["names"], asked["seconds"]))
+    except KafkaException as error:
+        return {"error": _text(error)}
+
+
+def main() -> None:
+    """Answer the question on standard input: {client, names, seconds, delete}."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    asked = json.load(sys.stdin)
+    answer = _found(AdminClient(asked["client"]), asked)
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)  # what is answered is not lost with a client that dies while it ends
+
+
+if __name__ == "__main__":
+    main()

@@ -25,9 +25,9 @@ from shardpost.kafka.clients import (
     TRANSACTIONS_TOPIC,
     ClientFactories,
     GroupConsumer,
+    KeptClients,
 )
-from shardpost.kafka.kept_clients import KeptClients
-from shardpost.kafka.refusals import why_refused
+from shardpost.kafka.greeting import why_refused
 from shardpost.topic_names import TopicName
 
 # An admin client that was not used for so many seconds is not used again: a broker may have been

@@ -7,8 +7,8 @@ from datetime import datetime
 from confluent_kafka.admin import BrokerMetadata, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.broker_version import version_at
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.greeting import level_at
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import open_transaction_at
@@ -24,6 +24,7 @@ from shardpost.topics.model.cluster import (
     Partition,
     Setting,
     Unknown,
+    release,
 )
 from shardpost.topics.topics_file import TopicsFile
 
@@ -113,8 +114,8 @@ def _releases(
     silent = []
     for broker in brokers:
         try:
-            version = version_at(kafka.config(), str(broker.host), broker.port, VERSION_SECONDS)
-            known[broker.id] = version
+            level = level_at(kafka.config(), str(broker.host), broker.port, VERSION_SECONDS)
+            known[broker.id] = None if level is None else release(level)
         except (OSError, ValueError) as problem:
             why = f"{broker.host}:{broker.port}: {problem}"
             silent.append(Unknown(None, f"version of broker {broker.id}", why))

@@ -14,13 +14,13 @@ from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.installation import Installation
-from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.coordinates import total_size
+from shardpost.kafka.greeting import broker_level
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
 from shardpost.ownership import NotOwnerError
 from shardpost.topic_names import TopicName
+from shardpost.topics.model.cluster import WHICH_RELEASE, WITHOUT_LOSS, known_loss, release
 from shardpost.topics.stores import inspect_stores
 from shardpost.watch import audit
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
@@ -132,17 +132,17 @@ def check_version(kafka: Kafka) -> DoctorFinding:
     """Check that this release is not known to lose the ends of transactions."""
     name = "kafka version"
     try:
-        found = broker_version(kafka.config(), kafka.timeout)
+        level = broker_level(kafka.config(), kafka.timeout)
     except (OSError, ValueError) as problem:
         return unknown(name, f"cannot be asked: {problem}")
-    return judge_version(found)
+    return judge_version(None if level is None else release(level))
 
 
-def judge_version(release: str | None) -> DoctorFinding:
+def judge_version(found: str | None) -> DoctorFinding:
     """Return what is known of a release."""
     name = "kafka version"
-    if release is None:
+    if found is None:
         return unknown(name, "not reported by the broker: older than 4.0, or not Apache Kafka")
-    if loss := known_loss(release):
-        return warning(name, f"Kafka {release}, which {loss}", WITHOUT_LOSS, WHICH_RELEASE)
-    return ok(name, f"Kafka {release}")
+    if loss := known_loss(found):
+        return warning(name, f"Kafka {found}, which {loss}", WITHOUT_LOSS, WHICH_RELEASE)
+    return ok(name, f"Kafka {found}")

@@ -33,7 +33,7 @@ NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def _kafka_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_checks, "broker_version", lambda _settings, _seconds: "4.2")
+    monkeypatch.setattr(kafka_checks, "broker_level", lambda _settings, _seconds: 29)
 
 
 def found(settings: Settings, check: str) -> DoctorFinding:

@@ -31,11 +31,10 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS
 from shardpost.holders.model.published import Published, Watermarks
 from shardpost.holders.rejected_letters import committed_sent
-from shardpost.kafka.broker_version import metadata_level
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.greeting import metadata_level
 from shardpost.kafka.offsets import CommittedOffset
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
-from shardpost.kafka.releases import release
 from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
 from shardpost.position_import.list_files import require_whole
 from shardpost.position_import.model.source import FileSource, Format
@@ -46,6 +45,7 @@ from shardpost.run_requests.model.commands import MOST_NESTED, Command, CommandS
 from shardpost.run_requests.model.deduplication import Issue, decide_record
 from shardpost.run_requests.model.requests import Refused, RequestRules
 from shardpost.run_requests.request_client import conflict_row
+from shardpost.topics.model.cluster import release
 from shardpost.weekly_email.model import ledger
 from shardpost.weekly_email.model.week_report import cause_of
 from tests.support import strict_decoder

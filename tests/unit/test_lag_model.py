@@ -18,7 +18,7 @@ from shardpost.commands.lag import lag_text
 from shardpost.holders.rejected_letters import GROUP, group_of
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.group_questions import as_json, find_groups, groups_of
+from shardpost.kafka.groups import as_json, find_groups, groups_of
 from shardpost.lag.measure import is_note, is_own
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.report import LagRow, Position, by_time_to_loss

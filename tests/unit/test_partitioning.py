@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.kafka.broker_version import metadata_level, request
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.greeting import metadata_level, request
 from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.partitioning import murmur2, partition_of_group
-from shardpost.kafka.releases import release
 from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
 from shardpost.lag.partition_sizes import sizes_in
+from shardpost.topics.model.cluster import release
 
 
 # From Kafka's own UtilsTest.testMurmur2, as unsigned numbers.
@@ -150,15 +150,6 @@ def test_a_broker_that_does_not_know_the_request_says_nothing() -> None:
 def test_what_is_no_answer_of_kafka_is_an_error(other: bytes) -> None:
     with pytest.raises(OSError, match="expected an answer of Kafka"):
         metadata_level(other)
-
-
-def test_an_answer_that_is_cut_off_is_an_error() -> None:
-    whole = answer((1, b"\0" * 8))
-    for size in range(6, len(whole)):
-        with pytest.raises(OSError, match="one that is cut off"):
-            metadata_level(whole[:size])
-    with pytest.raises(OSError, match="one that is cut off"):
-        metadata_level(whole[:6] + b"\xff" * 10_000)
 
 
 def test_a_level_belongs_to_a_release() -> None:

@@ -18,8 +18,8 @@ from shardpost.holders.publishing import Publication, publish
 from shardpost.holders.share_holders_topic import PublishedPartition
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka import transactions
+from shardpost.kafka.clients import KeptClients
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.kept_clients import KeptClients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_configs import topic_config

@@ -2,9 +2,16 @@
 
 from collections.abc import Callable, Iterator
 
-from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.topics.model import partition_rules, topic_rules
-from shardpost.topics.model.cluster import INTERNAL, REPLICAS, Setting, View
+from shardpost.topics.model.cluster import (
+    INTERNAL,
+    REPLICAS,
+    WHICH_RELEASE,
+    WITHOUT_LOSS,
+    Setting,
+    View,
+    known_loss,
+)
 from shardpost.topics.model.finding import Finding, Severity, in_order
 from shardpost.wording import counted
 

@@ -7,6 +7,28 @@ from typing import Literal, NamedTuple
 
 from shardpost.topic_names import TopicName
 
+# The highest `metadata.version` of each release, of org.apache.kafka.server.common.MetadataVersion.
+LEVELS = {21: "3.9 or older", 25: "4.0", 27: "4.1", 29: "4.2"}
+NEWER = "4.3 or newer"
+WITHOUT_LOSS = "Kafka 4.2, or one with that fix"
+WHICH_RELEASE = "docs/decisions/0015-the-embedded-broker-is-kafka-4-2.md"
+
+
+def release(level: int) -> str:
+    """Return the release whose newest metadata version has that level."""
+    return next((name for highest, name in LEVELS.items() if level <= highest), NEWER)
+
+
+def known_loss(found: str) -> str | None:
+    """Return what is known to be lost by a release; None if nothing is."""
+    if found == NEWER:
+        return (
+            "loses ends of transactions when a broker starts while a partition has no leader"
+            " (KAFKA-20734)"
+        )
+    return None
+
+
 IN_SYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 # With three replicas and two of them written, one broker may fail and nothing is lost or blocked.
