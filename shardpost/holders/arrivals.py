@@ -6,18 +6,12 @@ so that a turn begins when it comes and not up to a look later.
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-
-import confluent_kafka
-from confluent_kafka import KafkaException
 
 from shardpost.delta.snapshot import Snapshot
-from shardpost.errors import ShardpostError
 from shardpost.holders.inputs import Inputs
 from shardpost.installation import Installation
-from shardpost.kafka.clients import GroupConsumer
+from shardpost.kafka.clients import AwaitedRecords
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.kafka import Kafka
 
 # While each look finds this share more than the look before, a turn waits for the rest of a burst,
 # which would else wait for the turn: seconds between two such looks, and at most.
@@ -25,64 +19,13 @@ BURST_SHARE = 0.15
 BURST_LOOK = 0.05
 LONGEST_BURST = 0.6
 
-# It is to say that a record came, and to read few. After one it would wait a second by default
-# until it fetches more (librdkafka 2.16).
-_CLIENT = {"fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 1000, "queued.min.messages": 1}
-
-
-class AwaitedRecords:
-    """A consumer that waits for committed records, and reads nothing meanwhile; to be closed."""
-
-    def __init__(self, kafka: Kafka) -> None:
-        self._kafka = kafka
-        self._reader: GroupConsumer | None = None
-        # The offsets from which on it waits now.
-        self._awaited: Mapping[TopicPartition, int] = {}
-
-    def close(self) -> None:
-        """Close the consumer."""
-        if self._reader:
-            self._leave(self._reader)
-            with suppress(KafkaException, RuntimeError):
-                self._reader.close()
-
-    def wait(self, offsets: Mapping[TopicPartition, int], seconds: float) -> bool:
-        """Wait for a record from those offsets on, for so long; tell whether one came.
-
-        That none came says little: Kafka may be away, which is no error here.
-        """
-        until = time.monotonic() + seconds
-        with suppress(ShardpostError, KafkaException):
-            reader = self._reading(offsets)
-            while (left := until - time.monotonic()) > 0:
-                message = reader.poll(left)
-                if message is not None and not message.error():
-                    self._leave(reader)
-                    return True
-        time.sleep(max(0.0, until - time.monotonic()))
-        return False
-
-    def _reading(self, offsets: Mapping[TopicPartition, int]) -> GroupConsumer:
-        if self._reader is None:
-            self._reader = self._kafka.consumer("shardpost-reader", **_CLIENT)
-        if self._awaited != offsets:
-            asked = [confluent_kafka.TopicPartition(*at, first) for at, first in offsets.items()]
-            self._reader.assign(asked)
-            self._awaited = offsets
-        return self._reader
-
-    def _leave(self, reader: GroupConsumer) -> None:
-        self._awaited = {}
-        with suppress(KafkaException, RuntimeError):
-            reader.unassign()
-
 
 class Arrivals:
     """What has come to the inputs since the newest snapshot; to be closed."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
-        self._records = AwaitedRecords(installation.kafka)
+        self._records = AwaitedRecords(installation.kafka.consumer)
         # Where partitions end that end elsewhere than read: now, and when a turn found nothing.
         self._ends: dict[TopicPartition, int] = {}
         self._ends_of_nothing: dict[TopicPartition, int] = {}

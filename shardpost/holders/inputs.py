@@ -14,11 +14,11 @@ from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition, ends_of, total_size
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import open_transactions, stable_ends
-from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
     changed_topics,
     partition_counts,
     require_same_topics,
+    topic_configs,
     topic_ids,
 )
 from shardpost.topics import declared

@@ -36,7 +36,7 @@ from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import MOST_WRITERS
 from shardpost.kafka.records import in_batches, queue_config
-from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
+from shardpost.kafka.topic_metadata import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import (
     Consumed,
     FencedError,

@@ -34,7 +34,7 @@ from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import groups
 from shardpost.kafka.records import Outgoing, Record, batch_bytes, queue_config
-from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
+from shardpost.kafka.topic_metadata import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
 from shardpost.wording import counted

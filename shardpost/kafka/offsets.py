@@ -21,12 +21,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shardpost.kafka.clients import GroupConsumer
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import (
     LEADER_SECONDS,
     TRANSIENT_ERRORS,
     cluster_metadata,
     partition_counts,
+    topic_configs,
     with_leaders,
 )
 

@@ -1,17 +1,25 @@
-"""What Kafka says of its topics: their partitions, which of these have a leader, their ids.
+"""What Kafka says of its topics: partitions, which of these have a leader, ids, configuration.
 
 A partition may have no leader for a moment; `with_leaders` asks again until it has one. An id
 (KIP-516) tells a topic that was deleted and recreated from the one before; one that was restored
-or mirrored in another cluster has another id as well.
+or mirrored in another cluster has another id as well. How a topic is configured is asked and never
+assumed: what is set on it, else the broker's defaults; it may be older than its declaration.
 """
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar, get_args
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar, get_args
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import LISTEN_SECONDS
@@ -182,3 +190,82 @@ def require_same_topics(
             f"{'; '.join(changed.values())}: it was deleted and recreated, or is that of another"
             f" cluster. {advice}"
         )
+
+
+# {setting: value}; a value is None where Kafka does not say it.
+TopicConfig = Mapping[str, str | None]
+
+TOPICS_AT_ONCE = 500
+_NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def topic_configs(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfig]:
+    """Return {topic: its effective configuration}.
+
+    KafkaUnreachableError if Kafka does not say in time; ShardpostError if it is not allowed to.
+    """
+    return with_leaders(kafka, lambda: _effective(kafka, topics))
+
+
+def _effective(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfig]:
+    client = kafka.admin()
+    try:
+        return {
+            topic: {name: entry.value for name, entry in future.result().items()}
+            for topic, future in describe_configs(kafka, client, ResourceType.TOPIC, list(topics))
+        }
+    except KafkaException as error:
+        if error.args[0].code() not in _NOT_ALLOWED:
+            raise
+        raise ShardpostError(
+            f"Kafka at {kafka.bootstrap} does not say how topics are configured"
+            f" ({error.args[0].str()}): allow DescribeConfigs on topic(s)"
+            f" {', '.join(sorted(topics))} for this user"
+        ) from None
+
+
+def describe_configs(
+    kafka: Kafka, client: AdminClient, kind: ResourceType, names: Sequence[str]
+) -> "Iterator[tuple[str, Future[dict[str, ConfigEntry]]]]":
+    """Yield what Kafka answers of each, asked once."""
+    at_once = TOPICS_AT_ONCE if kind is ResourceType.TOPIC else 1  # each broker says its own
+    for start in range(0, len(names), at_once):
+        asked = [ConfigResource(kind, name) for name in names[start : start + at_once]]
+        seconds = min(kafka.timeout, LEADER_SECONDS)
+        futures = client.describe_configs(asked, request_timeout=seconds)
+        yield from ((resource.name, future) for resource, future in futures.items())
+
+
+LARGEST = "max.message.bytes"
+# Larger requests are refused by clients (100 MB) and brokers (100 MiB) unless told otherwise.
+MOST_BATCH_BYTES = 64 << 20
+# librdkafka's default: smaller records go together into batches of at most so many bytes.
+BATCH_SIZE = 1_000_000
+# What a client may have to send beside one record that is as large as its topic accepts.
+REQUEST_BYTES = 64 << 10
+
+
+def topic_config(kafka: Kafka, topic: str) -> TopicConfig:
+    """Return what is in force for a topic; ShardpostError if Kafka does not say."""
+    config = topic_configs(kafka, [topic])[topic]
+    if not config.get(LARGEST):
+        raise ShardpostError(
+            f"{topic}: expected Kafka to say its {LARGEST}, found nothing: allow DescribeConfigs"
+        )
+    return config
+
+
+def largest_batch(config: TopicConfig) -> int:
+    """Return how many bytes a batch of a topic may have; a batch may hold one record."""
+    return min(int(config[LARGEST] or 0), MOST_BATCH_BYTES)
+
+
+def producer_config(config: TopicConfig) -> dict[str, Any]:
+    """Return the settings of a producer that writes records as large as a topic accepts."""
+    largest = largest_batch(config)
+    limits: dict[str, Any] = {
+        "message.max.bytes": max(largest + REQUEST_BYTES, BATCH_SIZE),
+        "batch.size": min(BATCH_SIZE, largest),
+    }
+    is_zstd = config.get("compression.type") == "zstd"
+    return limits | ({"compression.type": "zstd"} if is_zstd else {})

@@ -17,9 +17,9 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.partitioning import partition_of_group
 from shardpost.kafka.reading import BulkReading
-from shardpost.kafka.topic_configs import brokers_described
 from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
+from shardpost.topics.observation import brokers_described
 
 # Of each of its partitions the newest so many offsets are read.
 MOST_OFFSETS = 500_000

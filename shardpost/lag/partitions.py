@@ -13,7 +13,7 @@ from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import Listed, beginnings, endings
 from shardpost.kafka.reading import BulkReading
-from shardpost.kafka.topic_configs import topic_configs
+from shardpost.kafka.topic_metadata import topic_configs
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 
 

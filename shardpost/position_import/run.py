@@ -30,8 +30,13 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing, in_batches, queue_config
-from shardpost.kafka.topic_configs import TopicConfig, largest_batch, producer_config, topic_config
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import (
+    TopicConfig,
+    largest_batch,
+    partition_counts,
+    producer_config,
+    topic_config,
+)
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks import locks
 from shardpost.logs import step

@@ -1,10 +1,18 @@
 """Looks at a cluster: its topics, partitions, settings, brokers and open transactions."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import Literal, NamedTuple
 
-from confluent_kafka.admin import BrokerMetadata, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    BrokerMetadata,
+    ClusterMetadata,
+    ConfigSource,
+    ResourceType,
+    TopicMetadata,
+)
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
@@ -12,8 +20,12 @@ from shardpost.kafka.greeting import level_at
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import open_transaction_at
-from shardpost.kafka.topic_configs import Described, brokers_described, topics_described
-from shardpost.kafka.topic_metadata import cluster_metadata
+from shardpost.kafka.topic_metadata import (
+    LEADER_RETRY_SECONDS,
+    TRANSIENT_ERRORS,
+    cluster_metadata,
+    describe_configs,
+)
 from shardpost.topics.model.cluster import (
     INTERNAL,
     Behind,
@@ -28,10 +40,18 @@ from shardpost.topics.model.cluster import (
 )
 from shardpost.topics.topics_file import TopicsFile
 
+DESCRIBE_SECONDS = 10.0
 VERSION_SECONDS = 5.0
 # What looks like an old transaction may be a new one whose records have old timestamps.
 ENDING_SECONDS = 5.0
 POLL_SECONDS = 0.2
+
+
+class Described(NamedTuple):
+    """{setting: (value, source)}; or None, and why."""
+
+    entries: Mapping[str, tuple[str | None, Literal["topic", "broker", "default"]]] | None
+    why: str = ""
 
 
 def observe_topics(kafka: Kafka, names: Collection[str]) -> Cluster:
@@ -166,3 +186,43 @@ def _since(kafka: Kafka, partition: TopicPartition, offset: int) -> datetime | N
         return open_transaction_at(kafka, partition.at(offset)).since
     except KafkaUnreachableError:
         return None
+
+
+def topics_described(kafka: Kafka, topics: Iterable[str]) -> dict[str, Described]:
+    """Return the settings of topics that exist."""
+    return _with_sources(kafka, ResourceType.TOPIC, list(topics))
+
+
+def brokers_described(kafka: Kafka, brokers: Iterable[int]) -> dict[int, Described]:
+    """Return the settings of brokers, each asked itself."""
+    found = _with_sources(kafka, ResourceType.BROKER, [str(one) for one in brokers])
+    return {int(broker): described for broker, described in found.items()}
+
+
+def _with_sources(kafka: Kafka, kind: ResourceType, names: list[str]) -> dict[str, Described]:
+    client = kafka.admin()
+    deadline = time.monotonic() + min(DESCRIBE_SECONDS, kafka.timeout)
+    found: dict[str, Described] = {}
+    left = names
+    while left:
+        failed = list[str]()
+        for name, future in describe_configs(kafka, client, kind, left):
+            try:
+                entries = future.result().items()
+                found[name] = Described({n: (e.value, _source(e.source)) for n, e in entries})
+            except KafkaException as error:
+                found[name] = Described(None, error.args[0].str())
+                if error.args[0].code() in TRANSIENT_ERRORS:
+                    failed.append(name)
+        left = failed
+        if time.monotonic() > deadline:
+            break
+        time.sleep(LEADER_RETRY_SECONDS if left else 0)
+    return found
+
+
+def _source(source: ConfigSource) -> Literal["topic", "broker", "default"]:
+    found = ConfigSource(source)  # a client gives numbers
+    if found is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+        return "topic"
+    return "default" if found is ConfigSource.DEFAULT_CONFIG else "broker"

@@ -13,8 +13,7 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
-from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_metadata import partition_counts, topic_ids
+from shardpost.kafka.topic_metadata import partition_counts, topic_configs, topic_ids
 from shardpost.locks.shared_files import Files, SharedFile
 from shardpost.topic_names import TopicName
 from shardpost.wording import counted

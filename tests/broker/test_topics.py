@@ -15,8 +15,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import groups
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts, topic_configs
 from shardpost.settings import Settings
 from shardpost.topics.creation import AppliedTopic, apply_topics
 from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES

@@ -11,7 +11,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka import offsets, records
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_configs import topic_config
+from shardpost.kafka.topic_metadata import topic_config
 from shardpost.kafka.transactions import FencedError, produce
 from shardpost.position_import import run
 from shardpost.position_import.base import find_base

@@ -15,7 +15,7 @@ from shardpost.kafka.coordinates import TopicPartition as Partition
 from shardpost.kafka.kafka import GONE_SECONDS, Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_configs import topic_configs
+from shardpost.kafka.topic_metadata import topic_configs
 from shardpost.kafka.transactions import Transactions, anyone, produce
 from shardpost.settings import Settings
 from tests.support.installed import installed

@@ -22,7 +22,7 @@ from shardpost.kafka.clients import KeptClients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
-from shardpost.kafka.topic_configs import topic_config
+from shardpost.kafka.topic_metadata import topic_config
 from shardpost.kafka.transactions import Transactions
 from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records

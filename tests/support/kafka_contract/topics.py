@@ -4,8 +4,13 @@ import pytest
 
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.topic_changes import alter_configs
-from shardpost.kafka.topic_configs import topic_configs, topics_described
-from shardpost.kafka.topic_metadata import RecreatedTopicError, require_same_topics, topic_ids
+from shardpost.kafka.topic_metadata import (
+    RecreatedTopicError,
+    require_same_topics,
+    topic_configs,
+    topic_ids,
+)
+from shardpost.topics.observation import topics_described
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_contract.cluster import Cluster, of
