@@ -34,14 +34,13 @@ from shardpost.dead_letters.model.sweep_result import (
     next_offset,
 )
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.record_batches import batches, size_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.reading import record_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
 from shardpost.retry_settings import split_names

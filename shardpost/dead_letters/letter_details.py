@@ -18,7 +18,6 @@ from shardpost.dead_letters.model.letter_format import (
     name_of,
 )
 from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
-from shardpost.dead_letters.record_batches import read_one
 from shardpost.decisions import Decision, decode
 from shardpost.errors import NotFoundError, shown
 from shardpost.installation import Installation
@@ -27,7 +26,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.reading import read_to_end, record_of
+from shardpost.kafka.reading import read_one, read_to_end, record_of
 from shardpost.kafka.records import Record
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
 

@@ -29,8 +29,6 @@ from shardpost.dead_letters.model.letter_format import (
 )
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown, error_of, origin_of
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.record_batches import batches, read_selected, size_of
-from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
@@ -38,9 +36,10 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.reading import read_selected, read_to_end, record_of
+from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
+from shardpost.projection import disk_errors_explained, open_temporary
 from shardpost.topics.declared import PRODUCED_BYTES
 
 PARKED_AGAIN = "it was parked again in the meantime: check it, and decide again"

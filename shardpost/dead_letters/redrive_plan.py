@@ -13,7 +13,6 @@ from typing import Any
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown
-from shardpost.dead_letters.record_batches import read_one
 from shardpost.dead_letters.redrive import (
     NOT_SHOWN,
     ParkedLetter,
@@ -26,6 +25,7 @@ from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
+from shardpost.kafka.reading import read_one
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.locks.locks import exclusive
 from shardpost.topics.stores import require_stores

@@ -20,8 +20,8 @@ from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import Malformed, parse_record
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter, decide
 from shardpost.dead_letters.model.transition_records import resolved_attempt, resolved_offset
-from shardpost.dead_letters.temporary_database import open_temporary
 from shardpost.kafka.records import Record
+from shardpost.projection import open_temporary
 from shardpost.retry_settings import RetryRules
 
 NONE = -1

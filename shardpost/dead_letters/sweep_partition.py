@@ -21,16 +21,15 @@ from shardpost import ownership
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
-from shardpost.dead_letters.record_batches import BATCH_BYTES, batches, read_selected, size_of
 from shardpost.dead_letters.sweep_index import DelayedLetter, SweepIndex
-from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.reading import read_selected, read_to_end, record_of
+from shardpost.kafka.records import BATCH_BYTES, Outgoing, Record, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.logs import step
+from shardpost.projection import disk_errors_explained, open_temporary
 from shardpost.retry_settings import RetryRules
 from shardpost.topics.declared import PRODUCED_BYTES
 

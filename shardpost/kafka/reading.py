@@ -6,9 +6,9 @@ seen".
 
 import gc
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message
@@ -36,6 +36,7 @@ from shardpost.kafka.records import (
 )
 from shardpost.kafka.topic_metadata import TRANSIENT_ERRORS
 
+T = TypeVar("T")
 # Where a name is no UTF-8, the client returns a result and leaves an exception behind. CPython
 # looks for that in calls from C, and not in calls that its interpreter has specialised.
 _headers = methodcaller("headers")
@@ -130,6 +131,38 @@ def read_to_end(
                 )
     finally:
         reader.close()
+
+
+def read_one(kafka: Kafka, partition: TopicPartition, offset: int) -> Record | None:
+    """Return the committed record at an offset; None if the log cleaner has removed it."""
+    messages = read_to_end(kafka, partition, start=offset, committed=True)
+    record = next(map(record_of, messages), None)
+    return record if record is not None and record.offset == offset else None
+
+
+def read_selected(
+    kafka: Kafka,
+    partition: TopicPartition,
+    selected: Iterable[T],
+    offset_of: Callable[[T], int],
+) -> Iterator[tuple[Record, T]]:
+    """Yield each selected item with its record; both are in the order of their offsets.
+
+    One that the log cleaner has removed is left out: there is a newer one of its key.
+    """
+    items = iter(selected)
+    item = next(items, None)
+    if item is None:
+        return
+    for message in read_to_end(kafka, partition, start=offset_of(item)):
+        offset = message.offset() or 0
+        while item is not None and offset_of(item) < offset:
+            item = next(items, None)
+        if item is not None and offset_of(item) == offset:
+            yield record_of(message), item
+            item = next(items, None)
+        if item is None:
+            return
 
 
 def _next_batch(reader: Consumer) -> list[Message]:

@@ -3,11 +3,12 @@
 A transaction that grows with its input outlives its timeout one day, and then for good.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from shardpost.kafka.coordinates import Coordinates
 
+T = TypeVar("T")
 Header = tuple[str, str | bytes | None]
 Headers = Sequence[Header]
 
@@ -108,6 +109,33 @@ def in_batches(records: Iterable[Outgoing]) -> Iterator[Batch]:
         batch.append(record)
         size += bytes_
     yield Batch(batch, is_last=True)
+
+
+# A batch ends with so many bytes of values and headers, however few records these are.
+BATCH_BYTES = 16 << 20
+HEADER_BYTES = 128  # that Python takes for a header, besides its value
+
+
+def batches(items: Iterable[T], max_count: int, bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `max_count`, each with about BATCH_BYTES at most."""
+    batch: list[T] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += bytes_of(item)
+        if len(batch) >= max_count or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def size_of(record: Record) -> int:
+    """Return the bytes of the value and the headers."""
+    size = len(record.value or b"")
+    for _, value in record.headers:  # `sum` would take twice as long
+        size += HEADER_BYTES + len(value or b"")
+    return size
 
 
 def queue_config(largest: int) -> dict[str, Any]:

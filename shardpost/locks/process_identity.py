@@ -65,8 +65,12 @@ def _machine() -> str:
 
     With the name of the host: the copy of a machine that runs has all the rest.
     """
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
+    return f"{socket.gethostname()} {boot_of_machine()} {Path('/proc/self/ns/pid').readlink()}"
+
+
+def boot_of_machine() -> str:
+    """Return the id of this start of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _is_hidden(pid: int) -> bool:

@@ -43,7 +43,7 @@ print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
 SWEEP = """
 import re, sys
 from pathlib import Path
-from shardpost.dead_letters import temporary_database
+from shardpost import projection
 from shardpost.dead_letters.sweep_index import SweepIndex
 from shardpost.dead_letters.sweep_partition import in_origin_order
 from tests.unit.test_sweep_index import NOW, RULES, Content, record
@@ -53,7 +53,7 @@ def letter(n):
     return record(Content("letter", key, 0, b"x", count - n, "KeyError: x", True), n)
 
 count = int(sys.argv[1])
-temporary_database.MEMORY_BYTES = 256 << 10
+projection.MEMORY_BYTES = 256 << 10
 index = SweepIndex(RULES, NOW)
 for n in range(count):
     index.add(letter(n))

@@ -12,11 +12,11 @@ import pytest
 
 from shardpost.alerts import channels
 from shardpost.checkout import CHECKOUT
-from shardpost.dead_letters.temporary_database import open_temporary
 from shardpost.delta import table_log
 from shardpost.delta.table import Table, columns
 from shardpost.embedded import airflow_home, stack
 from shardpost.locks import locks
+from shardpost.projection import open_temporary
 from shardpost.settings import Settings
 from shardpost.spark.job_process import job_folder
 from shardpost.watch import machine_checks

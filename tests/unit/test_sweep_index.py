@@ -8,18 +8,18 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.dead_letters import sweep_index, temporary_database
+from shardpost import projection
+from shardpost.dead_letters import sweep_index
 from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import Letter, LetterState
 from shardpost.dead_letters.model.letters import letter_headers
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome
 from shardpost.dead_letters.model.transition_records import tombstone
-from shardpost.dead_letters.record_batches import batches, size_of
 from shardpost.dead_letters.sweep_index import NONE, KeyFold, SweepIndex
 from shardpost.dead_letters.sweep_partition import in_origin_order
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Header, Record
+from shardpost.kafka.records import Header, Record, batches, size_of
 from shardpost.retry_settings import RetryRules
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -198,7 +198,7 @@ def test_a_batch_ends_also_with_many_bytes_of_headers() -> None:
 def test_where_no_temporary_file_can_be_written_it_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(temporary_database, "MEMORY_BYTES", 64 << 10)
+    monkeypatch.setattr(projection, "MEMORY_BYTES", 64 << 10)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
@@ -210,7 +210,7 @@ def test_where_no_temporary_file_can_be_written_it_says_what_to_do(
 
 def add_many() -> None:
     content = Content("letter", b"k", 0, b"x", 0, "KeyError: x", is_due=True)
-    with temporary_database.disk_errors_explained(TopicPartition("dead-letters", 3)):
+    with projection.disk_errors_explained(TopicPartition("dead-letters", 3)):
         filled([record(content, n) for n in range(10_000)], is_guarded=False)
 
 
