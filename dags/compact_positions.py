@@ -43,7 +43,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import Context, CronTriggerTimetable, dag
 
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Follow
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS, HOLDERS, MEANT, flag_param, require_known
 from shardpost.schedules import longest_pause, next_run
@@ -57,7 +57,7 @@ PARAMS = {
     **MEANT,
     "follow": flag_param(
         "Follow",
-        "Stay until the next run, and compact as soon as there is something new.",
+        "Follow until the next run, and compact as soon as there is something new.",
         default=FOLLOWS,
     ),
 }
@@ -67,10 +67,10 @@ def compaction_request(context: Context) -> CompactionRequest:
     """Return what a run was asked for; UsageError for a param that there is not."""
     require_known(context["dag_run"].conf, PARAMS)
     params = context["params"]
-    stay = None
+    follow = None
     if params["follow"]:
-        stay = Stay(next_run(SCHEDULE, datetime.now(UTC)) + HAND_OVER)
-    return CompactionRequest(**{name: bool(params[name]) for name in MEANT}, stay=stay)
+        follow = Follow(next_run(SCHEDULE, datetime.now(UTC)) + HAND_OVER)
+    return CompactionRequest(**{name: bool(params[name]) for name in MEANT}, follow=follow)
 
 
 @dag(
@@ -84,7 +84,7 @@ def compaction_request(context: Context) -> CompactionRequest:
     doc_md=__doc__,
 )
 def compact_positions() -> None:
-    """Compact once, or stay."""
+    """Compact once, or follow."""
     SparkJob(
         task_id="compact",
         job=COMPACT_POSITIONS,

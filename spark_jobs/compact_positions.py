@@ -4,7 +4,7 @@ Read: exactly the offsets after the last snapshot, retries too. Transform: decod
 subtractor. Write: every table, then the row in `snapshots` that makes all of it visible, then the
 difference to `share-holders`, and rejected records to `dead-letters`. With `reconcile`, what the
 inputs do not hold any more is closed. Afterwards, the tables of a rebuild that waits to be swapped
-are brought to the same snapshot. With `stay` that is done again and again.
+are brought to the same snapshot. With `follow` that is done again and again.
 """
 
 from dataclasses import replace
@@ -28,10 +28,10 @@ def turn(installation: Installation, asked: CompactionRequest) -> JobResult:
 
 
 def run(asked: CompactionRequest, installation: Installation) -> JobResult:
-    """Compact once, or stay."""
-    if asked.stay is None:
+    """Compact once, or follow."""
+    if asked.follow is None:
         return turn(installation, asked)
-    return Follower(turn, installation, asked.stay).run(replace(asked, stay=None))
+    return Follower(turn, installation, asked.follow).run(replace(asked, follow=None))
 
 
 if __name__ == "__main__":

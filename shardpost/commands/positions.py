@@ -26,7 +26,7 @@ from shardpost.holders.compaction_job import (
     COMPACT_POSITIONS,
     RECONCILE_POSITIONS,
     CompactionRequest,
-    Stay,
+    Follow,
 )
 from shardpost.installation import opened
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
@@ -53,6 +53,7 @@ STAYS_FOR = timedelta(hours=8)
 @TAKE_OVER
 @click.option(
     "--follow",
+    "follows",
     is_flag=True,
     help="Stay, and compact again as soon as there is something new. Ctrl-C ends it.",
 )
@@ -73,7 +74,7 @@ STAYS_FOR = timedelta(hours=8)
 @grouped(CompactionRequest)
 def compact_command(
     asked: CompactionRequest,
-    follow: bool,
+    follows: bool,
     stay_for: timedelta | None,
     every: timedelta | None,
     as_json: bool,
@@ -92,7 +93,7 @@ def compact_command(
     while Kafka cannot be reached, and ends with an exit code as above when a person has to act.
     """
     began = datetime.now(UTC)
-    asked = replace(asked, stay=_stay(asked, follow, stay_for, every, began))
+    asked = replace(asked, follow=_follow(asked, follows, stay_for, every, began))
     job = RECONCILE_POSITIONS if asked.reconcile else COMPACT_POSITIONS
     code, result = submit(opened(), job, asked)
     if result is None:
@@ -103,25 +104,25 @@ def compact_command(
     return code
 
 
-def _stay(
+def _follow(
     asked: CompactionRequest,
-    follow: bool,
+    follows: bool,
     stay_for: timedelta | None,
     every: timedelta | None,
     now: datetime,
-) -> Stay | None:
+) -> Follow | None:
     given = {"--for": stay_for, "--every": every}
-    if not follow and any(time is not None for time in given.values()):
+    if not follows and any(time is not None for time in given.values()):
         raise UsageError("--for and --every: expected --follow with them, found none")
-    if not follow:
+    if not follows:
         return None
     for name, time in given.items():
         if time == timedelta():
             raise UsageError(f"{name}: expected more than no time, found 0")
     if asked.reconcile:
         raise UsageError("--reconcile: expected without --follow: reconcile first, then follow")
-    seconds = every.total_seconds() if every else Stay.every
-    return Stay(now + (stay_for or STAYS_FOR), seconds)
+    seconds = every.total_seconds() if every else Follow.every
+    return Follow(now + (stay_for or STAYS_FOR), seconds)
 
 
 def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from shardpost.spark.job_spec import JobResult, JobSpec, request_of
 
 
 @dataclass(frozen=True)
-class Stay:
+class Follow:
     """A run that stays and follows the inputs: until that time, or until it is stopped.
 
     Turns begin at least `every` so many seconds apart.
@@ -25,7 +25,7 @@ class Stay:
 class CompactionRequest:
     """One run; `reconcile`: what the inputs do not hold any more is closed.
 
-    With `stay` the run follows the inputs; what else is asked for counts for its first turn.
+    With `follow` the run follows the inputs; what else is asked for counts for its first turn.
 
     A person says that another country than the last one is meant (`country_changed`), that so many
     are gone (`accept_drop`), or that this installation is to own the topics from now on
@@ -36,7 +36,7 @@ class CompactionRequest:
     country_changed: bool = False
     accept_drop: bool = False
     take_over: bool = False
-    stay: Stay | None = None
+    follow: Follow | None = None
 
 
 def _unread_records(installation: Installation) -> int:
@@ -56,7 +56,7 @@ def _if_nothing_new(installation: Installation, request: str) -> JobResult | Non
     from shardpost.holders import results
 
     asked = request_of(CompactionRequest, request)
-    if asked.stay:
+    if asked.follow:
         return None
     return results.result_if_nothing_new(
         installation,
@@ -71,7 +71,7 @@ COMPACT_POSITIONS = JobSpec(
     _unread_records,
     has_own_class_archive=True,
     without_spark=_if_nothing_new,
-    stays=lambda request: request_of(CompactionRequest, request).stay is not None,
+    stays=lambda request: request_of(CompactionRequest, request).follow is not None,
 )
 # The same job, to reconcile: it reads all that the inputs hold.
 RECONCILE_POSITIONS = JobSpec("compact_positions", _all_records, has_own_class_archive=True)

@@ -24,7 +24,7 @@ SILENT_AFTER = 3 * NOTED_EVERY
 
 
 @dataclass(frozen=True)
-class Following:
+class FollowerHeartbeat:
     """A compaction that stays: an id of its own, on which machine, and since when.
 
     `noted_at` is when it last said so. `turns` made a snapshot each: the last of them ended at
@@ -61,52 +61,52 @@ class Following:
         return found
 
 
-_DOCUMENT = TypeAdapter(Following)
+_DOCUMENT = TypeAdapter(FollowerHeartbeat)
 
 
-def begun(files: Files, now: datetime) -> Following:
+def begun(files: Files, now: datetime) -> FollowerHeartbeat:
     """Return this process as one that follows from now on, younger than any that is there."""
     before, process = following(files, now), ProcessIdentity.own()
     since = max(now, before.since + timedelta.resolution) if before else now
     holder = f"{socket.gethostname()}, process {process.pid}"
-    return Following(str(uuid.uuid4()), holder, since, now, process)
+    return FollowerHeartbeat(str(uuid.uuid4()), holder, since, now, process)
 
 
-def following(files: Files, now: datetime) -> Following | None:
+def following(files: Files, now: datetime) -> FollowerHeartbeat | None:
     """Return who follows the inputs now; None if nobody has said so lately."""
     found = _of(SharedFile(files, FOLLOWING).read())
     return found if found and found.is_there(now) else None
 
 
-def younger(files: Files, own: Following, now: datetime) -> Following | None:
+def successor(files: Files, own: FollowerHeartbeat, now: datetime) -> FollowerHeartbeat | None:
     """Return the one that follows instead of this one, if there is one."""
-    return _younger(own, following(files, now))
+    return _successor(own, following(files, now))
 
 
-def note(files: Files, own: Following) -> None:
+def note(files: Files, own: FollowerHeartbeat) -> None:
     """Say how far this one came, unless a younger one follows."""
 
     def make(before: str | None) -> str:
-        other = _younger(own, _of(before))
+        other = _successor(own, _of(before))
         is_there = other is not None and other.is_there(own.noted_at)
         return before if before and is_there else _DOCUMENT.dump_json(own).decode()
 
     SharedFile(files, FOLLOWING).change(make)
 
 
-def forget(files: Files, own: Following) -> None:
+def forget(files: Files, own: FollowerHeartbeat) -> None:
     """Say that this one ends, if it has said that it follows: another one may be noted."""
     noted = _of(SharedFile(files, FOLLOWING).read())
     if noted is not None and noted.run == own.run:
         note(files, replace(own, noted_at=own.noted_at - SILENT_AFTER))
 
 
-def _younger(own: Following, other: Following | None) -> Following | None:
-    is_younger = other is not None and other.run != own.run and other.since > own.since
-    return other if is_younger else None
+def _successor(own: FollowerHeartbeat, other: FollowerHeartbeat | None) -> FollowerHeartbeat | None:
+    is_successor = other is not None and other.run != own.run and other.since > own.since
+    return other if is_successor else None
 
 
-def _of(text: str | None) -> Following | None:
+def _of(text: str | None) -> FollowerHeartbeat | None:
     try:
         return _DOCUMENT.validate_json(text) if text else None
     except ValidationError:  # of another release

@@ -1,13 +1,15 @@
 """What a compaction reads: the new records of its inputs and of their retry topics."""
 
+import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.countries import why_not_counted
 from shardpost.holders.model.compacted_topics import compaction_of
-from shardpost.holders.model.unread import Look, Unread, ranges_to_read, require_readable
-from shardpost.holders.model.value_problems import first_problem
+from shardpost.holders.model.fields import NOT_BLANK, Field, FieldType
+from shardpost.holders.model.unread import TopicState, Unread, ranges_to_read, require_readable
 from shardpost.holders.model.view_tables import INPUTS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
@@ -39,6 +41,52 @@ def problem_of(installation: Installation, topic: str, value: bytes) -> str | No
     return None
 
 
+# As spark/decoding.py quotes them.
+MAX_QUOTED = 100
+
+
+def first_problem(value: bytes, fields: tuple[Field, ...]) -> str | None:
+    """Return why a value with these fields would be rejected; None if nothing is found.
+
+    For a person who corrects one: spark/decoding.py decides, and is stricter about what is no JSON;
+    what both find, they say alike.
+    """
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "expected a value in UTF-8, found other bytes"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return f"expected one JSON object, found {text[:MAX_QUOTED]}"
+    for field in fields:
+        own = found.get(field.name)
+        is_left_out = own is None and not field.required
+        expected = None if is_left_out or _is_of(field.type, own) else field.expected
+        if expected is None and field.is_id and not str(own).strip():
+            expected = NOT_BLANK
+        if expected is not None:
+            own_text = json.dumps(own, ensure_ascii=False, separators=(",", ":"))
+            said = own_text if field.name in found else _like(field.name, found)
+            return f"expected {expected} for {field.name}, found {said[:MAX_QUOTED]}"
+    return None
+
+
+def _like(name: str, found: Iterable[str]) -> str:
+    """Return the first field that has the name in another case, or `nothing`."""
+    others = (f"{other}: did you mean {name}?" for other in found if other.lower() == name.lower())
+    return next(others, "nothing")
+
+
+def _is_of(type_: FieldType, value: object) -> bool:
+    is_flag = isinstance(value, bool)  # which is a number, too, for Python
+    if type_ is FieldType.NUMBER:
+        return isinstance(value, int | float) and not is_flag
+    return is_flag if type_ is FieldType.FLAG else isinstance(value, str)
+
+
 def retry_topics(installation: Installation) -> list[str]:
     """Return the retry topics of the inputs: one, or several by SHARDPOST_RETRY_ORIGINS."""
     return sorted(
@@ -65,7 +113,9 @@ class Inputs:
         read = list(last.end_offsets)[len(declared.INPUTS) :] if last else []
         return [topic for topic in read if topic not in {*self._topics, *self._retries}]
 
-    def look(self, *, reconcile: bool = False, now: datetime | None = None) -> tuple[Look, Unread]:
+    def state(
+        self, *, reconcile: bool = False, now: datetime | None = None
+    ) -> tuple[TopicState, Unread]:
         """Look at what came after the last snapshot; errors as those of `unread`.
 
         ShardpostError if `share-holders` has other partitions than the snapshot has shards. The
@@ -83,10 +133,10 @@ class Inputs:
         if last:
             last.require_shards(counts[holders])
         ahead = max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None
-        look = Look(at, last.as_known(at) if last else None, counts, reconcile, ahead)
-        return look, self.unread(look)
+        state = TopicState(at, last.as_known(at) if last else None, counts, reconcile, ahead)
+        return state, self.unread(state)
 
-    def unread(self, look: Look) -> Unread:
+    def unread(self, state: TopicState) -> Unread:
         """Return what came after the last snapshot.
 
         ShardpostError, naming every topic concerned, if holders would be wrong: records were
@@ -98,35 +148,35 @@ class Inputs:
         ends of retries are asked for before those of the inputs: so the origin of each is below
         those.
         """
-        former = self.former_retries(look.last)
-        gone = [topic for topic in former if topic not in look.counts]
+        former = self.former_retries(state.last)
+        gone = [topic for topic in former if topic not in state.counts]
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
         ids = self._ids([*self._topics, *retries])
         configs = topic_configs(self._installation.kafka, self._topics)
         configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
-        compactions = look.strict(configured)
-        counts = {topic: look.counts[topic] for topic in [*retries, *self._topics]}
+        compactions = state.strict(configured)
+        counts = {topic: state.counts[topic] for topic in [*retries, *self._topics]}
         reached = stable_ends(self._installation.kafka, counts)
         hidden = open_transactions(self._installation.kafka, reached)
         of_inputs, of_retries = (
             {topic: reached.stable[topic] for topic in topics} for topics in (self._topics, retries)
         )
         ends = ends_of({**of_inputs, **of_retries})
-        changed = changed_topics(look.known_ids, ids)
-        if look.reconcile:
+        changed = changed_topics(state.known_ids, ids)
+        if state.reconcile:
             require_readable(self._topics, hidden)
-        restarted = look.restarted(changed, ids, of_inputs, configured)
+        restarted = state.restarted(changed, ids, of_inputs, configured)
         unread = Unread(
-            look.ranges(restarted, of_inputs) + look.retries(changed, of_retries),
+            state.ranges(restarted, of_inputs) + state.retries(changed, of_retries),
             ends,
             ids,
-            look.generations({name for name, topic in self._named.items() if topic in restarted}),
+            state.generations({name for name, topic in self._named.items() if topic in restarted}),
             compactions,
-            look.reconciliation(of_inputs, compactions, restarted),
+            state.reconciliation(of_inputs, compactions, restarted),
             reached.high,
             hidden,
             gone,
-            look.read_of_others(restarted),
+            state.read_of_others(restarted),
             configured,
         )
         unread.require_orderable(self._named)

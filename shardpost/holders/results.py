@@ -11,15 +11,16 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from shardpost import ownership, plausibility
+from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
 from shardpost.holders import publishing, rejected_letters
 from shardpost.holders.countries import MOST_NAMED, exchanges_in, known_at
 from shardpost.holders.inputs import Inputs
+from shardpost.holders.model import plausibility
 from shardpost.holders.model.published import RunCounts
-from shardpost.holders.model.unread import Look, Unread
+from shardpost.holders.model.unread import TopicState, Unread
 from shardpost.holders.publishing import Publication
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
@@ -91,11 +92,11 @@ def publish_results(
         raise _left_to_do(latest, {left: error}) from error
     step("offsets")
     _commit_offsets(installation.kafka, unread)
-    code, passed_on = publish_and_send(installation, latest)
+    code, published = publish_and_send(installation, latest)
     transactions = [transaction.as_json() for transaction in unread.open_transactions]
     counts = done or RunCounts()
     needs_attention = transactions or counts.uncertain
-    made = {"snapshot": latest.as_json(), **passed_on, "changed": done is not None}
+    made = {"snapshot": latest.as_json(), **published, "changed": done is not None}
     made["unknown_exchanges"] = latest.counts.unknown.named
     return (
         NEEDS_ATTENTION if needs_attention and code == DONE else code,
@@ -173,15 +174,15 @@ def explain_outage(kafka: Kafka) -> Iterator[None]:
         raise KafkaUnreachableError(f"nothing was changed: {error}; then run it again") from None
 
 
-def report_look(look: Look, unread: Unread) -> None:
+def report_state(state: TopicState, unread: Unread) -> None:
     """Warn of open transactions, of retry topics that no longer exist, and of a clock ahead."""
-    if look.ahead is not None:
+    if state.ahead is not None:
         log.warning(
             "the last snapshot says that the inputs were looked at at %s UTC, and now it is %s UTC"
             " by this machine's clock: a compaction ran by a clock that was ahead, or this one is"
             " behind. When they were last looked at counts as unknown; if this clock is wrong,"
             " correct it, and compact again",
-            *(f"{at:%Y-%m-%d %H:%M}" for at in (look.ahead, look.at)),
+            *(f"{at:%Y-%m-%d %H:%M}" for at in (state.ahead, state.at)),
         )
     for topic in sorted(unread.gone):
         log.warning(
@@ -211,22 +212,22 @@ def result_if_nothing_new(
             inputs, last = Inputs(installation), snapshots.newest(installation.tables)
             if last is None or inputs.unread_originals(last):
                 return None  # the job itself looks at all: twice would be once too often
-            look, unread = inputs.look()
-            country = look.country(installation.settings.country, changed=country_changed)
-            latest = keep_snapshot(installation, look, unread, country)
+            state, unread = inputs.state()
+            country = state.country(installation.settings.country, changed=country_changed)
+            latest = keep_snapshot(installation, state, unread, country)
         if latest is None:
             return None
         return publish_results(installation, latest, unread, None, take_over=take_over)
 
 
 def keep_snapshot(
-    installation: Installation, look: Look, unread: Unread, country: str
+    installation: Installation, state: TopicState, unread: Unread, country: str
 ) -> Snapshot | None:
     """Record, and return, that the last snapshot is up to date by a look; None if it is not."""
-    if look.last is None or not look.is_of(unread, country):
+    if state.last is None or not state.is_of(unread, country):
         return None
-    report_look(look, unread)
-    latest = look.noted(look.last, unread, installation.settings.country)
+    report_state(state, unread)
+    latest = state.noted(state.last, unread, installation.settings.country)
     snapshots.update_looked_at(installation.tables, latest)
     log.info("snapshot %d has all that can be read", latest.number)
     return latest

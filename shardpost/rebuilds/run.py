@@ -213,9 +213,9 @@ def _swap(order: Order, installation: Installation, work: SparkWork) -> JobResul
         step("on record")
         record(installation, order, rebuild, made.number)
         step("publish the difference")
-        code, passed_on = publish_and_send(installation, made)
+        code, published = publish_and_send(installation, made)
     done = _result(installation.tables, rebuild)
-    return code, done | {"committed": made.number, "changed_holders": count} | passed_on
+    return code, done | {"committed": made.number, "changed_holders": count} | published
 
 
 def _again(order: Order, installation: Installation, rebuild: Rebuild, last: Snapshot) -> JobResult:
@@ -224,8 +224,8 @@ def _again(order: Order, installation: Installation, rebuild: Rebuild, last: Sna
     step("on record")
     record(installation, order, rebuild, last.rebuilt_in, again=True)
     step("publish the difference")
-    code, passed_on = publish_and_send(installation, last)
-    return code, _result(installation.tables, rebuild) | passed_on
+    code, published = publish_and_send(installation, last)
+    return code, _result(installation.tables, rebuild) | published
 
 
 def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:

@@ -32,7 +32,7 @@ from shardpost.wording import counted
 def check_inputs(installation: Installation, now: datetime) -> DoctorFinding:
     """Count new records as a compaction does, without reading them."""
     try:
-        _, unread = inputs.Inputs(installation).look(now=now)
+        _, unread = inputs.Inputs(installation).state(now=now)
     except ShardpostError as problem:
         return refused("inputs", problem)
     found = f"{counted(total_size(unread.ranges), 'offset')} not yet in a snapshot"

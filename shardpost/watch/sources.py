@@ -21,7 +21,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
 from shardpost.errors import shown
 from shardpost.holders import countries
-from shardpost.holders.following import Following, following
+from shardpost.holders.following import FollowerHeartbeat, following
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
@@ -166,7 +166,7 @@ def longest_wait(schedule: str) -> timedelta:
     return max(timedelta(hours=1), longest_pause(schedule) + timedelta(minutes=30))
 
 
-def _measure_following(found: Found, one: Following, now: datetime) -> None:
+def _measure_following(found: Found, one: FollowerHeartbeat, now: datetime) -> None:
     found.age("following_seconds", one.since, now)
     found.measure("following_turns", one.turns)
     if one.turn_at is not None and one.seconds is not None:

@@ -13,9 +13,9 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.spark.held_positions import holding_clients
 from shardpost.installation import Installation
-from shardpost.plausibility import CollapseError
 from shardpost.schedules import WeeklyTime
 from shardpost.spark.job_spec import JobResult
 from shardpost.weekly_email import closed_weeks, mail_looks, paused_weeks

@@ -12,13 +12,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from shardpost import plausibility
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, rows, select, stream
 from shardpost.delta.snapshot import Counts
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
+from shardpost.holders.model import plausibility
 from shardpost.kafka.partitioning import partition_of
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS

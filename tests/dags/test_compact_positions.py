@@ -40,9 +40,9 @@ def test_a_run_compacts_once_unless_it_is_to_follow(dag: Any) -> None:
 
 def test_one_that_follows_ends_ten_minutes_after_the_next_is_due(dag: Any) -> None:
     now = datetime.now(UTC)
-    stay = requested(dag, follow=True).stay
-    assert stay is not None
-    due = stay.until - timedelta(minutes=10)
+    follow = requested(dag, follow=True).follow
+    assert follow is not None
+    due = follow.until - timedelta(minutes=10)
     assert timedelta() < due - now <= timedelta(minutes=15)
     assert (due.minute % 15, due.second) == (0, 0)
 
@@ -55,7 +55,7 @@ def test_a_setting_has_each_run_follow_and_the_next_one_begin_beside_it(
     monkeypatch.setenv("SHARDPOST_COMPACT_SCHEDULE", "0 * * * *")
     dag = DagBag(dag_folder=FILE).dags["compact_positions"]
     assert dag.max_active_runs == runs
-    assert (requested(dag).stay is not None) == (given == "on")
+    assert (requested(dag).follow is not None) == (given == "on")
     timeout = dag.tasks[0].execution_timeout
     assert timeout is not None
     assert timeout >= timedelta(hours=3, minutes=10)

@@ -23,8 +23,8 @@ from shardpost.embedded import broker, daemons
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
-from shardpost.holders.following import Following
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Follow
+from shardpost.holders.following import FollowerHeartbeat
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import TombstonesLostError
 from shardpost.holders.spark import follow
@@ -68,7 +68,7 @@ pytestmark = [
 ]
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
-STAYING = CompactionRequest(stay=Stay(LATER, every=0.2))
+STAYING = CompactionRequest(follow=Follow(LATER, every=0.2))
 # What a turn comes by, of those in which something is half done.
 STEPS = ["positions history", "share_holders", "commit", "offsets", "publish", "batch published"]
 
@@ -100,7 +100,7 @@ class Turns:
     ) -> JobResult:
         """Follow until nothing is left to begin."""
         monkeypatch.setattr(follow, "is_asked_to_stop", lambda: not self._begins)
-        return Follower(self._turn, installed(self._settings), Stay(until, every)).run(first)
+        return Follower(self._turn, installed(self._settings), Follow(until, every)).run(first)
 
     def _turn(self, installation: Installation, asked: CompactionRequest) -> JobResult:
         self.asked.append(asked)
@@ -231,7 +231,7 @@ def test_while_it_waits_it_says_that_it_is_there(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply_topics(installed(settings))
-    monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
+    monkeypatch.setattr(follow, "SUCCESSOR_EVERY", 0.0)
     monkeypatch.setattr(follow, "NOTED_EVERY", timedelta(0))
     noted: list[datetime] = []
 
@@ -316,7 +316,7 @@ def test_it_ends_when_the_code_has_changed(
 ) -> None:
     apply_topics(installed(settings))
     always_new(monkeypatch)
-    monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
+    monkeypatch.setattr(follow, "SUCCESSOR_EVERY", 0.0)
     turns = Turns(settings, nothing, nothing, nothing)
     monkeypatch.setattr(checkout, "code_stamp", lambda: len(turns.asked) // 2)
     code, document = turns.follow(monkeypatch, CompactionRequest())
@@ -328,7 +328,7 @@ def test_the_older_one_ends_when_a_younger_follows(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply_topics(installed(settings))
-    monkeypatch.setattr(follow, "YOUNGER_EVERY", 0.0)
+    monkeypatch.setattr(follow, "SUCCESSOR_EVERY", 0.0)
     now = datetime.now(UTC)
     begun = following.begun(installed(settings).files, now)
     younger = replace(
@@ -338,7 +338,7 @@ def test_the_older_one_ends_when_a_younger_follows(
     silent = replace(younger, run="silent", noted_at=now - following.SILENT_AFTER)
     killed = replace(younger, run="killed", process=ended_process())
 
-    def noted(other: Following) -> Callable[[], object]:
+    def noted(other: FollowerHeartbeat) -> Callable[[], object]:
         return lambda: following.note(installed(settings).files, other)
 
     always_new(monkeypatch)

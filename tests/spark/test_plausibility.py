@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots
-from shardpost.plausibility import CollapseError
+from shardpost.holders.model.plausibility import CollapseError
 from shardpost.settings import Settings
 from shardpost.watch.sources import look_at_snapshot
 from shardpost.weekly_email.email_run import run as weekly_email

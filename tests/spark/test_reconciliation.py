@@ -12,12 +12,12 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.model.compacted_topics import TombstonesLostError, UncertainKeysError
+from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS
 from shardpost.holders.spark import latest
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.plausibility import CollapseError
 from shardpost.settings import Settings
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, held, run

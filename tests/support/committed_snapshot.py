@@ -7,7 +7,7 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders.inputs import Inputs, input_topics, retry_topics
-from shardpost.holders.model.unread import Look
+from shardpost.holders.model.unread import TopicState
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
@@ -48,7 +48,7 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
         **view.tables,
         REJECTED_RECORDS.name: overwrite(settings, REJECTED_RECORDS, [row]),
     }
-    ends = Inputs(installed(settings)).unread(Look(START, None, counts)).ends
+    ends = Inputs(installed(settings)).unread(TopicState(START, None, counts)).ends
     made = Snapshot(
         *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
         *(settings.country, SHARDS, "test", settings.home.name),

@@ -164,6 +164,6 @@ def test_it_follows_for_eight_hours_unless_it_is_to_follow_for_another_time(
     monkeypatch.setattr(positions, "submit", submit)
     before = datetime.now(UTC)
     CommandLineHere(settings.environ())("compact", "--follow", *given)
-    [stay] = [one.stay for one in asked]
-    assert stay is not None
-    assert before <= stay.until - timedelta(hours=hours) <= datetime.now(UTC)
+    [follow] = [one.follow for one in asked]
+    assert follow is not None
+    assert before <= follow.until - timedelta(hours=hours) <= datetime.now(UTC)

@@ -15,7 +15,7 @@ from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.holders.inputs import Inputs
-from shardpost.holders.model.unread import Look, Unread, UnreadableRecordsError
+from shardpost.holders.model.unread import TopicState, Unread, UnreadableRecordsError
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.topic_metadata import RecreatedTopicError
@@ -51,9 +51,9 @@ def look(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) 
     return Inputs(installed(kafka.settings)).unread(look_of(kafka, last, reconcile=reconcile))
 
 
-def look_of(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> Look:
+def look_of(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> TopicState:
     counts = topic_metadata.partition_counts(installed(kafka.settings).kafka, [*INPUTS, "retries"])
-    return Look(NOW, last, counts, reconcile)
+    return TopicState(NOW, last, counts, reconcile)
 
 
 def noted(kafka: MemoryKafka, last: Snapshot) -> Snapshot:
@@ -199,8 +199,8 @@ def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
         installed(renamed).kafka, ["mirror.positions", *INPUTS[1:], "retries"]
     )
     with pytest.raises(ShardpostError, match=r"topic mirror.positions was never read: snapshot 1"):
-        Inputs(installed(renamed)).unread(Look(NOW, last, counts))
-    found = Inputs(installed(renamed)).unread(Look(NOW, last, counts, reconcile=True))
+        Inputs(installed(renamed)).unread(TopicState(NOW, last, counts))
+    found = Inputs(installed(renamed)).unread(TopicState(NOW, last, counts, reconcile=True))
     assert found.ranges == [OffsetRange("mirror.positions", 0, 0, 5)]
     assert found.generations == {"positions": 1}
 
@@ -364,11 +364,11 @@ def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
     here = {"bootstrap_servers": kafka.settings.bootstrap, "home": kafka.settings.home}
     moved = Settings(**here, retry_origins=own)
     snapshots.commit(installed(moved).tables, last)
-    _, found = Inputs(installed(moved)).look()
+    _, found = Inputs(installed(moved)).state()
     assert found.ranges == [OffsetRange("retries", 0, 2, 3)]
     assert (set(found.ends), found.gone) == ({*INPUTS, "r-own", "retries"}, [])
     kafka.broker.delete_topic("retries")
-    _, found = Inputs(installed(moved)).look()
+    _, found = Inputs(installed(moved)).state()
     assert found.ranges == []
     assert found.gone == ["retries"]
     assert "retries" not in found.ends

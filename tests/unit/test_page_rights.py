@@ -16,8 +16,8 @@ from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
+from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.publishing import publish
-from shardpost.plausibility import CollapseError
 from shardpost.refused_runs import noting
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity

@@ -5,19 +5,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shardpost import plausibility, refused_runs
+from shardpost import refused_runs
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot
 from shardpost.delta.snapshot import MOST_UNKNOWN_KEPT, Counts, UnknownExchanges
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.holders import countries, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model import plausibility
 from shardpost.holders.model.compacted_topics import TombstonesLostError, UncertainKeysError
+from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
 from shardpost.ownership import NotOwnerError
-from shardpost.plausibility import CollapseError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun

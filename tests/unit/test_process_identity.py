@@ -64,7 +64,7 @@ def test_what_a_clock_that_was_ahead_noted_is_not_known_to_follow(tmp_path: obje
     assert following.following(installed(settings).files, now) == own
 
 
-def test_one_that_begins_is_younger_than_one_whose_clock_is_a_little_ahead(
+def test_one_that_begins_is_successor_than_one_whose_clock_is_a_little_ahead(
     tmp_path: object,
 ) -> None:
     settings, now = load(environ(home=tmp_path)), datetime.now(UTC)
@@ -72,6 +72,6 @@ def test_one_that_begins_is_younger_than_one_whose_clock_is_a_little_ahead(
     before = following.begun(installed(settings).files, ahead)
     following.note(installed(settings).files, before)
     own = following.begun(installed(settings).files, now)
-    assert following.younger(installed(settings).files, own, now) is None
+    assert following.successor(installed(settings).files, own, now) is None
     following.note(installed(settings).files, own)
-    assert following.younger(installed(settings).files, before, now) == own
+    assert following.successor(installed(settings).files, before, now) == own

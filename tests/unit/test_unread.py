@@ -8,7 +8,7 @@ import pytest
 from shardpost.delta.snapshot import NEVER, Cleaning, Counts, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.compacted_topics import (
-    LastLook,
+    LastRead,
     NamedKeys,
     ReadTopic,
     TombstonesLostError,
@@ -18,7 +18,7 @@ from shardpost.holders.model.compacted_topics import (
     require_no_gaps,
     require_tombstones_kept,
 )
-from shardpost.holders.model.unread import Look, Unread, gaps, ranges_to_read, retries_to_read
+from shardpost.holders.model.unread import TopicState, Unread, gaps, ranges_to_read, retries_to_read
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, Offsets, OpenTransaction, ends_of
 
 
@@ -83,13 +83,13 @@ def last(looked_at: datetime, incomplete: IncompleteLook | None = None) -> Snaps
 def times(
     snapshot: Snapshot | None, *, high: int, read: int
 ) -> tuple[datetime, IncompleteLook | None]:
-    """Look at one partition, of which so much is there, and so much of it can be read."""
+    """TopicState at one partition, of which so much is there, and so much of it can be read."""
     ends: Offsets = {"positions": {0: read}}
     begins = Coordinates("positions", 0, read)
     hidden = [OpenTransaction(begins, EARLIER)] if read < high else []
     high_marks = {"positions": {0: high}}
     found = Unread([], ends, {}, {}, {}, high=high_marks, open_transactions=hidden)
-    return Look(NOW, snapshot, {}).times(found)
+    return TopicState(NOW, snapshot, {}).times(found)
 
 
 def noted(at: datetime, end: int, read_at: datetime) -> IncompleteLook:
@@ -138,8 +138,8 @@ BOTH = compaction_of(CONFIG | {"cleanup.policy": "compact,delete"})
 HOLES = [ReadTopic("positions", offsets=300, records=250)]
 
 
-def read_at(at: datetime) -> LastLook:
-    return LastLook(at, at)
+def read_at(at: datetime) -> LastRead:
+    return LastRead(at, at)
 
 
 def test_holes_after_longer_than_tombstones_are_kept_are_refused_by_name() -> None:
@@ -203,8 +203,8 @@ def test_what_a_service_does_not_say_of_its_compaction_has_kafkas_default() -> N
 
 def test_behind_an_open_transaction_tombstones_are_kept_from_the_latest_look_on() -> None:
     long_ago, days = NOW - timedelta(days=45), timedelta(days=1)
-    assert not COMPACTED.may_have_lost(LastLook(long_ago, NOW - days), NOW)
-    assert COMPACTED.may_have_lost(LastLook(long_ago, NOW - days - timedelta(seconds=1)), NOW)
+    assert not COMPACTED.may_have_lost(LastRead(long_ago, NOW - days), NOW)
+    assert COMPACTED.may_have_lost(LastRead(long_ago, NOW - days - timedelta(seconds=1)), NOW)
     # What was read at once has the lag as well.
     assert not COMPACTED.may_have_lost(read_at(NOW - 2 * days), NOW)
     assert COMPACTED.may_have_lost(read_at(NOW - 2 * days - timedelta(seconds=1)), NOW)
@@ -215,7 +215,7 @@ def test_a_superseded_record_may_be_gone_after_the_lag_alone() -> None:
     assert not COMPACTED.may_have_superseded(read_at(NOW - day), NOW)
     assert COMPACTED.may_have_superseded(read_at(NOW - day - timedelta(seconds=1)), NOW)
     # Behind an open transaction the lag may be over already.
-    assert COMPACTED.may_have_superseded(LastLook(NOW - 2 * day, NOW), NOW)
+    assert COMPACTED.may_have_superseded(LastRead(NOW - 2 * day, NOW), NOW)
     only_by_age = compaction_of(CONFIG | {"cleanup.policy": "delete"})
     assert not only_by_age.may_have_superseded(read_at(NEVER), NOW)
 
@@ -255,16 +255,18 @@ def test_a_look_at_an_unknown_time_is_too_old() -> None:
 def test_what_is_raised_after_an_outage_brings_no_tombstone_back(raised: dict[str, str]) -> None:
     at, now = NOW - timedelta(days=3), {"positions": compaction_of(CONFIG | raised)}
     known = replace(last(at), cleaning={"positions": COMPACTED.cleaning})
-    require_tombstones_kept(HOLES, Look(NOW, last(at), {}).strict(now), read_at(at), NOW)  # 0.2.0
+    require_tombstones_kept(
+        HOLES, TopicState(NOW, last(at), {}).strict(now), read_at(at), NOW
+    )  # 0.2.0
     with pytest.raises(TombstonesLostError, match="keeps tombstones for 2 d, or did at that time"):
-        require_tombstones_kept(HOLES, Look(NOW, known, {}).strict(now), read_at(at), NOW)
+        require_tombstones_kept(HOLES, TopicState(NOW, known, {}).strict(now), read_at(at), NOW)
 
 
 def test_what_is_lowered_counts_at_once() -> None:
     at = NOW - timedelta(days=1)
     known = replace(last(at), cleaning={"positions": COMPACTED.cleaning})
     lowered = compaction_of(CONFIG | {"min.compaction.lag.ms": "0", "delete.retention.ms": "0"})
-    [found] = Look(NOW, known, {}).strict({"positions": lowered}).values()
+    [found] = TopicState(NOW, known, {}).strict({"positions": lowered}).values()
     assert found == lowered
 
 
@@ -281,7 +283,7 @@ def test_a_look_notes_what_is_in_force_and_with_open_transactions_the_stricter_s
 def test_after_a_look_at_an_unknown_time_no_retention_is_long_enough() -> None:
     forever = compaction_of(CONFIG | {"delete.retention.ms": str(2**63 - 1)})
     assert forever.may_have_lost(read_at(NEVER), NOW)
-    assert not forever.may_have_lost(LastLook(NEVER, NOW), NOW)
+    assert not forever.may_have_lost(LastRead(NEVER, NOW), NOW)
 
 
 def test_uncertain_keys_are_refused_by_name_and_the_rest_counted() -> None:

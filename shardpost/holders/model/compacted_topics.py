@@ -34,7 +34,7 @@ class TombstonesLostError(ShardpostError):
     exit_code = NEEDS_ATTENTION
 
 
-class LastLook(NamedTuple):
+class LastRead(NamedTuple):
     """When the inputs were last read to their ends, and when they were last read at all.
 
     The latter is later if there were records after open transactions then.
@@ -72,7 +72,7 @@ class Compaction:
     retention: timedelta
     segment: timedelta
 
-    def may_have_lost(self, last: LastLook, now: datetime) -> bool:
+    def may_have_lost(self, last: LastRead, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a tombstone that was not read at the last look.
 
         Nothing after an open transaction is deleted before that has ended. After a look at an
@@ -82,7 +82,7 @@ class Compaction:
         is_over = last.read_at == NEVER or now - deletable > self.retention
         return self.is_compacted and is_over
 
-    def may_have_superseded(self, last: LastLook, now: datetime) -> bool:
+    def may_have_superseded(self, last: LastRead, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a record since the last look for a later one.
 
         That is a matter of `lag`, and of the segment that is written to, which the cleaner does not
@@ -167,7 +167,7 @@ class Reconciliation:
 
 
 def require_tombstones_kept(
-    read: Iterable[ReadTopic], compactions: Mapping[str, Compaction], last: LastLook, now: datetime
+    read: Iterable[ReadTopic], compactions: Mapping[str, Compaction], last: LastRead, now: datetime
 ) -> None:
     """Raise TombstonesLostError if tombstones after the last look may be missing."""
     suspect = [
@@ -201,7 +201,7 @@ class NamedKeys:
         return f"{', '.join(named)}{more}"
 
 
-def require_certain(uncertain: Mapping[str, NamedKeys], last: LastLook, now: datetime) -> None:
+def require_certain(uncertain: Mapping[str, NamedKeys], last: LastRead, now: datetime) -> None:
     """Raise UncertainKeysError if there are any; by topic."""
     suspect = {topic: keys for topic, keys in uncertain.items() if keys.count}
     if suspect:

@@ -10,7 +10,7 @@ from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.compacted_topics import (
     Compaction,
-    LastLook,
+    LastRead,
     ReadTopic,
     Reconciliation,
     require_all_partitions,
@@ -136,8 +136,8 @@ def require_readable(topics: Collection[str], found: Sequence[OpenTransaction]) 
 
 
 @dataclass(frozen=True)
-class Look:
-    """A look at the topics: at that time, after the snapshot `last`, to reconcile or not.
+class TopicState:
+    """What a look at the topics found then, after the snapshot `last`; to reconcile or not.
 
     `counts` is {topic: partitions}, of retry topics too. `ahead` is the `looked_at` of the snapshot
     as it was stored, if that is in the future: then it is unknown (Snapshot.as_known).
@@ -160,9 +160,9 @@ class Look:
         return self.last.topic_ids if self.last else {}
 
     @property
-    def last_look(self) -> LastLook | None:
+    def last_read(self) -> LastRead | None:
         """When the inputs were read last."""
-        return LastLook(self.last.looked_at, self.last.read_at) if self.last else None
+        return LastRead(self.last.looked_at, self.last.read_at) if self.last else None
 
     def strict(self, compactions: Mapping[str, Compaction]) -> dict[str, Compaction]:
         """Return how Kafka may have compacted the inputs since the last look, by how it does now.
@@ -316,7 +316,7 @@ class Unread:
     `ends` and `topic_ids` are of all topics that are read, the ids as far as Kafka gives any.
     `generations` says how many times the topic of an input was recreated (record_order.py), by the
     input's name in the contract: the topic may have another one now. `compactions` says how Kafka
-    compacts each input, or did at the last look (`Look.strict`), `configured` how it does now.
+    compacts each input, or did at the last look (TopicState.strict), `configured` how it does now.
     `reconciliation` is None unless one was asked for. `high` are the high watermarks at the time of
     the look; `open_transactions` are what keeps `ends` below them, and `gone` retry topics that
     were read and are not there any more. `read` says how far the topics were read before, without
@@ -362,7 +362,7 @@ class Unread:
         return [range_ for range_ in visible if range_.topic == topic]
 
     def require_tombstones_kept(
-        self, records: Mapping[str, int], last: LastLook, now: datetime
+        self, records: Mapping[str, int], last: LastRead, now: datetime
     ) -> None:
         """Raise TombstonesLostError if tombstones after the last look may be missing.
 
@@ -375,7 +375,7 @@ class Unread:
             ]
             require_tombstones_kept(read, self.compactions, last, now)
 
-    def may_have_lost(self, last: LastLook, now: datetime) -> list[str]:
+    def may_have_lost(self, last: LastRead, now: datetime) -> list[str]:
         """Return the inputs with new offsets whose tombstones may be gone by now."""
         return [
             topic

@@ -26,14 +26,14 @@ from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
 from shardpost.holders import countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.inputs import Inputs
-from shardpost.holders.model.compacted_topics import LastLook, require_certain
+from shardpost.holders.model.compacted_topics import LastRead, require_certain
 from shardpost.holders.model.published import RunCounts
-from shardpost.holders.model.unread import Look, Unread
+from shardpost.holders.model.unread import TopicState, Unread
 from shardpost.holders.results import (
     explain_outage,
     keep_snapshot,
     publish_results,
-    report_look,
+    report_state,
     require_no_collapse,
 )
 from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, InputTopic
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 def build_snapshot(
-    installation: Installation, look: Look, unread: Unread, country: str
+    installation: Installation, state: TopicState, unread: Unread, country: str
 ) -> tuple[Snapshot, RunCounts]:
     """Write all tables up to the ends of what is unread; return the snapshot, not committed yet.
 
@@ -73,21 +73,21 @@ def build_snapshot(
     def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:
         read_ranges = few.or_else(read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
-        _require_tombstones_kept(spark, installation.kafka, look, unread, read_ranges)
-        tables = TableWriter.at_snapshot(spark, installation, look.last, run=str(uuid.uuid4()))
+        _require_tombstones_kept(spark, installation.kafka, state, unread, read_ranges)
+        tables = TableWriter.at_snapshot(spark, installation, state.last, run=str(uuid.uuid4()))
         run = CompactionRun(
             installation,
             tables,
-            look.last,
+            state.last,
             country=country,
-            shards=look.counts[installation.kafka.topic("share-holders")],
+            shards=state.counts[installation.kafka.topic("share-holders")],
             few=unread.size <= MAX_FEW,
-            partitions=look.counts,
+            partitions=state.counts,
             unread=unread,
             read_ranges=read_ranges,
             in_memory=few is not None,
         )
-        return _build(run, look)
+        return _build(run, state)
 
     return kafka_source.with_any_timestamps(build)
 
@@ -95,28 +95,28 @@ def build_snapshot(
 def _require_tombstones_kept(
     spark: SparkSession,
     kafka: Kafka,
-    look: Look,
+    state: TopicState,
     unread: Unread,
     read_ranges: ReadRanges,
 ) -> None:
     """Raise TombstonesLostError if topics may have lost tombstones that no snapshot has read."""
-    last = look.last_look
+    last = state.last_read
     if not last:
         return
     counted = {
         topic: read_ranges(spark, kafka, unread.of_topic(topic)).count()
-        for topic in unread.may_have_lost(last, look.at)
+        for topic in unread.may_have_lost(last, state.at)
     }
-    unread.require_tombstones_kept(counted, last, look.at)
+    unread.require_tombstones_kept(counted, last, state.at)
 
 
-def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
+def _build(run: CompactionRun, state: TopicState) -> tuple[Snapshot, RunCounts]:
     unread = run.unread
     fold_layers(run)  # first: a fold that is not committed has then no row that is not
     driver.plan_for(run.spark, unread.size)
     updates, retries = _update_topics(run)
-    read_at = datetime.now(UTC)  # not look.at: Kafka's compaction went on while topics were read
-    if last := look.last_look:
+    read_at = datetime.now(UTC)  # not state.at: Kafka's compaction went on while topics were read
+    if last := state.last_read:
         read = {update.source.topic: update.read for update in updates}
         unread.require_tombstones_kept(read, last, read_at)
     done = replace(_run_counts(updates, retries), **_uncertain(run, updates, last, read_at))
@@ -145,7 +145,7 @@ def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
         decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
         scattered=_scattered(run, updates, read_at),
     )
-    return look.noted(snapshot, unread, run.installation.settings.country), done
+    return state.noted(snapshot, unread, run.installation.settings.country), done
 
 
 # So many keys with records in several partitions are kept by name.
@@ -190,7 +190,7 @@ def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
 
 
 def _uncertain(
-    run: CompactionRun, updates: Sequence[TopicUpdate], last: LastLook | None, read_at: datetime
+    run: CompactionRun, updates: Sequence[TopicUpdate], last: LastRead | None, read_at: datetime
 ) -> dict[str, Any]:
     """Return what RunCounts has of keys whose good records may be lost.
 
@@ -235,17 +235,17 @@ def _compact(installation: Installation, asked: CompactionRequest) -> JobResult:
     with explain_outage(installation.kafka):
         if not asked.take_over:
             ownership.require_to_begin(installation)
-        inputs = Inputs(installation)
-        look, unread = inputs.look(reconcile=asked.reconcile)
-        if look.last and not asked.country_changed:
-            countries.require_country(installation.tables, look.last, installation.settings.country)
-        country = look.country(installation.settings.country, changed=asked.country_changed)
-        latest, done = keep_snapshot(installation, look, unread, country), None
+        inputs, setting = Inputs(installation), installation.settings.country
+        state, unread = inputs.state(reconcile=asked.reconcile)
+        if state.last and not asked.country_changed:
+            countries.require_country(installation.tables, state.last, setting)
+        country = state.country(setting, changed=asked.country_changed)
+        latest, done = keep_snapshot(installation, state, unread, country), None
         if latest is None:
-            report_look(look, unread)
+            report_state(state, unread)
             step("read")
-            latest, done = build_snapshot(installation, look, unread, country)
-            _require_plausible(installation, look.last, latest, asked)
+            latest, done = build_snapshot(installation, state, unread, country)
+            _require_plausible(installation, state.last, latest, asked)
             inputs.require_same(unread)
             step("commit")
             snapshots.commit(installation.tables, latest)

@@ -12,11 +12,13 @@ does what fails again and again.
 
 import gc
 import logging
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -26,9 +28,11 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Stay
-from shardpost.holders.following import NOTED_EVERY, Following
-from shardpost.holders.spark.warm_up import warm_up
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Follow
+from shardpost.holders.following import NOTED_EVERY, FollowerHeartbeat
+from shardpost.holders.inputs import Inputs
+from shardpost.holders.model.unread import Unread
+from shardpost.holders.spark.compaction import build_snapshot
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
@@ -36,6 +40,7 @@ from shardpost.logs import step
 from shardpost.spark import driver
 from shardpost.spark.job_process import is_asked_to_stop
 from shardpost.spark.job_spec import FOLLOWING, JobResult
+from shardpost.spark.submit import is_local
 from shardpost.wording import counted, duration_text
 
 log = logging.getLogger(__name__)
@@ -46,15 +51,15 @@ Turn = Callable[[Installation, CompactionRequest], JobResult]
 MOST_FAILURES = 5
 LONGEST_PAUSE = 30.0
 # Seconds between two looks at who else follows and at the code, and at whether it is to stop.
-YOUNGER_EVERY = 5.0
+SUCCESSOR_EVERY = 5.0
 STOP_EVERY = 0.5
 
 
 class Follower:
     """One compaction that stays; `turn` compacts once."""
 
-    def __init__(self, turn: Turn, installation: Installation, stay: Stay) -> None:
-        self._turn, self._installation, self._stay = turn, installation, stay
+    def __init__(self, turn: Turn, installation: Installation, follow: Follow) -> None:
+        self._turn, self._installation, self._follow = turn, installation, follow
         self._own = following.begun(installation.files, datetime.now(UTC))
         self._code = checkout.code_stamp()
         self._asked = CompactionRequest()
@@ -64,7 +69,7 @@ class Follower:
         self._failures = 0
         # Why the last turn failed, and since when turns have.
         self._failed: tuple[ShardpostError, float] | None = None
-        self._looked_at = self._noted_at = self._younger_at = self._told_at = float("-inf")
+        self._looked_at = self._noted_at = self._successor_at = self._told_at = float("-inf")
 
     def run(self, first: CompactionRequest) -> JobResult:
         """Follow; the first turn is as asked. Return the last turn's result, and why it ended.
@@ -81,14 +86,14 @@ class Follower:
                 following.forget(self._installation.files, self._own)
 
     def _run(self, first: CompactionRequest) -> JobResult:
-        log.info("following the inputs: %s", self._stay)
+        log.info("following the inputs: %s", self._follow)
         if following.following(self._installation.files, self._own.noted_at):
             step("warm up")
             warm_up(self._installation)
         self._asked, end = first, None
         while end is None:
             began = time.monotonic()
-            pause, is_idle = self._stay.every, False
+            pause, is_idle = self._follow.every, False
             try:
                 with driver.job_errors():
                     is_idle = not self._is_due(began)
@@ -141,7 +146,7 @@ class Follower:
         self._looked_at = time.monotonic()
         self._note(own)
 
-    def _note(self, own: Following) -> None:
+    def _note(self, own: FollowerHeartbeat) -> None:
         self._own, self._noted_at = own, time.monotonic()
         following.note(self._installation.files, own)
 
@@ -174,7 +179,7 @@ class Follower:
         """Return how many seconds to wait before the next turn; raise what is not to be retried."""
         if isinstance(error, (KafkaUnreachableError, LockedError)):
             self._tell(error)
-            return self._stay.every
+            return self._follow.every
         self._failures += 1
         _release()
         if error.exit_code != COULD_NOT or self._failures >= MOST_FAILURES:
@@ -197,27 +202,72 @@ class Follower:
         if is_asked_to_stop():
             return "it was asked to stop"
         at = datetime.now(UTC)
-        if at >= self._stay.until:
+        if at >= self._follow.until:
             return "its time is over"
         now = time.monotonic()
-        if now - self._younger_at < YOUNGER_EVERY:
+        if now - self._successor_at < SUCCESSOR_EVERY:
             return None
-        self._younger_at = now
+        self._successor_at = now
         if checkout.code_stamp() != self._code:
             return "the code or .env has changed"
         try:
             with driver.job_errors():
-                younger = following.younger(self._installation.files, self._own, at)
+                successor = following.successor(self._installation.files, self._own, at)
                 # While it waits, too, or where it looks less often.
                 if self._result and now - self._noted_at >= NOTED_EVERY.total_seconds():
                     self._note(replace(self._own, noted_at=at))
         except ShardpostError as error:  # a store that does not answer, as a turn would find it
             self._tell(error)
             return None
-        return f"{younger.holder} follows since {younger.since:%H:%M:%S} UTC" if younger else None
+        return (
+            f"{successor.holder} follows since {successor.since:%H:%M:%S} UTC"
+            if successor
+            else None
+        )
 
 
 def _release() -> None:
     """Let go of what a turn kept in memory."""
     if spark := SparkSession.getActiveSession():
         spark.catalog.clearCache()
+
+
+# Of each partition, in each of two rounds: the first fills empty tables, the second changes them.
+RECORDS = 100
+
+
+def warm_up(installation: Installation) -> None:
+    """Compact the last records of the topics, twice, into tables that nobody else sees.
+
+    So the JVM of a driver that is to take over has loaded and compiled what a turn needs, while
+    another one still follows. Nothing is published; what goes wrong is for the first turn. Not with
+    workers on other machines, which have no part in a folder of this one.
+    """
+    if not is_local(installation.settings.spark_master):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        own = installation.having(home=Path(folder), tables=None)
+        try:
+            with driver.job_errors():
+                for left in (RECORDS, 0):
+                    state, unread = Inputs(own).state()
+                    snapshot, _ = build_snapshot(
+                        own, state, _last(unread, left), own.settings.country
+                    )
+                    snapshots.commit(own.tables, snapshot)
+        except ShardpostError as error:
+            log.info("the driver is not warm: %s", error)
+
+
+def _last(unread: Unread, left: int) -> Unread:
+    """Return the last records of each partition, but for so many of them."""
+    ends = {
+        topic: {number: max(0, end - left) for number, end in of_topic.items()}
+        for topic, of_topic in unread.ends.items()
+    }
+    ranges = (
+        replace(range_, first=max(range_.first, until - RECORDS), until=until)
+        for range_ in unread.ranges
+        if (until := ends[range_.topic][range_.partition]) > range_.first
+    )
+    return replace(unread, ranges=[*ranges], ends=ends)

@@ -5,9 +5,10 @@ plans each query anew, some times that. The records are in the history by then. 
 clients and exchanges, and the lists of the clients that change; of too many, Spark does it.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,8 +18,8 @@ from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import LONGEST_EXCHANGE
 from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
+from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.holder_lists import ListChange, Side, list_changes
 from shardpost.holders.model.record_order import newest_first
 from shardpost.holders.model.view_tables import SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.compaction_run import JUDGED_BY, CompactionRun
@@ -111,6 +112,52 @@ def _is_newer(rows: pa.Table) -> pa.ChunkedArray:
     is_same = pc.equal(rows["seq"], rows["old_seq"])
     is_retried = pc.and_(is_same, pc.is_valid(rows["old_retry_offset"]))
     return pc.fill_null(pc.or_kleene(is_new, pc.or_kleene(is_later, is_retried)), False)
+
+
+class Side(NamedTuple):
+    """A position as its table has it before a change, or after it; None where it has no row."""
+
+    is_open: bool | None
+    client: str | None
+    exchange: str | None
+
+
+@dataclass
+class ListChange:
+    """The ids of positions that a client came to hold, and ceased to."""
+
+    added: list[str] = field(default_factory=list)
+    removed: set[str] = field(default_factory=set)
+
+    def applied_to(self, held: Sequence[str]) -> list[str]:
+        """Return the list after the change; both are in the order of `position_sort_key`."""
+        left = [id_ for id_ in held if id_ not in self.removed]
+        ids, start = list[str](), 0
+        for id_ in sorted(set(self.added).difference(left), key=position_sort_key):
+            at = bisect_right(left, position_sort_key(id_), lo=start, key=position_sort_key)
+            ids += [*left[start:at], id_]
+            start = at
+        return ids + left[start:]
+
+
+def list_changes(
+    positions: Iterable[tuple[str, Side, Side]], before: Collection[str], now: Collection[str]
+) -> dict[str, ListChange]:
+    """Return what changes by client, given (id, before, after) of each changed position, once.
+
+    `before` and `now` are the exchanges that counted, and that count.
+    """
+    changes: dict[str, ListChange] = defaultdict(ListChange)
+    for id_, old, new in positions:
+        held_by = old.client if old.is_open and old.exchange in before else None
+        holds = new.client if new.is_open and new.exchange in now else None
+        if held_by == holds:
+            continue
+        if held_by is not None:
+            changes[held_by].removed.add(id_)
+        if holds is not None:
+            changes[holds].added.append(id_)
+    return dict(changes)
 
 
 # So many clients are listed in one query, and so much of what is known of them is held in memory:

@@ -22,7 +22,7 @@ from pyspark.storagelevel import StorageLevel
 
 from shardpost.errors import one_line, shown
 from shardpost.holders.model import view_tables
-from shardpost.holders.model.compacted_topics import LastLook, NamedKeys
+from shardpost.holders.model.compacted_topics import LastRead, NamedKeys
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, as_frame
@@ -226,7 +226,7 @@ def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
 
 
 def uncertain_keys(
-    run: CompactionRun, update: TopicUpdate, last: LastLook, now: datetime
+    run: CompactionRun, update: TopicUpdate, last: LastRead, now: datetime
 ) -> NamedKeys:
     """Return the keys of an input whose good records may be lost since the last look."""
     topic = update.source.topic

@@ -17,7 +17,7 @@ from shardpost.holders.compaction_job import (
     CompactionRequest,
 )
 from shardpost.holders.inputs import Inputs, input_topics, retry_topics
-from shardpost.holders.model.unread import Look
+from shardpost.holders.model.unread import TopicState
 from shardpost.kafka import offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
@@ -214,7 +214,7 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
     counts = topic_metadata.partition_counts(
         installed(at).kafka, [*input_topics(installed(at).kafka), *retry_topics(installed(at))]
     )
-    found = Inputs(installed(at)).unread(Look(datetime.now(UTC), None, counts))
+    found = Inputs(installed(at)).unread(TopicState(datetime.now(UTC), None, counts))
     refused = Mock(side_effect=ShardpostError("the group is not empty"))
     monkeypatch.setattr(offsets, "commit_offsets", refused)
     results._commit_offsets(installed(at).kafka, found)

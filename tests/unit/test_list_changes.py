@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.holder_lists import ListChange, Side, list_changes
+from shardpost.holders.spark.increment import ListChange, Side, list_changes
 
 IDS = ["1", "01", "2", "10", "a", "B", "é", ""]
 CLIENTS, EXCHANGES = ["c", "d"], ["NASDAQ", "LON", None]
