@@ -21,7 +21,7 @@ While this run waits, no other run of this DAG starts. The commands are `shardpo
 """
 
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from airflow.sdk import Context, dag, task
@@ -41,8 +41,7 @@ from shardpost.orchestration.tasks import (
     text_param,
 )
 from shardpost.rebuilds.model.rebuild import Source
-from shardpost.rebuilds.order import Action, Order, tables_of
-from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
 from shardpost.shares import parse_share
 
 log = logging.getLogger(__name__)
@@ -94,16 +93,16 @@ def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
     require_known(dag_run.conf, PARAMS)
     if params["action"] is None:
         return "build"
-    from shardpost.rebuilds import store
+    from shardpost.rebuilds import registry
 
-    ti.xcom_push(key="rebuild", value=store.require_current(task_installation().tables).number)
+    ti.xcom_push(key="rebuild", value=registry.require_current(task_installation().tables).number)
     return {"rollback": "rollback", "drop": "give_up"}[params["action"]]
 
 
-def build_order(context: Context) -> Order:
-    """Return the order of the job that begins a rebuild, or goes on with it."""
+def build_request(context: Context) -> RebuildRequest:
+    """Return the request of the job that begins a rebuild, or goes on with it."""
     params = context["params"]
-    return Order(
+    return RebuildRequest(
         Action.START,
         _user(context),
         source=Source(params["source"] or Source.HISTORY),
@@ -116,10 +115,11 @@ def build_order(context: Context) -> Order:
 @task_errors()
 def diff(built: dict[str, Any]) -> dict[str, Any]:
     """Return the counts, some samples, and what a person is asked."""
+    from shardpost.rebuilds.comparison import compare_open
     from shardpost.rebuilds.model.difference import question, samples
-    from shardpost.rebuilds.sides import compared
 
-    found = compared(task_installation(), built["rebuild"])
+    installation, now = task_installation(), datetime.now(UTC)
+    found = compare_open(installation.tables, installation.kafka, now, built["rebuild"])
     some = samples(found)
     for line in [*found.count_lines(), *some]:
         log.info(line)
@@ -136,12 +136,12 @@ def check(found: dict[str, Any], params: Any = None) -> str:
     return "swap" if most and found["share"] <= parse_share(most) else "approval"
 
 
-def swap_order(context: Context) -> Order:
+def swap_request(context: Context) -> RebuildRequest:
     """Return the order of the swap, by the person who agreed, or of a small difference."""
     params, task = context["params"], context["ti"]
     found = task.xcom_pull(task_ids="diff")
     answer = task.xcom_pull(task_ids="approval", key=ANSWER)
-    return Order(
+    return RebuildRequest(
         Action.SWAP,
         answer["by"] if answer else _user(context),
         (answer and answer["why"]) or params["why"] or "",
@@ -151,11 +151,11 @@ def swap_order(context: Context) -> Order:
     )
 
 
-def rollback_order(context: Context) -> Order:
+def rollback_request(context: Context) -> RebuildRequest:
     """Return the order of the rollback."""
     number = context["ti"].xcom_pull(task_ids="choose", key="rebuild")
     why = context["params"]["why"] or ""
-    return Order(Action.ROLLBACK, _user(context), why, number=number)
+    return RebuildRequest(Action.ROLLBACK, _user(context), why, number=number)
 
 
 @task(doc_md="Gives up the new tables, as was answered; fails if they are in use by now.")
@@ -178,7 +178,7 @@ def give_up(ti: Any = None, params: Any = None, dag_run: Any = None) -> dict[str
 def _dropped(number: int, by: str, why: str | None, *, even_in_use: bool) -> dict[str, Any]:
     from shardpost.rebuilds import drop as module
 
-    rebuild, removed = module.give_up(
+    rebuild, removed = module.drop(
         task_installation(), by, why or "", number, even_in_use=even_in_use
     )
     return {"rebuild": rebuild.number, "state": "dropped", "removed": removed}
@@ -224,7 +224,7 @@ def rebuild_tables() -> None:
     built = SparkJob(
         task_id="build",
         job=REBUILD_TABLES,
-        request=build_order,
+        request=build_request,
         execution_timeout=timedelta(hours=12),
         doc_md="Computes the new tables, or goes on where a run was killed.",
     )
@@ -242,7 +242,7 @@ def rebuild_tables() -> None:
     swap = SparkJob(
         task_id="swap",
         job=REBUILD_TABLES,
-        request=swap_order,
+        request=swap_request,
         trigger_rule=ANY,
         doc_md="Adds what came since, puts the new tables in use, publishes the holders whose list"
         " changed.",
@@ -250,7 +250,7 @@ def rebuild_tables() -> None:
     rollback = SparkJob(
         task_id="rollback",
         job=REBUILD_TABLES,
-        request=rollback_order,
+        request=rollback_request,
         doc_md="Puts the tables before the last swap in use, with what came since.",
     )
     dropped, given_up = drop(), give_up()

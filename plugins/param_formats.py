@@ -10,7 +10,7 @@ from collections.abc import Callable
 from jsonschema import FormatChecker, ValidationError
 
 from shardpost.errors import UsageError
-from shardpost.rebuilds.order import tables_of
+from shardpost.rebuilds.rebuild_job import tables_of
 from shardpost.shares import parse_share
 from shardpost.weekly_email.model import email_request
 from shardpost.weekly_email.model.week import IsoWeek

@@ -5,7 +5,7 @@ Write: tables in folders of their own, and the row of the rebuild that names the
 commits one row in `snapshots`, and publishes only the holders whose list changed.
 """
 
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.run import SparkWork, run
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import top_up
@@ -14,7 +14,7 @@ from shardpost.spark import driver
 if __name__ == "__main__":
     work = SparkWork(build, top_up)
     driver.run_job(
-        Order,
-        lambda order, settings: run(order, settings, work),
-        noted_as=lambda order, job: None if order.action is Action.TOP_UP else job,
+        RebuildRequest,
+        lambda request, settings: run(request, settings, work),
+        noted_as=lambda request, job: None if request.action is Action.TOP_UP else job,
     )

@@ -11,19 +11,18 @@ from shardpost.installation import opened
 from shardpost.wording import counted
 
 
-def submit_order(action: str, by: str, **more: Any) -> tuple[int, dict[str, Any] | None]:
-    """Let the job do what an order says; return its exit code, and its result if it has one."""
-    from shardpost.rebuilds.order import Action, Order
-    from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+def submit_request(action: str, by: str, **more: Any) -> tuple[int, dict[str, Any] | None]:
+    """Let the job do what a request says; return its exit code, and its result if it has one."""
+    from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest
     from shardpost.spark.submit import submit
 
-    code, result = submit(opened(), REBUILD_TABLES, Order(Action(action), by, **more))
+    code, result = submit(opened(), REBUILD_TABLES, RebuildRequest(Action(action), by, **more))
     return (code or COULD_NOT if result is None else code), result
 
 
-def carry_out_order(action: str, by: str | None, *, as_json: bool, **more: Any) -> int:
-    """Let the job do what an order says, and print its result."""
-    code, result = submit_order(action, who(by), **more)
+def carry_out_request(action: str, by: str | None, *, as_json: bool, **more: Any) -> int:
+    """Let the job do what a request says, and print its result."""
+    code, result = submit_request(action, who(by), **more)
     if result is None:
         return code
     print_document(result, lambda: rebuild_text(result), as_json=as_json)
@@ -97,10 +96,10 @@ def start_command(
     how the latest record of a key is found; a change of decoding needs the histories, so all.
     """
     from shardpost.rebuilds.model.rebuild import Source
-    from shardpost.rebuilds.order import tables_of
+    from shardpost.rebuilds.rebuild_job import tables_of
 
     more = {"source": Source(source), "country": country, "tables": tables_of(tables)}
-    return carry_out_order("start", by, as_json=as_json, **more)
+    return carry_out_request("start", by, as_json=as_json, **more)
 
 
 @rebuild_command.command("diff")
@@ -114,30 +113,31 @@ def diff_command(as_json: bool) -> int:
     at the swap. Exit code 3: something differs.
     """
     from shardpost.delta.query import table_errors
-    from shardpost.rebuilds.sides import compared, needs_top_up
+    from shardpost.rebuilds.comparison import compare_open
+    from shardpost.rebuilds.registry import needs_top_up
 
     installation = opened()
     with table_errors():
         if needs_top_up(installation.tables):
-            code, result = submit_order("top-up", "diff")
+            code, result = submit_request("top-up", "diff")
             if result is None:
                 return code
-        found = compared(installation, datetime.now(UTC))
+        found = compare_open(installation.tables, installation.kafka, datetime.now(UTC))
     print_document(found, found.lines, as_json=as_json)
     return DONE if found.is_none else NEEDS_ATTENTION
 
 
-def confirm_order(question: str) -> None:
-    """Ask before an order that cannot be undone, below the rebuild that it is about."""
+def confirm_request(question: str) -> None:
+    """Ask before a request that cannot be undone, below the rebuild that it is about."""
     from shardpost.delta import snapshots
     from shardpost.delta.query import table_errors
-    from shardpost.rebuilds import store
+    from shardpost.rebuilds import registry
     from shardpost.rebuilds.run import described
 
     def plan() -> list[str]:
         installation = opened()
         with table_errors():
-            rebuild = store.require_current(installation.tables)
+            rebuild = registry.require_current(installation.tables)
             return [rebuild_text(described(rebuild, snapshots.current(installation.tables)))]
 
     confirm(question, plan)
@@ -163,8 +163,8 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
     from shardpost.shares import parse_share
 
     share = None if max_changed is None else parse_share(max_changed)
-    confirm_order("Put these tables in use, and publish the holders whose list changed?")
-    return carry_out_order("swap", by, why=why, max_changed=share, as_json=as_json)
+    confirm_request("Put these tables in use, and publish the holders whose list changed?")
+    return carry_out_request("swap", by, why=why, max_changed=share, as_json=as_json)
 
 
 @rebuild_command.command("rollback")
@@ -174,10 +174,10 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
 @AS_JSON
 def rollback_command(why: str, by: str | None, as_json: bool) -> int:
     """Put the tables before the swap in use again, with all that came since, by one commit."""
-    confirm_order(
+    confirm_request(
         "Put the tables before the swap in use again, and publish the holders whose list changed?"
     )
-    return carry_out_order("rollback", by, why=why, as_json=as_json)
+    return carry_out_request("rollback", by, why=why, as_json=as_json)
 
 
 @rebuild_command.command("drop")
@@ -193,11 +193,11 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
     (`shardpost tables maintain`).
     """
     from shardpost.delta.query import table_errors
-    from shardpost.rebuilds.drop import give_up
+    from shardpost.rebuilds.drop import drop
 
-    confirm_order("Give up the tables of this rebuild that are not in use?")
+    confirm_request("Give up the tables of this rebuild that are not in use?")
     with table_errors():
-        rebuild, removed = give_up(opened(), who(by), why)
+        rebuild, removed = drop(opened(), who(by), why)
     gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"
     print_document(
         {"rebuild": rebuild.number, "removed": removed},

@@ -22,8 +22,8 @@ from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
 from shardpost.locks.locks import exclusive, postponing
 from shardpost.logs import step
-from shardpost.rebuilds import drop as tables_beside
-from shardpost.rebuilds.store import rebuilding
+from shardpost.rebuilds import drop as standby_tables
+from shardpost.rebuilds.registry import rebuilding
 from shardpost.weekly_email import closed_weeks, email_erasure, kept_dry_runs, ledger_guard
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -238,7 +238,7 @@ class _Erasure:
         with postponing("tables", self._result.postponed):
             with rebuilding(installation.files, wait=installation.files.lock_wait):
                 step("tables beside")
-                tables |= tables_beside.erase_contact_beside(installation, client)
+                tables |= standby_tables.erase_standby_contact(installation, client)
                 step("tables")
                 tables |= holders_erasure.erase_contact(installation, client, when)
             step("letters")
@@ -253,7 +253,7 @@ class _Erasure:
     def _rows_with_contact(self) -> dict[str, int]:
         installation, client = self._installation, self._request.client
         of_letters = letters.rows_with_contact(installation.tables, self._topics_of_letters, client)
-        rows = tables_beside.rows_beside_with_contact(installation, client)
+        rows = standby_tables.standby_rows_with_contact(installation, client)
         rows |= holders_erasure.rows_with_contact(installation, client)
         return rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 

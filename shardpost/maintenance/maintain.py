@@ -38,7 +38,7 @@ from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.removable_files import plan
 from shardpost.rebuilds.drop import remove_unnamed, require_none
-from shardpost.rebuilds.store import rebuilding
+from shardpost.rebuilds.registry import rebuilding
 from shardpost.weekly_email import week_retention
 from shardpost.weekly_email.week_retention import ClosedWeeks, ErasedAudiences
 from shardpost.wording import in_bytes

@@ -33,7 +33,7 @@ from shardpost.maintenance.model import needed_files
 from shardpost.maintenance.model.needed_files import LOG, NeededFiles, log_entries, unneeded_entries
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.stored_tables import Folder
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.tables import OTHERS
@@ -187,7 +187,7 @@ def _of_tables(
 def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], str | None]:
     """Return {number: why} of snapshots that are needed, or why that is not known."""
     pinned = _of_weeks(installation, now)
-    rebuild = store.current(installation.tables)
+    rebuild = registry.current(installation.tables)
     if rebuild and rebuild.state is State.BUILDING:
         pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built of it"
     try:

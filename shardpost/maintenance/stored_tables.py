@@ -19,7 +19,7 @@ from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing
 from shardpost.tables import OTHERS
 from shardpost.wording import counted
@@ -101,10 +101,10 @@ def read(tables: Tables, without: Collection[int] = ()) -> Views:
     is given up in between, and what is swapped after that is made of what these rows name, by files
     for later versions than theirs.
     """
-    rebuilds = store.list_rebuilds(tables)
+    rebuilds = registry.list_rebuilds(tables)
     for _ in range(MOST_READS):
         views = snapshots.list_all(tables, without)
-        again = store.list_rebuilds(tables)
+        again = registry.list_rebuilds(tables)
         if again == rebuilds:
             return Views(views, rebuilds)
         rebuilds = again
@@ -135,16 +135,16 @@ def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snaps
     reasons = [counted(count, "snapshot")]
     committed = max(_versions(table, views.snapshots), default=None)
     is_in_use = _is_in(newest, table)
-    is_beside = not is_in_use and bool(read) and _is_in(read[0], table)
+    is_standby = not is_in_use and bool(read) and _is_in(read[0], table)
     if is_in_use:
         committed = newest.tables[table.name]
-    elif is_beside:
+    elif is_standby:
         committed = read[0].tables.get(table.name)
         reasons = [reason for reason in reasons if named]
-    if is_beside and rebuild:
+    if is_standby and rebuild:
         reasons.append(_FOR[rebuild.standing(newest)].format(rebuild.number))
-    beside = _versions(table, _kept_of(table, rebuild, read, newest) if rebuild else ())
-    return Folder(table, named | beside, committed, is_in_use or is_beside, "; ".join(reasons))
+    standby = _versions(table, _kept_of(table, rebuild, read, newest) if rebuild else ())
+    return Folder(table, named | standby, committed, is_in_use or is_standby, "; ".join(reasons))
 
 
 def _kept_of(
@@ -157,9 +157,9 @@ def _kept_of(
     """
     if not table.contacts:
         return read
-    beside = read[:1] if table.name in rebuild.tables else []
-    others = (view for view in read if view not in beside)
-    return [*beside, *(view for view in others if view.number >= (newest.erased_in or 0))]
+    standby = read[:1] if table.name in rebuild.tables else []
+    others = (view for view in read if view not in standby)
+    return [*standby, *(view for view in others if view.number >= (newest.erased_in or 0))]
 
 
 def _versions(table: Table, views: Collection[Snapshot]) -> frozenset[int]:

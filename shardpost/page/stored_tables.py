@@ -160,12 +160,13 @@ DIFFERENCES = ("of", "equal", "changed", "only in the old", "only in the new", "
 @router.get("/diff")
 def diff(visit: Asked) -> Response:
     """Compare the rebuilt tables with the old ones, key by key."""
+    from shardpost.rebuilds.comparison import compare_open
     from shardpost.rebuilds.model.difference import TITLES
+    from shardpost.rebuilds.registry import needs_top_up
     from shardpost.rebuilds.run import list_described
-    from shardpost.rebuilds.sides import compared, needs_top_up
 
     with table_errors():
-        found = compared(visit.installation, visit.now)
+        found = compare_open(visit.installation.tables, visit.installation.kafka, visit.now)
         is_behind = needs_top_up(visit.installation.tables)
         current = list_described(visit.installation.tables)[-1]
     if not visit.sees_clients:
@@ -197,11 +198,11 @@ def swap(
     why: Reason,
 ) -> Response:
     """Have the DAG put the rebuilt tables in use, if no more differs then than was looked at."""
-    from shardpost.rebuilds import store
+    from shardpost.rebuilds import registry
 
     parse_share(max_changed)
     with table_errors():
-        rebuild = store.require_current(visit.installation.tables, number)
+        rebuild = registry.require_current(visit.installation.tables, number)
     source = None if rebuild.source is Source.HISTORY else str(rebuild.source)
     built = {"source": source, "country": rebuild.country, "tables": ",".join(rebuild.tables)}
     return _started(visit, {**built, "max_changed": max_changed, "why": why}, why)
@@ -210,10 +211,10 @@ def swap(
 @router.post("/rebuilds/rollback", dependencies=acts(REBUILDS))
 def rollback(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Response:
     """Have the DAG put the tables before the swap in use again."""
-    from shardpost.rebuilds import store
+    from shardpost.rebuilds import registry
 
     with table_errors():
-        store.require_current(visit.installation.tables, number)
+        registry.require_current(visit.installation.tables, number)
     return _started(visit, {"action": "rollback", "why": why}, why)
 
 
@@ -233,9 +234,9 @@ def _started(visit: Visit, params: dict[str, Any], why: str) -> Response:
 @router.post("/rebuilds/drop", dependencies=acts(REBUILDS))
 def drop(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Response:
     """Give up the tables of a rebuild that are not in use."""
-    from shardpost.rebuilds.drop import give_up
+    from shardpost.rebuilds.drop import drop
 
     with table_errors():
-        rebuild, removed = give_up(visit.installation, visit.name, why, number)
+        rebuild, removed = drop(visit.installation, visit.name, why, number)
     gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"
     return visit.back_to("tables/rebuilds", f"rebuild {rebuild.number} is dropped: {gone}")

@@ -1,4 +1,4 @@
-"""Dropping the tables beside those in use, and erasing a client's contact from them; no JVM.
+"""Dropping the standby tables of a rebuild, and erasing a client's contact from them; no JVM.
 
 A drop is recorded in the topic `decisions` as `rebuild/<number>`, as a swap is; then the tables are
 removed from the disk. A contact is erased from them too, since a swap or a rollback would bring it
@@ -6,7 +6,7 @@ back; the caller holds the lock of rebuilds for that.
 """
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,29 +24,18 @@ from shardpost.holders.model.view_tables import OF_CONTACTS, VIEW
 from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
 from shardpost.logs import step
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, State
-from shardpost.rebuilds.order import Action, Order
-from shardpost.rebuilds.store import rebuilding
-
-Headers = dict[str, bytes]
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
+from shardpost.rebuilds.registry import rebuilding
 
 
 def record(
-    installation: Installation,
-    order: Order,
-    rebuild: Rebuild,
-    snapshot: int,
-    *,
-    again: bool = False,
+    installation: Installation, request: RebuildRequest, rebuild: Rebuild, snapshot: int
 ) -> None:
-    """Record a swap or a rollback.
-
-    `again` if an earlier run may have done so for that snapshot: it is there once then.
-    """
-    headers = {"action": str(order.action).encode(), "snapshot": str(snapshot).encode()}
-    decision = _decision(rebuild, Kind.SWAPPED, order.by, order.why)
-    _record(installation, rebuild, decision, headers, again=again)
+    """Record a swap or a rollback, which committed the snapshot of that number."""
+    headers = {"action": str(request.action).encode(), "snapshot": str(snapshot).encode()}
+    _record(installation, rebuild, Kind.SWAPPED, request.by, request.why, headers)
 
 
 def record_killed(installation: Installation, rebuild: Rebuild, last: Snapshot) -> None:
@@ -55,11 +44,7 @@ def record_killed(installation: Installation, rebuild: Rebuild, last: Snapshot) 
         return
     action = Action.SWAP if rebuild.is_in_use(last) else Action.ROLLBACK
     why = "committed by a run that was killed before it could record this"
-    record(installation, Order(action, SHARDPOST, why), rebuild, last.rebuilt_in, again=True)
-
-
-def _decision(rebuild: Rebuild, kind: Kind, by: str, why: str) -> Decision:
-    return Decision(f"rebuild/{rebuild.number}".encode(), kind, by, datetime.now(UTC), why)
+    record(installation, RebuildRequest(action, SHARDPOST, why), rebuild, last.rebuilt_in)
 
 
 _DONE = {Kind.SWAPPED: "the tables are swapped", Kind.DISCARDED: "nothing is dropped"}
@@ -68,63 +53,31 @@ _DONE = {Kind.SWAPPED: "the tables are swapped", Kind.DISCARDED: "nothing is dro
 def _record(
     installation: Installation,
     rebuild: Rebuild,
-    decision: Decision,
-    headers: Headers,
-    *,
-    again: bool,
+    kind: Kind,
+    by: str,
+    why: str,
+    headers: dict[str, bytes],
 ) -> None:
-    """Write a decision; `again`: unless it is on record already."""
+    """Write a decision, unless an earlier run, which was killed afterwards, has done so."""
+    about = f"rebuild/{rebuild.number}"
+    since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
 
     def is_there() -> bool:
-        since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
-        found = decisions_topic.list_since(installation.kafka, since) if again else ()
-        return any((one.about, of_it) == (decision.about, headers) for one, of_it in found)
+        known = decisions_topic.list_since(installation.kafka, since)
+        return any((other.about, of_it) == (about.encode(), headers) for other, of_it in known)
 
     decisions_topic.record(
         installation.kafka,
-        f"{installation.kafka.topic('decisions')}/{decision.about.decode()}",
-        decision,
+        f"{installation.kafka.topic('decisions')}/{about}",
+        Decision(about.encode(), kind, by, datetime.now(UTC), why),
         headers,
         may_write=partial(ownership.require, installation),
-        done=f"{_DONE[decision.kind]}: run it again",
+        done=f"{_DONE[kind]}: run it again",
         unless=is_there,
     )
 
 
 def drop(
-    installation: Installation,
-    number: int | None = None,
-    *,
-    even_in_use: bool = True,
-    decide: Callable[[Rebuild], None] | None = None,
-) -> tuple[Rebuild, list[str]]:
-    """Drop the tables beside those in use; return the rebuild, and the folders that were removed.
-
-    If the rebuild is in use, these are the previous tables, and a rollback is no longer possible.
-    Files that kept snapshots use remain until those expire. The rebuild of a number may
-    be dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` records it
-    right before.
-    """
-    with rebuilding(installation.files, wait=installation.files.lock_wait):
-        rebuild = (
-            store.require_current(installation.tables)
-            if number is None
-            else store.get(installation.tables, number)
-        )
-        if not even_in_use and rebuild.is_in_use(snapshots.current(installation.tables)):
-            raise ShardpostError(
-                f"rebuild {rebuild.number} is already in use: put the previous tables back in use"
-                " first, with `shardpost rebuild rollback`"
-            )
-        if decide:
-            decide(rebuild)
-            step("drop on record")
-        rebuild = store.update(installation.tables, replace(rebuild, state=State.DROPPED))
-        step("dropped")
-        return rebuild, remove_unnamed(installation.tables)
-
-
-def give_up(
     installation: Installation,
     by: str,
     why: str,
@@ -132,19 +85,36 @@ def give_up(
     *,
     even_in_use: bool = True,
 ) -> tuple[Rebuild, list[str]]:
-    """Drop a rebuild as `drop` does, and record by whom and why; return what `drop` returns.
+    """Drop the standby tables; return the rebuild, and the folders that were removed.
 
-    A drop that is killed in between is recorded and not done; a repeated one is recorded once. A
-    swap that was killed before it was on record is recorded first: nobody would do it later.
+    If the rebuild is in use, these are the previous tables, and a rollback is no longer possible.
+    Files that kept snapshots use remain until those expire. The rebuild of a number may
+    be dropped already; ShardpostError if it is in use, unless `even_in_use`. By whom and why is on
+    record before: a drop that is killed in between is recorded and not done. So is a swap that was
+    killed before it was on record: nobody would do it later.
     """
-
-    def decide(rebuild: Rebuild) -> None:
+    tables = installation.tables
+    with rebuilding(installation.files, wait=installation.files.lock_wait):
+        rebuild = (
+            registry.require_current(tables) if number is None else registry.get(tables, number)
+        )
+        if not even_in_use and rebuild.is_in_use(snapshots.current(tables)):
+            raise ShardpostError(
+                f"rebuild {rebuild.number} is already in use: put the previous tables back in use"
+                " first, with `shardpost rebuild rollback`"
+            )
         if rebuild.is_open:
-            record_killed(installation, rebuild, snapshots.current(installation.tables))
-        decision = _decision(rebuild, Kind.DISCARDED, by, why)
-        _record(installation, rebuild, decision, {"action": b"drop"}, again=True)
+            record_killed(installation, rebuild, snapshots.current(tables))
+        _record(installation, rebuild, Kind.DISCARDED, by, why, {"action": b"drop"})
+        step("drop on record")
+        return drop_tables(tables, rebuild)
 
-    return drop(installation, number, even_in_use=even_in_use, decide=decide)
+
+def drop_tables(tables: Tables, rebuild: Rebuild) -> tuple[Rebuild, list[str]]:
+    """Do what `drop` records, behind the lock of rebuilds."""
+    rebuild = registry.update(tables, replace(rebuild, state=State.DROPPED))
+    step("dropped")
+    return rebuild, remove_unnamed(tables)
 
 
 def remove_unnamed(tables: Tables) -> list[str]:
@@ -153,7 +123,7 @@ def remove_unnamed(tables: Tables) -> list[str]:
     The caller holds the lock of rebuilds, since a rebuild could be swapped meanwhile.
     """
     views = snapshots.newest_of_folders(tables)
-    dropped = unnamed(tables, views, store.list_rebuilds(tables))
+    dropped = unnamed(tables, views, registry.list_rebuilds(tables))
     for table in dropped:
         stored_files.remove_all(tables, table)
     return [table.path for table in dropped]
@@ -191,28 +161,28 @@ def _has(view: Snapshot, table: Table) -> bool:
 
 def require_none(tables: Tables, what: str) -> None:
     """Raise ShardpostError while the tables of a rebuild are beside those in use."""
-    if rebuild := store.current(tables):
+    if rebuild := registry.current(tables):
         raise ShardpostError(
             f"{what}: not while the tables of rebuild {rebuild.number} are beside those in use:"
             " drop them with `shardpost rebuild drop`"
         )
 
 
-def rows_beside_with_contact(installation: Installation, client: str) -> dict[str, int]:
-    """Return {folder: rows} of tables beside those in use that have the contact."""
-    beside = _beside(installation.tables)
-    return find_contact(installation, beside[1], client, _own(beside[0]))[1] if beside else {}
+def standby_rows_with_contact(installation: Installation, client: str) -> dict[str, int]:
+    """Return {folder: rows} of standby tables that have the contact."""
+    found = _standby(installation.tables)
+    return find_contact(installation, found[1], client, _own(found[0]))[1] if found else {}
 
 
-def erase_contact_beside(installation: Installation, client: str) -> dict[str, int]:
-    """Store the tables beside those in use without the contact; return the rows that had it.
+def erase_standby_contact(installation: Installation, client: str) -> dict[str, int]:
+    """Store the standby tables without the contact; return the rows that had it.
 
     ShardpostError while they are built: that goes on by the files of its snapshot, as they are.
     """
-    found = _beside(installation.tables)
-    if found is None:
+    tables = installation.tables
+    if (found := _standby(tables)) is None:
         return {}
-    rebuild, beside = found
+    rebuild, standby, newest = found
     own = _own(rebuild)
     if own and rebuild.state is State.BUILDING:
         raise ShardpostError(
@@ -220,28 +190,24 @@ def erase_contact_beside(installation: Installation, client: str) -> dict[str, i
             " its contact: continue it with `shardpost rebuild start` and the same options, or"
             " `shardpost rebuild drop`; then erase again"
         )
-    rewrites, counts = find_contact(installation, beside, client, own)
+    rewrites, counts = find_contact(installation, standby, client, own)
     if not rewrites:
         return {}
-    versions, run = dict(beside.tables), str(uuid.uuid4())
+    versions, run = dict(standby.tables), str(uuid.uuid4())
     for table, files in rewrites.items():
-        version = restore_table(installation.tables, table, beside)
-        there = beside.located(table)
-        versions[table.name] = commit_files(installation.tables, there, version, files, run)
-    made = replace(beside, tables=versions, erased_in=beside.number)
+        version = restore_table(tables, table, standby)
+        versions[table.name] = commit_files(tables, standby.located(table), version, files, run)
+    made = replace(standby, tables=versions, erased_in=standby.number)
     step("commit tables beside")
-    is_former = beside is rebuild.former
-    store.update(
-        installation.tables,
-        replace(rebuild, former=made) if is_former else replace(rebuild, candidate=made),
-    )
+    registry.update(tables, rebuild.with_standby(made, newest))
     return counts
 
 
-def _beside(tables: Tables) -> tuple[Rebuild, Snapshot] | None:
-    rebuild, newest = store.current(tables), snapshots.newest(tables)
-    beside = rebuild.beside(newest) if rebuild and newest else None
-    return (rebuild, beside) if rebuild and beside else None
+def _standby(tables: Tables) -> tuple[Rebuild, Snapshot, Snapshot] | None:
+    """Return the open rebuild, its standby tables, and the newest snapshot."""
+    rebuild, newest = registry.current(tables), snapshots.newest(tables)
+    standby = rebuild.standby(newest) if rebuild and newest else None
+    return (rebuild, standby, newest) if rebuild and standby and newest else None
 
 
 def _own(rebuild: Rebuild) -> Collection[Table]:

@@ -21,7 +21,8 @@ from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.installation import Installation
 from shardpost.locks.locks import after_running
 from shardpost.logs import step
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
+from shardpost.rebuilds.comparison import compare
 from shardpost.rebuilds.drop import record, record_killed
 from shardpost.rebuilds.model.rebuild import (
     HISTORIES,
@@ -31,9 +32,8 @@ from shardpost.rebuilds.model.rebuild import (
     folder_of,
     new_folders,
 )
-from shardpost.rebuilds.order import Action, Order
-from shardpost.rebuilds.sides import compare, unknown_former
-from shardpost.rebuilds.store import rebuilding
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
+from shardpost.rebuilds.registry import rebuilding
 from shardpost.rebuilds.swap import swap_tables
 from shardpost.spark.job_spec import JobResult
 
@@ -43,22 +43,22 @@ log = logging.getLogger(__name__)
 FIRST = 2
 
 
-def begun(installation: Installation, order: Order) -> Rebuild:
-    """Return the rebuild that an order begins, or the same one that was begun before.
+def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
+    """Return the rebuild that a request begins, or the same one that was begun before.
 
     ShardpostError if there is another one, or its tables are in use.
     """
     last = snapshots.current(installation.tables)
     in_force = last.country_now(installation.settings.country)
-    country = order.country if order.country is not None else in_force
-    rebuild = store.current(installation.tables)
+    country = request.country if request.country is not None else in_force
+    rebuild = registry.current(installation.tables)
     if rebuild is None:
         if country != last.country:
             advice = "Start it with one of these"
             countries.require_exchange_in(country, installation.tables, last, advice=advice)
-        return _new(installation.tables, order, last, country)
+        return _new(installation.tables, request, last, country)
     standing = rebuild.standing(last)
-    wanted = (order.source, country, order.tables)
+    wanted = (request.source, country, request.tables)
     is_same = (rebuild.source, rebuild.country, rebuild.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
         _require_decoder(rebuild, standing)
@@ -90,19 +90,19 @@ _ADVICE = {
 }
 
 
-def _new(tables: Tables, order: Order, last: Snapshot, country: str) -> Rebuild:
-    every = store.list_rebuilds(tables)
+def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) -> Rebuild:
+    every = registry.list_rebuilds(tables)
     number = max((rebuild.number for rebuild in every), default=FIRST - 1) + 1
     at = datetime.now(UTC)
-    shared = {name: version for name, version in last.tables.items() if name not in order.tables}
-    if missing := {*order.tables} - {*last.tables}:
+    shared = {name: version for name, version in last.tables.items() if name not in request.tables}
+    if missing := {*request.tables} - {*last.tables}:
         raise ShardpostError(
             f"snapshot {last.number} has no table {min(missing)}: run `shardpost compact` first"
         )
     candidate = replace(
         last,
         tables=shared,
-        folders=new_folders(last, order.tables, number),
+        folders=new_folders(last, request.tables, number),
         folded={name: at for name, at in last.folded.items() if name in shared},
         country=country,
         set_country=None,
@@ -111,15 +111,15 @@ def _new(tables: Tables, order: Order, last: Snapshot, country: str) -> Rebuild:
         number=number,
         started_at=at,
         changed_at=at,
-        started_by=order.by,
-        source=order.source,
+        started_by=request.by,
+        source=request.source,
         country=country,
-        tables=order.tables,
+        tables=request.tables,
         pinned=last.number,
         candidate=candidate,
     )
-    store.insert(tables, made)
-    folders = ", ".join(folder_of(name, number) for name in order.tables)
+    registry.insert(tables, made)
+    folders = ", ".join(folder_of(name, number) for name in request.tables)
     log.info("rebuild %d of snapshot %d: %s", number, last.number, folders)
     if last.history_from:
         at_minute = f"{last.history_from:%Y-%m-%d %H:%M} UTC"
@@ -142,21 +142,21 @@ class SparkWork:
 _AFTERWARDS = {Action.SWAP: Standing.IN_USE, Action.ROLLBACK: Standing.ROLLED_BACK}
 
 
-def run(order: Order, installation: Installation, work: SparkWork) -> JobResult:
-    """Do what an order says; return the exit code and the JSON result.
+def run(request: RebuildRequest, installation: Installation, work: SparkWork) -> JobResult:
+    """Do what a request says; return the exit code and the JSON result.
 
     ShardpostError if it cannot be done now, LockedError beside another run of it.
     """
     with rebuilding(installation.files, wait=installation.files.lock_wait):
-        match order.action:
+        match request.action:
             case Action.START:
-                return _start(order, installation, work)
+                return _start(request, installation, work)
             case Action.TOP_UP:
-                rebuild = store.require_current(installation.tables, order.number)
+                rebuild = registry.require_current(installation.tables, request.number)
                 rebuild = topped_up(installation, rebuild, work)
                 return DONE, _result(installation.tables, rebuild)
             case Action.SWAP | Action.ROLLBACK:
-                return _swap(order, installation, work)
+                return _swap(request, installation, work)
 
 
 def topped_up(installation: Installation, rebuild: Rebuild, work: SparkWork) -> Rebuild:
@@ -168,92 +168,76 @@ def topped_up(installation: Installation, rebuild: Rebuild, work: SparkWork) -> 
 
 
 def _at(installation: Installation, rebuild: Rebuild, newest: Snapshot, work: SparkWork) -> Rebuild:
-    """Bring the tables that are not in use to the newest snapshot; return their rebuild."""
-    beside = rebuild.beside(newest)
-    if beside is None or beside.number == newest.number:
+    """Bring the standby tables to the newest snapshot; return their rebuild."""
+    standby = rebuild.standby(newest)
+    if standby is None or standby.number == newest.number:
         return rebuild
-    beside = work.top_up(installation, beside, newest, rebuild.tables)
+    standby = work.top_up(installation, standby, newest, rebuild.tables)
     step("topped up")
-    if rebuild.is_in_use(newest):
-        return store.update(installation.tables, replace(rebuild, former=beside))
-    return store.update(installation.tables, replace(rebuild, candidate=beside))
+    return registry.update(installation.tables, rebuild.with_standby(standby, newest))
 
 
-def _start(order: Order, installation: Installation, work: SparkWork) -> JobResult:
-    rebuild = begun(installation, order)
+def _start(request: RebuildRequest, installation: Installation, work: SparkWork) -> JobResult:
+    rebuild = begun(installation, request)
     if rebuild.state is State.BUILDING:
         pinned = snapshots.stored(installation.tables, rebuild.pinned)
         rebuild = work.build(installation, rebuild, pinned)
     return DONE, _result(installation.tables, topped_up(installation, rebuild, work))
 
 
-def _swap(order: Order, installation: Installation, work: SparkWork) -> JobResult:
+def _swap(request: RebuildRequest, installation: Installation, work: SparkWork) -> JobResult:
+    tables, done = installation.tables, dict[str, Any]()
     with after_running(installation.files, COMPACT_POSITIONS.name):
         ownership.require(installation)
-        last = snapshots.current(installation.tables)
-        rebuild = store.require_current(installation.tables, order.number)
-        if rebuild.standing(last) is _AFTERWARDS[order.action]:
-            return _again(order, installation, rebuild, last)
-        _require(order, rebuild, last)
-        _require_agreed(order, rebuild, last)
-        rebuild = _at(installation, rebuild, last, work)
-        beside = rebuild.beside(last)
-        if beside is None:
-            raise unknown_former(rebuild)
-        if order.max_changed is not None:
-            difference = compare(installation, last, beside)
-            if refused := difference.refusal(order.max_changed):
-                said = {**_result(installation.tables, rebuild), "difference": difference.as_json()}
-                return NEEDS_ATTENTION, said | {"refused": refused}
-        record_killed(installation, rebuild, last)
-        step("publish what is left")
-        # Rows of the tables beside may have any number up to that of `last`: none is news.
-        publish_and_send(installation, last, mark=True)
-        made, rebuild, count = swap_tables(installation, rebuild, last, beside)
-        step("on record")
-        record(installation, order, rebuild, made.number)
+        last = snapshots.current(tables)
+        rebuild = registry.require_current(tables, request.number)
+        if rebuild.standing(last) is not _AFTERWARDS[request.action]:
+            _require(request, rebuild, last)
+            rebuild = _at(installation, rebuild, last, work)
+            standby = rebuild.require_standby(last)
+            if request.max_changed is not None:
+                difference = compare(tables, installation.kafka, last, standby)
+                if refused := difference.refusal(request.max_changed):
+                    said = {"difference": difference.as_json(), "refused": refused}
+                    return NEEDS_ATTENTION, _result(tables, rebuild) | said
+            record_killed(installation, rebuild, last)
+            step("publish what is left")
+            # Rows of the standby tables may have any number up to that of `last`: none is news.
+            publish_and_send(installation, last, mark=True)
+            last, rebuild, count = swap_tables(installation, rebuild, last, standby)
+            done = {"committed": last.number, "changed_holders": count}
+        assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
+        step("on record")  # what follows may be for a run that was killed after its commit
+        record(installation, request, rebuild, last.rebuilt_in)
         step("publish the difference")
-        code, published = publish_and_send(installation, made)
-    done = _result(installation.tables, rebuild)
-    return code, done | {"committed": made.number, "changed_holders": count} | published
+        code, published = publish_and_send(installation, last)
+    return code, _result(tables, rebuild) | done | published
 
 
-def _again(order: Order, installation: Installation, rebuild: Rebuild, last: Snapshot) -> JobResult:
-    """Finish a run that was killed after its commit."""
-    assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
-    step("on record")
-    record(installation, order, rebuild, last.rebuilt_in, again=True)
-    step("publish the difference")
-    code, published = publish_and_send(installation, last)
-    return code, _result(installation.tables, rebuild) | published
+def _require(request: RebuildRequest, rebuild: Rebuild, last: Snapshot) -> None:
+    """Refuse to swap tables that are not ready, or to roll back tables that are not in use.
 
-
-def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
-    """Refuse to swap tables that are not ready, or to roll back tables that are not in use."""
+    And a swap, if tables were swapped since it was agreed to.
+    """
     standing = rebuild.standing(last)
-    if order.action is Action.SWAP and standing not in (Standing.READY, Standing.ROLLED_BACK):
-        expected = "ready"
-    elif order.action is Action.ROLLBACK and standing is not Standing.IN_USE:
-        expected = "in use"
-    else:
-        return
-    advice = "swap it first"
-    if standing is Standing.BUILDING:
-        advice = "continue it with `shardpost rebuild start` and the same options"
-    raise ShardpostError(
-        f"rebuild {rebuild.number}: expected one that is {expected}, found one that is {standing}:"
-        f" {advice}"
+    ready = (Standing.READY, Standing.ROLLED_BACK)
+    expected, those = (
+        ("ready", ready) if request.action is Action.SWAP else ("in use", (Standing.IN_USE,))
     )
-
-
-def _require_agreed(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
-    """Refuse a swap if tables were swapped since it was agreed to."""
-    if order.compared is None or last.rebuilt_in is None or last.rebuilt_in <= order.compared:
-        return
-    raise ShardpostError(
-        f"rebuild {rebuild.number}: expected the tables in use that were compared at snapshot"
-        f" {order.compared}, but tables were swapped at snapshot {last.rebuilt_in}: compare again"
-    )
+    if standing not in those:
+        advice = "swap it first"
+        if standing is Standing.BUILDING:
+            advice = "continue it with `shardpost rebuild start` and the same options"
+        raise ShardpostError(
+            f"rebuild {rebuild.number}: expected one that is {expected}, found one that is"
+            f" {standing}: {advice}"
+        )
+    if request.compared is not None and (last.rebuilt_in or 0) > request.compared:
+        raise ShardpostError(
+            f"rebuild {rebuild.number}: expected the tables in use that were compared at snapshot"
+            f" {request.compared}, but tables were swapped at snapshot {last.rebuilt_in}: compare"
+            " again"
+        )
 
 
 def _result(tables: Tables, rebuild: Rebuild) -> dict[str, Any]:
@@ -263,7 +247,7 @@ def _result(tables: Tables, rebuild: Rebuild) -> dict[str, Any]:
 
 def list_described(tables: Tables) -> list[dict[str, Any]]:
     """Return all rebuilds, the oldest first, each as `described`."""
-    newest, every = snapshots.newest(tables), store.list_rebuilds(tables)
+    newest, every = snapshots.newest(tables), registry.list_rebuilds(tables)
     return [described(one, newest) for one in every] if newest else []
 
 
@@ -273,9 +257,9 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
     `snapshot` is the one whose records the tables beside have, `behind` how many came since.
     """
     standing = rebuild.standing(newest)
-    beside = rebuild.beside(newest)
+    standby = rebuild.standby(newest)
     gone = (Standing.BUILDING, Standing.DROPPED, Standing.FINAL)
-    is_there = beside is not None and standing not in gone
+    is_there = standby is not None and standing not in gone
     return {
         "rebuild": rebuild.number,
         "state": str(standing),
@@ -285,8 +269,8 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
         "started_at": rebuild.started_at.isoformat(),
         "started_by": rebuild.started_by,
         "pinned": rebuild.pinned,
-        "snapshot": beside.number if beside and is_there else None,
-        "behind": newest.number - beside.number if beside and is_there else None,
+        "snapshot": standby.number if standby and is_there else None,
+        "behind": newest.number - standby.number if standby and is_there else None,
         "progress": vars(rebuild.progress),
         "missing": list(rebuild.missing),
     }

@@ -33,10 +33,9 @@ from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
 from shardpost.logs import step
-from shardpost.rebuilds import store
-from shardpost.rebuilds.comparison import both
+from shardpost.rebuilds import registry
+from shardpost.rebuilds.comparison import both, holders_sql
 from shardpost.rebuilds.model.rebuild import Rebuild
-from shardpost.rebuilds.sides import holders_sql
 
 # As of a letter: the place alone may be that of another record, of a former topic of the name.
 _IDENTITY = ("topic", "partition", "offset", "timestamp")
@@ -51,16 +50,16 @@ WHERE n.snapshot > {since} AND NOT EXISTS (
 
 
 def with_number_of_swap(
-    tables: Tables, rebuild: Rebuild, last: Snapshot, beside: Snapshot, run: str
+    tables: Tables, rebuild: Rebuild, last: Snapshot, standby: Snapshot, run: str
 ) -> tuple[int, int]:
     """Write rows of newly rejected records anew, as of the snapshot after `last`.
 
-    Return the version of the rejected records of `beside` then, and how many rows these are. `run`
+    Return the version of the rejected records of `standby` then, and how many rows these are. `run`
     is an id.
     """
     sql = _NEW.format(since=_last_in_use(rebuild, last))
-    ids = _ids(query(tables, sql, both(last, beside, REJECTED_RECORDS)))
-    table, version = beside.located(REJECTED_RECORDS), beside.tables[REJECTED_RECORDS.name]
+    ids = _ids(query(tables, sql, both(last, standby, REJECTED_RECORDS)))
+    table, version = standby.located(REJECTED_RECORDS), standby.tables[REJECTED_RECORDS.name]
     if not len(ids):
         return version, 0
     change = partial(_numbered, ids, last.number + 1)
@@ -76,7 +75,7 @@ def with_number_of_swap(
 
 
 def _last_in_use(rebuild: Rebuild, last: Snapshot) -> int:
-    """Return the number of the last snapshot that had the tables beside in use; 0 if none had."""
+    """Return the number of the last snapshot that had the standby tables in use; 0 if none had."""
     swapped = last.rebuilt_in or 0  # maybe an earlier rebuild
     return swapped - 1 if swapped > rebuild.pinned else 0
 
@@ -110,50 +109,50 @@ _COLUMNS = (
 
 
 def swap_tables(
-    installation: Installation, rebuild: Rebuild, last: Snapshot, beside: Snapshot
+    installation: Installation, rebuild: Rebuild, last: Snapshot, standby: Snapshot
 ) -> tuple[Snapshot, Rebuild, int]:
-    """Commit the snapshot after `last` with the tables `beside`, which are at its offsets.
+    """Commit the snapshot after `last` with the tables `standby`, which are at its offsets.
 
     Return it, the rebuild, and how many clients' lists differ. What was published is up to date
     with `last` by then. ConflictError if another run was first.
     """
-    if beside.number != last.number:
+    if standby.number != last.number:
         raise ShardpostError(
-            f"tables not in use are of snapshot {beside.number}, expected {last.number}: run again"
+            f"tables not in use are of snapshot {standby.number}, expected {last.number}: run again"
         )
     run = str(uuid.uuid4())
-    beside = replace(beside, tables=restored_tables(installation.tables, beside))
+    standby = replace(standby, tables=restored_tables(installation.tables, standby))
     step("holders that differ")
-    tables, count = dict(beside.tables), 0
-    folded = dict(beside.folded)
-    if beside.located(SHARE_HOLDERS) != last.located(SHARE_HOLDERS):
-        version, count = _write_changed(installation.tables, last, beside, run)
+    tables, count = dict(standby.tables), 0
+    folded = dict(standby.folded)
+    if standby.located(SHARE_HOLDERS) != last.located(SHARE_HOLDERS):
+        version, count = _write_changed(installation.tables, last, standby, run)
         tables[SHARE_HOLDERS.name] = version
         if count:
-            folded[SHARE_HOLDERS.name] = beside.folded_up_to(SHARE_HOLDERS.name)
-    if beside.located(REJECTED_RECORDS) != last.located(REJECTED_RECORDS):
+            folded[SHARE_HOLDERS.name] = standby.folded_up_to(SHARE_HOLDERS.name)
+    if standby.located(REJECTED_RECORDS) != last.located(REJECTED_RECORDS):
         step("newly rejected")
-        found = with_number_of_swap(installation.tables, rebuild, last, beside, run)
+        found = with_number_of_swap(installation.tables, rebuild, last, standby, run)
         tables[REJECTED_RECORDS.name], rejected = found
         if rejected:
             log.info("%d newly rejected records become dead letters", rejected)
     step("leave tables")
-    rebuild = store.update(installation.tables, _left(rebuild, last, beside))
+    rebuild = registry.update(installation.tables, _left(rebuild, last, standby))
     made = replace(
         last,
         number=last.number + 1,
         committed_at=max(datetime.now(UTC), last.committed_at),
         tables=tables,
-        folders=beside.folders,
+        folders=standby.folders,
         folded=folded,
-        counts=beside.counts,
+        counts=standby.counts,
         code_version=__version__,
         run=run,
-        country=beside.country,
-        set_country=_set_country(installation, beside, is_rollback=rebuild.is_in_use(last)),
-        history_from=beside.history_from,
+        country=standby.country,
+        set_country=_set_country(installation, standby, is_rollback=rebuild.is_in_use(last)),
+        history_from=standby.history_from,
         rebuilt_in=last.number + 1,
-        decoder=beside.decoder,
+        decoder=standby.decoder,
     )
     step("commit snapshot")
     snapshots.commit(installation.tables, made)
@@ -161,34 +160,34 @@ def swap_tables(
     return made, rebuild, count
 
 
-def _set_country(installation: Installation, beside: Snapshot, *, is_rollback: bool) -> str | None:
+def _set_country(installation: Installation, standby: Snapshot, *, is_rollback: bool) -> str | None:
     """Return `Snapshot.set_country`: a rollback brings back what it was, and confirms nothing."""
     if is_rollback:
-        return beside.set_country
+        return standby.set_country
     return (
-        installation.settings.country if installation.settings.country != beside.country else None
+        installation.settings.country if installation.settings.country != standby.country else None
     )
 
 
-def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:
+def _left(rebuild: Rebuild, last: Snapshot, standby: Snapshot) -> Rebuild:
     """Return a rebuild that records where the tables in use and the others are left."""
     swaps = rebuild.swaps + 1
     if rebuild.is_in_use(last):
-        return replace(rebuild, candidate=last, former=beside, swaps=swaps)
-    return replace(rebuild, candidate=beside, former=last, swaps=swaps)
+        return replace(rebuild, candidate=last, former=standby, swaps=swaps)
+    return replace(rebuild, candidate=standby, former=last, swaps=swaps)
 
 
-def _write_changed(tables: Tables, last: Snapshot, beside: Snapshot, run: str) -> tuple[int, int]:
+def _write_changed(tables: Tables, last: Snapshot, standby: Snapshot, run: str) -> tuple[int, int]:
     """Write each client whose list changed as of the next snapshot, one without any as empty.
 
-    Return the version of the holders of `beside` then, and how many clients these are.
+    Return the version of the holders of `standby` then, and how many clients these are.
     """
-    table, version = beside.located(SHARE_HOLDERS), beside.tables[SHARE_HOLDERS.name]
+    table, version = standby.located(SHARE_HOLDERS), standby.tables[SHARE_HOLDERS.name]
     schema, folder = arrow_schema(SHARE_HOLDERS), f"{version + 1:08d}-{run}"
     added, count = [], 0
     for shard in range(last.shards):
         sql = f"{holders_sql(_COLUMNS, f'shard = {shard}')} {_CHANGED}"
-        batches = stream(tables, sql, both(last, beside, SHARE_HOLDERS))
+        batches = stream(tables, sql, both(last, standby, SHARE_HOLDERS))
         parts = (_rows(batch, last.number + 1, schema) for batch in batches if batch.num_rows)
         path = f"{folder}/group={shard}/changed.parquet"
         made, rows = parquet_files.write_parts(tables, table, parts, path)

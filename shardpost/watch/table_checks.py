@@ -24,7 +24,7 @@ from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders import countries
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import ONE_PARTITIONER
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.watch.model import conditions
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
@@ -94,7 +94,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
 def _check_countries(installation: Installation, snapshot: Snapshot) -> Iterator[DoctorFinding]:
     """Say that the country that is set is not the one in force, and which exchanges have none."""
     try:
-        store.require_country(installation, snapshot)
+        registry.require_country(installation, snapshot)
     except UsageError as problem:
         yield refused("country", problem)
     if found := countries.unknown_of(installation.tables, snapshot):
@@ -175,7 +175,7 @@ WITHOUT_PROGRESS = timedelta(hours=6)
 def check_rebuild(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Say which rebuild is open; nothing if none is."""
     with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
-        newest, found = snapshots.newest(installation.tables), store.current(installation.tables)
+        newest, found = snapshots.newest(installation.tables), registry.current(installation.tables)
         if found is not None and newest is not None:
             line = f"{found.number} is {found.standing(newest)}, begun {found.started_at:%Y-%m-%d}"
             yield ok("rebuild", "".join([line, *_hints_of_rebuild(found, now)]))

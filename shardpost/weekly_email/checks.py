@@ -11,7 +11,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.topics.stores import StoreTopic
 from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -49,7 +49,7 @@ def check(
     chosen = email_request.parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(installation.tables)
     if not request.country_changed:
-        store.require_country(installation, snapshot)
+        registry.require_country(installation, snapshot)
     at_most = request.as_of if request.early and request.as_of else latest
     frozen = FrozenWeeks(installation.tables).find(request.week)
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)

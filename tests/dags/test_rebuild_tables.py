@@ -15,9 +15,9 @@ from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration import tasks
 from shardpost.orchestration.tasks import ANSWER
-from shardpost.rebuilds import drop, sides
+from shardpost.rebuilds import comparison, drop
 from shardpost.rebuilds.model.difference import Difference, Differences
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.spark.job_spec import request_of
 from tests.dags.conftest import StandIn, read_back, states
 
@@ -32,11 +32,11 @@ REFUSED = BUILT | {"refused": "30.00% differ, more than 25.00%: nothing was swap
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compare(_installation: Installation, number: int) -> Difference:
-        assert number == BUILT["rebuild"]
+    def compare(_tables: object, _kafka: object, now: datetime, number: int) -> Difference:
+        assert (now.tzinfo, number) == (UTC, BUILT["rebuild"])
         return FOUND
 
-    monkeypatch.setattr(sides, "compared", compare)
+    monkeypatch.setattr(comparison, "compare_open", compare)
 
 
 class Task:
@@ -63,7 +63,7 @@ def order(dag: Any, name: str, task: Task, **params: object) -> Any:
 
 
 def calls_of(file: Path) -> list[Any]:
-    return [request_of(Order, call) for call in file.read_text().splitlines()]
+    return [request_of(RebuildRequest, call) for call in file.read_text().splitlines()]
 
 
 def test_it_runs_by_hand_only(dag: Any) -> None:
@@ -172,9 +172,9 @@ def test_a_refused_swap_fails_the_run_once_and_says_what_to_do(
 
 @pytest.fixture
 def one_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardpost.rebuilds import store
+    from shardpost.rebuilds import registry
 
-    monkeypatch.setattr(store, "require_current", lambda _settings: SimpleNamespace(number=3))
+    monkeypatch.setattr(registry, "require_current", lambda _settings: SimpleNamespace(number=3))
 
 
 def test_a_rollback_does_nothing_else(dag: Any, stand_in: StandIn, one_rebuild: None) -> None:
@@ -197,7 +197,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         found.append((by, why, number, even_in_use))
         return SimpleNamespace(number=number), ["positions.3"]
 
-    monkeypatch.setattr(drop, "give_up", dropped)
+    monkeypatch.setattr(drop, "drop", dropped)
     return found
 
 

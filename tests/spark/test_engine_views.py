@@ -19,9 +19,9 @@ from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.holders.spark import compaction, table_writer
 from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.maintenance.maintain import maintain
-from shardpost.rebuilds.drop import drop
 from shardpost.settings import Settings
 from tests.support import rebuilding
+from tests.support.aged_rebuilds import drop_open
 from tests.support.at_step import at_step, killing
 from tests.support.compacting import run
 from tests.support.delta_readers import delta_reader
@@ -120,7 +120,7 @@ def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
                 by_polars(text[Engine.POLARS])
         answer = ask({"script": folded[Engine.SPARK], "selects": selects()})
         assert AGAIN in answer["error"]
-    drop(installed(settings))
+    drop_open(installed(settings).tables)
     erase(installed(settings), ErasureRequest("client1", "tester", "a test", datetime.now(UTC)))
     superseded = find_superseded(
         installed(settings), snapshots.current(installed(settings).tables), LATER, {}

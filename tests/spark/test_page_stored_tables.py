@@ -7,7 +7,7 @@ import pytest
 from shardpost.decisions import Kind
 from shardpost.page import access, dag_runs
 from shardpost.page.access import CLIENTS_HIDDEN, KAFKA, TABLES
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import NAMES
 from shardpost.settings import Settings
 from tests.support import decisions
@@ -97,7 +97,7 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
         page.send("tables/rebuilds", "tables/rebuilds/drop", 400, number="2", why="")
         said = page.send("tables/rebuilds", "tables/rebuilds/drop", number="2", why="done")
         assert "rebuild 2 is dropped" in said
-        assert store.current(installed(shared).tables) is None
+        assert registry.current(installed(shared).tables) is None
         assert page.json("tables/rebuilds")[0]["state"] == "in use for good"
     found = [(one.about, one.kind, one.who, one.why) for one, _ in decisions.list_all(shared)]
     assert found[-1] == (b"rebuild/2", Kind.DISCARDED, "anna", "done")

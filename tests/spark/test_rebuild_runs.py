@@ -10,11 +10,10 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks.locks import LockedError
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
+from shardpost.rebuilds.comparison import compare_open
 from shardpost.rebuilds.model.rebuild import Standing
-from shardpost.rebuilds.order import Action, tables_of
-from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
-from shardpost.rebuilds.sides import compared
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, tables_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
@@ -29,7 +28,7 @@ from tests.support.installed import installed
 from tests.support.job_process import Job, kill_at, paused, wait_for
 from tests.support.jobs_here import CommandsHere
 from tests.support.mail_server import mail_server
-from tests.support.rebuilding import compacted, order, rollback, start, swap
+from tests.support.rebuilding import compacted, request, rollback, start, swap
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
 
 pytestmark = [
@@ -37,7 +36,7 @@ pytestmark = [
     pytest.mark.usefixtures("spark"),  # what is not killed runs in this process
 ]
 
-GB = order(Action.START, country="GB", tables=tables_of(None))
+GB = request(Action.START, country="GB", tables=tables_of(None))
 BUILDING = [
     *("rebuild position_events part 1", "rebuilt position_events part 1"),
     *("rebuilt rejected records of positions", "rebuild positions", "rebuilt positions"),
@@ -99,14 +98,14 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     for number, step in enumerate(drawn(BUILDING), 1):
         kill_at(settings, REBUILD_TABLES, GB, pause_at=step)
         assert held(settings) == fold.holders("US")
-        rebuild = store.require_current(installed(settings).tables)
+        rebuild = registry.require_current(installed(settings).tables)
         assert rebuild.number == 2
         assert rebuild.progress.units >= done
         done = rebuild.progress.units
         add(settings, fold, number)
     start(settings, "GB")
-    assert store.require_current(installed(settings).tables).progress.units == 3 + 3 + 3 + 1
-    found = compared(installed(settings), datetime.now(UTC))
+    assert registry.require_current(installed(settings).tables).progress.units == 3 + 3 + 3 + 1
+    found = compare_open(installed(settings).tables, installed(settings).kafka, datetime.now(UTC))
     assert found.positions.different == 0
     assert found.positions.equal == len(fold.positions)
     swap(settings)
@@ -121,16 +120,16 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     settings, fold = filled
     start(settings, "GB")
     for number, step in enumerate(drawn(TOPPING_UP), 1):
-        before = store.require_current(installed(settings).tables).candidate
+        before = registry.require_current(installed(settings).tables).candidate
         add(settings, fold, number)
         number_now = snapshots.current(installed(settings).tables).number
-        assert store.require_current(installed(settings).tables).candidate.number == number_now
+        assert registry.require_current(installed(settings).tables).candidate.number == number_now
         send(settings, fold, number + 10)
         where = {"share_holders": 2}.get(step, 1)  # the compaction has a step of that name, too
         kill_at(settings, COMPACT_POSITIONS, pause_anywhere_at=step, nth_time=where)
         agree(settings, fold, "US")
         assert before.number < number_now
-        assert store.require_current(installed(settings).tables).candidate.number == number_now
+        assert registry.require_current(installed(settings).tables).candidate.number == number_now
     swap(settings)
     agree(settings, fold, "GB")
 
@@ -147,14 +146,14 @@ def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     steps = [*drawn(BEFORE_SWAP), *drawn(COMMITTED), *drawn(BEFORE_ROLLBACK)]
     for number, step in enumerate(steps, 1):
         action = Action.ROLLBACK if is_new else Action.SWAP
-        kill_at(settings, REBUILD_TABLES, order(action), pause_at=step)
+        kill_at(settings, REBUILD_TABLES, request(action), pause_at=step)
         if step in COMMITTED:
             is_new ^= True
             done.append((str(action).encode(), str(rebuilt_in(settings)).encode()))
         country = "GB" if is_new else "US"
         assert snapshots.current(installed(settings).tables).country == country
         assert held(settings) == fold.holders(country)
-        standing = store.require_current(installed(settings).tables).standing(
+        standing = registry.require_current(installed(settings).tables).standing(
             snapshots.current(installed(settings).tables)
         )
         assert (standing is Standing.IN_USE) is is_new
@@ -190,7 +189,7 @@ def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
         running.resume()
         assert running.wait() == 0, running.log.read_text()
     agree(settings, fold, "US")
-    with paused(settings, REBUILD_TABLES, order(Action.SWAP), pause_at="swapped") as first:
+    with paused(settings, REBUILD_TABLES, request(Action.SWAP), pause_at="swapped") as first:
         with pytest.raises(LockedError, match="is already running"):
             swap(impatient)
         first.resume()

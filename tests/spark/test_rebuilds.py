@@ -23,14 +23,13 @@ from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import decoder_id
 from shardpost.holders.spark.decoding import decoded
 from shardpost.rebuilds import drop as dropping
-from shardpost.rebuilds import run, store
+from shardpost.rebuilds import registry, run
+from shardpost.rebuilds.comparison import compare_open
 from shardpost.rebuilds.model.difference import Difference
 from shardpost.rebuilds.model.rebuild import Source, Standing
-from shardpost.rebuilds.order import Action
-from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action
 from shardpost.rebuilds.run import run as carry_out
 from shardpost.rebuilds.run import topped_up
-from shardpost.rebuilds.sides import compared
 from shardpost.rebuilds.spark import build, histories, top_up
 from shardpost.settings import Settings
 from shardpost.spark.driver import FEW_RECORDS
@@ -42,7 +41,7 @@ from tests.support.installed import installed
 from tests.support.job_process import paused
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
-from tests.support.rebuilding import WORK, compacted, order, rollback, start, swap
+from tests.support.rebuilding import WORK, compacted, request, rollback, start, swap
 from tests.support.record_streams import RECORDS, Again, Growth, Stream
 from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import Fold, Raw, closed, exchange, position, published
@@ -105,8 +104,8 @@ def differences(old: Holders, new: Holders) -> dict[str, int]:
 
 
 def diff(settings: Settings) -> Difference:
-    topped_up(installed(settings), store.require_current(installed(settings).tables), WORK)
-    return compared(installed(settings), datetime.now(UTC))
+    topped_up(installed(settings), registry.require_current(installed(settings).tables), WORK)
+    return compare_open(installed(settings).tables, installed(settings).kafka, datetime.now(UTC))
 
 
 @pytest.mark.one_of("histories with other work between runs")
@@ -220,7 +219,7 @@ def attempt(settings: Settings, action: str) -> object:
         "diff": diff,
         "swap": swap,
         "rollback": rollback,
-        "drop": lambda own: dropping.drop(installed(own)),
+        "drop": lambda own: dropping.drop(installed(own), "me", "a test"),
     }
     return actions[action](settings)
 
@@ -255,7 +254,7 @@ def test_with_unchanged_code_a_history_is_copied_differs_in_nothing_and_rows_kee
         else:
             patch.setattr(build, "decoder_id", lambda: "another")
         start(settings)
-    candidate = store.require_current(installed(settings).tables).candidate
+    candidate = registry.require_current(installed(settings).tables).candidate
     assert candidate.decoder == (own if is_known else "another")
     found = diff(settings)
     assert found.is_none
@@ -377,7 +376,7 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     monkeypatch.setattr("shardpost.rebuilds.spark.histories.RECORDS_AT_ONCE", 3)
     assert start(settings, source=Source.KAFKA)["missing"] == []
     assert diff(settings).is_none
-    dropping.drop(installed(settings))
+    dropping.drop(installed(settings), "me", "a test")
     topic = settings.topic("positions")
     low = settings.partitions - 1
     while not (end := snapshots.current(installed(settings).tables).end_offsets[topic][low]):
@@ -392,7 +391,7 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     assert f"topic {topic}: {end} of 10 records that were read" in result["missing"]
     found = diff(settings)
     assert found.positions.only_old == found.positions.different > 0
-    rebuild = store.require_current(installed(settings).tables)
+    rebuild = registry.require_current(installed(settings).tables)
     # What the topic had until it was read may have superseded what is gone.
     since = rebuild.candidate.history_from
     assert since is not None
@@ -450,15 +449,17 @@ def test_from_kafka_what_was_read_keeps_its_order_and_a_topic_that_is_replaced_i
     after = history(settings)
     assert [row for row in after if row in before] == before
     assert sorted(row["key"] for row in after if row not in before) == ["0", "4"]
-    dropping.drop(installed(settings))
+    dropping.drop(installed(settings), "me", "a test")
     hook = at_step(monkeypatch, build)
     hook("rebuilt share_holders", lambda: recreate_topic(settings, topic, 8))
     for often in ("while the tables were built of it: drop them", "Rebuild from the history"):
         with pytest.raises(ShardpostError, match=f"{topic}: expected the id .*{often}"):
             start(settings, source=Source.KAFKA)
     newest = snapshots.current(installed(settings).tables)
-    assert store.require_current(installed(settings).tables).standing(newest) is Standing.BUILDING
-    dropping.drop(installed(settings))
+    assert (
+        registry.require_current(installed(settings).tables).standing(newest) is Standing.BUILDING
+    )
+    dropping.drop(installed(settings), "me", "a test")
 
 
 def places(settings: Settings) -> list[tuple[tuple[int, int], str]]:
@@ -483,7 +484,7 @@ def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream)
         stream.send([position("5", "client2", "LON"), closed("1")])
         compacted(now)
         agree(settings, stream.fold, "GB")
-    dropping.drop(installed(settings))
+    dropping.drop(installed(settings), "me", "a test")
     stream.send([position("7", "client2", "LON")])
     compacted(changed)
     agree(settings, stream.fold, "GB")
@@ -501,19 +502,19 @@ def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk_and_too_many_ch
     start(settings, "GB", "positions")
     there = {path.name for path in (settings.home / "tables").iterdir()}
     assert there >= {"positions.2", "share_holders.2"}
-    _, removed = dropping.drop(installed(settings))
+    _, removed = dropping.drop(installed(settings), "me", "a test")
     assert {*removed} == {"positions.2", "share_holders.2"}
     left = {path.name for path in (settings.home / "tables").iterdir()}
     assert left == there - {*removed}
 
     assert start(settings, "GB", "share_holders")["tables"] == {"share_holders": "share_holders.3"}
     before = snapshots.current(installed(settings).tables).number
-    refused = order(Action.SWAP, max_changed=0.5)
+    refused = request(Action.SWAP, max_changed=0.5)
     code, result = carry_out(refused, installed(settings), WORK)
     assert (code, result["state"]) == (3, Standing.READY)
     assert "nothing was swapped" in result["refused"]
     assert snapshots.current(installed(settings).tables).number == before
-    assert carry_out(order(Action.SWAP, max_changed=1.0), installed(settings), WORK)[0] == 0
+    assert carry_out(request(Action.SWAP, max_changed=1.0), installed(settings), WORK)[0] == 0
     [(decision, headers)] = [
         found
         for number in range(settings.partitions)
@@ -522,7 +523,7 @@ def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk_and_too_many_ch
     ]
     assert (decision.kind, decision.who, decision.why) == ("swapped", "tester", "a test")
     assert headers == {"action": b"swap", "snapshot": str(before + 1).encode()}
-    assert dropping.drop(installed(settings))[1] == []
+    assert dropping.drop(installed(settings), "me", "a test")[1] == []
 
 
 @pytest.mark.one_of("stories of a rebuild")
@@ -532,23 +533,39 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     stream.send([position("3", "client1", "NASDAQ"), position("10", "client5", "LON")])
     expected = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
     compacted(settings)
-    at = store.require_current(installed(settings).tables).candidate
+    at = registry.require_current(installed(settings).tables).candidate
     stream.send([position(str(n), f"client{n}", "LON") for n in (11, 12)] + [closed("10")])
     with pytest.MonkeyPatch.context() as patch:  # the compaction's own top-up does not come to it
         patch.setattr("shardpost.rebuilds.spark.top_up._top_up", lambda *_: None)
         compacted(settings)
-    found = compared(installed(settings), datetime.now(UTC))
+    found = compare_open(installed(settings).tables, installed(settings).kafka, datetime.now(UTC))
     assert found.old["snapshot"] == found.new["snapshot"] == at.number
     assert vars(found.holders) == expected
     then = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
     assert then != expected
     by_snapshot = {at.number: expected, at.number + 1: then}
-    with paused(settings, REBUILD_TABLES, order(Action.TOP_UP), pause_at="topped up") as job:
+    with paused(settings, REBUILD_TABLES, request(Action.TOP_UP), pause_at="topped up") as job:
         # Its tables are committed, its row is not.
-        assert vars(compared(installed(settings), datetime.now(UTC)).holders) == expected
+        assert (
+            vars(
+                compare_open(
+                    installed(settings).tables, installed(settings).kafka, datetime.now(UTC)
+                ).holders
+            )
+            == expected
+        )
         job.resume()
         while found.new["snapshot"] == at.number:
-            found = compared(installed(settings), datetime.now(UTC))
+            found = compare_open(
+                installed(settings).tables, installed(settings).kafka, datetime.now(UTC)
+            )
             assert vars(found.holders) == by_snapshot[found.new["snapshot"]]
         assert job.wait() == 0, job.log.read_text()
-    assert vars(compared(installed(settings), datetime.now(UTC)).holders) == then
+    assert (
+        vars(
+            compare_open(
+                installed(settings).tables, installed(settings).kafka, datetime.now(UTC)
+            ).holders
+        )
+        == then
+    )

@@ -6,17 +6,23 @@ They are written, committed and swapped in the order in which a rebuild does it.
 from dataclasses import dataclass, replace
 
 from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.table_commits import restore_table
-from shardpost.rebuilds import store
-from shardpost.rebuilds.drop import drop
+from shardpost.rebuilds import registry
+from shardpost.rebuilds.drop import drop_tables
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.run import begun
 from shardpost.rebuilds.swap import swap_tables
 from tests.support.aged_tables import AgedTables
 from tests.support.installed import installed
+
+
+def drop_open(tables: Tables) -> tuple[Rebuild, list[str]]:
+    """Drop the open rebuild, of which nothing gets on record; return which folders went, too."""
+    return drop_tables(tables, registry.require_current(tables))
 
 
 @dataclass
@@ -32,37 +38,33 @@ class AgedRebuilds:
     @property
     def current(self) -> Rebuild | None:
         """The rebuild that is open."""
-        return store.current(installed(self.aged.settings).tables)
+        return registry.current(installed(self.aged.settings).tables)
 
     def begin(self, *tables: str) -> Rebuild:
         """Begin one, of which nothing is built."""
         return begun(
             installed(self.aged.settings),
-            Order(Action.START, "tester", country="US", tables=tables),
+            RebuildRequest(Action.START, "tester", country="US", tables=tables),
         )
 
     def build(self, crash: str | None = None) -> None:
         """Build what was begun, of the snapshot that it is pinned to."""
-        found = store.require_current(installed(self.aged.settings).tables)
+        found = registry.require_current(installed(self.aged.settings).tables)
         pinned = snapshots.stored(installed(self.aged.settings).tables, found.pinned)
         candidate = self._copied(found, found.candidate, pinned, crash)
         if not crash:
             built = replace(found, candidate=candidate, state=State.BUILT)
-            store.update(installed(self.aged.settings).tables, built)
+            registry.update(installed(self.aged.settings).tables, built)
 
     def top_up(self, crash: str | None = None) -> Snapshot:
         """Bring the tables beside to the newest snapshot; return them."""
         found, newest = self._now()
-        beside = found.beside(newest)
+        beside = found.standby(newest)
         assert beside is not None
         made = self._copied(found, beside, newest, crash)
         if not crash:
-            moved = (
-                replace(found, former=made)
-                if found.is_in_use(newest)
-                else replace(found, candidate=made)
-            )
-            store.update(installed(self.aged.settings).tables, moved)
+            moved = found.with_standby(made, newest)
+            registry.update(installed(self.aged.settings).tables, moved)
         return made
 
     def swap(self) -> None:
@@ -74,7 +76,7 @@ class AgedRebuilds:
 
     def drop(self) -> list[str]:
         """Drop; return which folders went."""
-        return drop(installed(self.aged.settings))[1]
+        return drop_open(installed(self.aged.settings).tables)[1]
 
     def require_readable(self) -> None:
         """Hold what the open rebuild has beside the tables in use against what it was copied of."""
@@ -88,7 +90,7 @@ class AgedRebuilds:
 
     def _now(self) -> tuple[Rebuild, Snapshot]:
         settings = self.aged.settings
-        return store.require_current(installed(settings).tables), snapshots.current(
+        return registry.require_current(installed(settings).tables), snapshots.current(
             installed(settings).tables
         )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.rebuilds.model.rebuild import Source
-from shardpost.rebuilds.order import Action, Order, tables_of
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
 from shardpost.rebuilds.run import SparkWork, run
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import top_up
@@ -15,9 +15,9 @@ from tests.support.installed import installed
 WORK = SparkWork(build, top_up)
 
 
-def order(action: Action, **more: Any) -> Order:
-    """Return an order of a test."""
-    return Order(action, "tester", "a test", **more)
+def request(action: Action, **more: Any) -> RebuildRequest:
+    """Return a request of a test."""
+    return RebuildRequest(action, "tester", "a test", **more)
 
 
 def start(
@@ -27,22 +27,22 @@ def start(
     source: Source = Source.HISTORY,
 ) -> dict[str, Any]:
     """Build tables anew beside those in use."""
-    wanted = order(Action.START, country=country, tables=tables_of(tables), source=source)
+    wanted = request(Action.START, country=country, tables=tables_of(tables), source=source)
     return done(settings, wanted)
 
 
 def swap(settings: Settings) -> dict[str, Any]:
     """Put them in use."""
-    return done(settings, order(Action.SWAP))
+    return done(settings, request(Action.SWAP))
 
 
 def rollback(settings: Settings) -> dict[str, Any]:
     """Put those before in use again."""
-    return done(settings, order(Action.ROLLBACK))
+    return done(settings, request(Action.ROLLBACK))
 
 
-def done(settings: Settings, wanted: Order) -> dict[str, Any]:
-    """Do what an order says, which is to end well."""
+def done(settings: Settings, wanted: RebuildRequest) -> dict[str, Any]:
+    """Do what a request says, which is to end well."""
     code, result = run(wanted, installed(settings), WORK)
     assert code == 0
     return result

@@ -8,9 +8,9 @@ import pytest
 
 from shardpost import cli
 from shardpost.delta import snapshots
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import State
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.run import begun
 from tests.support import decisions
 from tests.support.command_line import CommandLineHere
@@ -87,7 +87,8 @@ def rebuilt(kafka: MemoryKafka) -> MemoryKafka:
     }
     snapshots.commit(installed(kafka.settings).tables, snapshot(1, made))
     begun(
-        installed(kafka.settings), Order(Action.START, "me", tables=("positions", "share_holders"))
+        installed(kafka.settings),
+        RebuildRequest(Action.START, "me", tables=("positions", "share_holders")),
     )
     return kafka
 
@@ -100,7 +101,7 @@ def test_a_rebuild_is_dropped_only_if_a_person_says_so(
     assert (code, out) == (1, "")
     assert "rebuild 2 is building: country US, from history, positions.2" in err
     assert err.endswith(f"{NO}\n")
-    assert store.require_current(installed(rebuilt.settings).tables).state is State.BUILDING
+    assert registry.require_current(installed(rebuilt.settings).tables).state is State.BUILDING
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.installation import Installation
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.driver import why_spark_failed
@@ -92,8 +92,8 @@ MAIL = EmailRequest(IsoWeek.parse("2026-W47"), shards="0-3")
         ("import_positions", LIST, replace(LIST, is_applied=True), "import_positions"),
         (
             "rebuild_tables",
-            Order(Action.TOP_UP, "diff"),
-            Order(Action.SWAP, "Ann"),
+            RebuildRequest(Action.TOP_UP, "diff"),
+            RebuildRequest(Action.SWAP, "Ann"),
             "rebuild_tables",
         ),
         ("weekly_email", replace(MAIL, mode=Mode.DRY_RUN, is_part=True), MAIL, "weekly_email"),

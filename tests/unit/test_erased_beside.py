@@ -21,11 +21,11 @@ from shardpost.holders.model.view_tables import (
 from shardpost.maintenance import erasure, removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds import drop as rebuilds_erasure
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
+from shardpost.rebuilds.comparison import compare_open
 from shardpost.rebuilds.model.difference import question
 from shardpost.rebuilds.model.rebuild import NAMES
-from shardpost.rebuilds.sides import compared
-from shardpost.rebuilds.store import rebuilding
+from shardpost.rebuilds.registry import rebuilding
 from shardpost.rebuilds.swap import swap_tables
 from shardpost.settings import Settings
 from tests.support import decisions
@@ -90,7 +90,7 @@ def require_gone(settings: Settings, beside: AgedRebuilds) -> None:
     """Hold that no swap brings it back, and that an hour later it is not on the disk."""
     for _ in range(2):
         newest = snapshots.current(installed(settings).tables)
-        found = store.require_current(installed(settings).tables).beside(newest)
+        found = registry.require_current(installed(settings).tables).standby(newest)
         assert found is not None
         for view in (newest, found):
             said = contacts(settings, view)
@@ -143,10 +143,13 @@ def test_contacts_of_before_it_are_not_compared_with_those_after_a_swap_and_that
     beside.begin(*tables)
     beside.build()
     beside.swap()
-    assert compared(installed(at), datetime.now(UTC)).not_compared == {}
+    assert (
+        compare_open(installed(at).tables, installed(at).kafka, datetime.now(UTC)).not_compared
+        == {}
+    )
     assert erased(at).is_complete
     for _ in range(2):
-        found = compared(installed(at), datetime.now(UTC))
+        found = compare_open(installed(at).tables, installed(at).kafka, datetime.now(UTC))
         assert {*found.not_compared} == {"clients", "rejected"}
         assert (found.as_json()["clients"], found.is_none) == (None, True)
         why = (
@@ -165,7 +168,7 @@ def test_tables_in_use_are_kept_as_they_were_swapped_until_the_rebuild_is_droppe
     beside.build()
     beside.swap()
     before, last = (
-        compared(installed(at), datetime.now(UTC)),
+        compare_open(installed(at).tables, installed(at).kafka, datetime.now(UTC)),
         snapshots.current(installed(at).tables),
     )
     files = table_log.sizes(installed(at).tables, last.located(CLIENTS), last.tables[CLIENTS.name])
@@ -174,7 +177,7 @@ def test_tables_in_use_are_kept_as_they_were_swapped_until_the_rebuild_is_droppe
     )
     snapshots.drop(installed(at).tables, [last.number])
     maintain(installed(at), after_an_hour())
-    assert compared(installed(at), datetime.now(UTC)) == before
+    assert compare_open(installed(at).tables, installed(at).kafka, datetime.now(UTC)) == before
     assert before.not_compared == {}
 
 
@@ -215,19 +218,19 @@ def test_what_only_older_snapshots_have_in_other_folders_goes_too(
 ) -> None:
     """As after a rebuild from a topic that has the client no more."""
     beside.build()
-    found = store.require_current(installed(at).tables)
+    found = registry.require_current(installed(at).tables)
     versions = dict(found.candidate.tables)
     for table in OF_CONTACTS:
         there, version = found.candidate.located(table), versions[table.name]
         files = table_log.sizes(installed(at).tables, there, version)
         versions[table.name] = table_log.commit(installed(at).tables, there, version, [], files)
-    store.update(
+    registry.update(
         installed(at).tables, replace(found, candidate=replace(found.candidate, tables=versions))
     )
     newest = snapshots.current(installed(at).tables)
     swap_tables(
         installed(at),
-        store.require_current(installed(at).tables),
+        registry.require_current(installed(at).tables),
         newest,
         replace(found.candidate, tables=versions),
     )

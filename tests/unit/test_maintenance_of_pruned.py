@@ -24,12 +24,12 @@ from shardpost.maintenance import maintain as maintain_module
 from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all, prune_old
 from shardpost.maintenance.table_sizes import table_sizes
-from shardpost.rebuilds.drop import drop
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
+from shardpost.rebuilds.registry import rebuilding
 from shardpost.rebuilds.run import begun
-from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support.aged_rebuilds import drop_open
 from tests.support.aged_tables import AgedTables
 from tests.support.appended_histories import AppendedHistories
 from tests.support.at_step import at_step
@@ -247,7 +247,7 @@ def test_snapshots_that_frozen_weeks_keep_do_not_hold_the_horizon_back(at: Setti
 
 
 def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> None:
-    order = Order(Action.START, "tester", country="US", tables=("share_holders",))
+    order = RebuildRequest(Action.START, "tester", country="US", tables=("share_holders",))
     begun(installed(at), order)
     said, done = (maintain_all(installed(at), NOW, dry_run=dry_run) for dry_run in (True, False))
     assert said.errors == done.errors
@@ -259,7 +259,7 @@ def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> No
         assert (
             "a run of the rebuild is already running" in maintain_all(installed(at), NOW).errors[0]
         )
-    drop(installed(at))
+    drop_open(installed(at).tables)
     assert maintain_all(installed(at), NOW).errors == []
     assert snapshots.current(installed(at).tables).history_from == NOW - timedelta(days=1)
 
@@ -284,10 +284,10 @@ def test_a_rebuild_that_begins_says_up_to_when_its_histories_are_pruned(
     at: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="shardpost.rebuilds.run")
-    order = Order(Action.START, "tester", country="US", tables=("share_holders",))
+    order = RebuildRequest(Action.START, "tester", country="US", tables=("share_holders",))
     begun(installed(at), order)
     assert "pruned" not in caplog.text
-    drop(installed(at))
+    drop_open(installed(at).tables)
     maintain_all(installed(at), NOW)
     begun(installed(at), order)
     assert f"pruned up to {NOW - timedelta(days=1):%Y-%m-%d %H:%M} UTC: " in caplog.text

@@ -15,9 +15,9 @@ from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHAR
 from shardpost.maintenance import removable_files, stored_tables
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.table_sizes import table_sizes
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import NAMES, State
-from shardpost.rebuilds.store import rebuilding
+from shardpost.rebuilds.registry import rebuilding
 from shardpost.settings import Settings
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
@@ -226,7 +226,7 @@ def test_rows_are_read_again_until_they_stand_still(
     def changing(_tables: Tables) -> object:
         return [next(numbers)]
 
-    monkeypatch.setattr(store, "list_rebuilds", changing)
+    monkeypatch.setattr(registry, "list_rebuilds", changing)
     with pytest.raises(ShardpostError, match="table rebuilds: changed each of 10 times"):
         stored_tables.read(installed(aged.settings).tables)
 

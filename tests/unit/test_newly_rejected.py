@@ -25,9 +25,9 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.rebuilds import run, store, swap
+from shardpost.rebuilds import registry, run, swap
 from shardpost.rebuilds.model.rebuild import State
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -67,7 +67,7 @@ class World:
         first = replace(snapshot(1, versions), counts=Counts(rejected=1))
         snapshots.commit(installed(self.settings).tables, first)
         self.send()
-        made = begun(installed(self.settings), Order(Action.START, "me", tables=OWN))
+        made = begun(installed(self.settings), RebuildRequest(Action.START, "me", tables=OWN))
         folder = made.folders[REJECTED_RECORDS.name]
         versions = {
             **made.candidate.tables,
@@ -75,7 +75,7 @@ class World:
             REJECTED_RECORDS.name: self._overwrite(folder, new),
         }
         candidate = replace(made.candidate, tables=versions)
-        store.update(
+        registry.update(
             installed(self.settings).tables, replace(made, candidate=candidate, state=State.BUILT)
         )
 
@@ -114,7 +114,7 @@ class World:
 
     def number_all(self, folder: str, number: int) -> None:
         """Give all rejected records of the tables beside the number of a snapshot."""
-        found = store.require_current(installed(self.settings).tables)
+        found = registry.require_current(installed(self.settings).tables)
         there = rows(
             installed(self.settings).tables,
             'SELECT "offset" FROM rejected_records',
@@ -125,12 +125,12 @@ class World:
         version = overwrite(self.settings, table, made)
         tables = {**found.candidate.tables, REJECTED_RECORDS.name: version}
         candidate = replace(found.candidate, tables=tables)
-        store.update(installed(self.settings).tables, replace(found, candidate=candidate))
+        registry.update(installed(self.settings).tables, replace(found, candidate=candidate))
 
     def do(self, action: Action) -> int:
         """Swap or roll back; return how many letters that sent."""
         work = run.SparkWork(needs_spark, self.top_up)
-        _, found = run.run(Order(action, "anna"), installed(self.settings), work)
+        _, found = run.run(RebuildRequest(action, "anna"), installed(self.settings), work)
         return int(found["letters"])
 
     def send(self) -> None:
@@ -215,14 +215,14 @@ def test_what_both_reject_gets_no_second_letter_whatever_its_rows_are_numbered(
 
 def test_a_record_in_the_place_of_one_of_a_former_topic_gets_its_letter(world: World) -> None:
     world.begin({1}, {1, 2})
-    settings, rebuild = world.settings, store.require_current(installed(world.settings).tables)
+    settings, rebuild = world.settings, registry.require_current(installed(world.settings).tables)
     former = [rejected_row("positions", offset, 1, timestamp=FORMER) for offset in (1, 2)]
     present = [rejected_row("positions", offset, 1) for offset in (1, 2)]
     in_use = overwrite(settings, REJECTED_RECORDS, [*former, present[0]])
     beside = rebuild.candidate.located(REJECTED_RECORDS)
     tables = rebuild.candidate.tables
     tables = {**tables, beside.name: overwrite(settings, beside, [*former, *present])}
-    store.update(
+    registry.update(
         installed(settings).tables,
         replace(rebuild, candidate=replace(rebuild.candidate, tables=tables)),
     )
@@ -232,7 +232,7 @@ def test_a_record_in_the_place_of_one_of_a_former_topic_gets_its_letter(world: W
     work = run.SparkWork(
         needs_spark, lambda _settings, view, at, _own: replace(view, number=at.number)
     )
-    _, done = run.run(Order(Action.SWAP, "anna"), installed(settings), work)
+    _, done = run.run(RebuildRequest(Action.SWAP, "anna"), installed(settings), work)
     assert done["letters"] == 1
     found = rows(
         installed(settings).tables,
@@ -258,7 +258,7 @@ def test_a_swap_undoes_what_a_run_that_did_not_commit_left_of_shared_tables(worl
 
 def test_nothing_is_written_where_nothing_is_newly_rejected(world: World) -> None:
     world.begin({1, 2}, {1})
-    before = store.require_current(installed(world.settings).tables).candidate.tables[
+    before = registry.require_current(installed(world.settings).tables).candidate.tables[
         REJECTED_RECORDS.name
     ]
     assert world.do(Action.SWAP) == 0
@@ -272,7 +272,7 @@ def test_tables_that_were_not_topped_up_are_not_swapped(world: World) -> None:
     world.compact({OLD: {5}})
     work = run.SparkWork(needs_spark, lambda _settings, view, _at, _own: view)
     with pytest.raises(ShardpostError, match="are of snapshot 1, expected 2: run again"):
-        run.run(Order(Action.SWAP, "anna"), installed(world.settings), work)
+        run.run(RebuildRequest(Action.SWAP, "anna"), installed(world.settings), work)
     assert snapshots.current(installed(world.settings).tables).number == 2
 
 

@@ -23,7 +23,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionReques
 from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.ownership import GROUP, NotOwnerError
 from shardpost.rebuilds import run as rebuilds
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.refused_runs import refusals
 from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.settings import Settings
@@ -95,7 +95,7 @@ WRITERS: dict[str, Callable[[Settings], object]] = {
     "e-mail": lambda at: check(EmailRequest(WEEK, NOW), installed(at)),
     "sweep": lambda at: sweep_dead_letters(installed(at), NOW),
     "dispatch": lambda at: dispatch(installed(at), NOW),
-    "swap": lambda at: rebuilds.run(Order(Action.SWAP, "me"), installed(at), None),  # type: ignore[arg-type]
+    "swap": lambda at: rebuilds.run(RebuildRequest(Action.SWAP, "me"), installed(at), None),  # type: ignore[arg-type]
     "erasure": lambda at: erase(installed(at), ErasureRequest("client", "me", "asked", NOW)),
     "accepted ledger": lambda at: accept_ledger(installed(at), WEEK, "me", "checked", NOW),
     "pause": lambda at: pause(installed(at), WEEK, "me", "wait", NOW),

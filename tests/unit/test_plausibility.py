@@ -19,8 +19,8 @@ from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
 from shardpost.ownership import NotOwnerError
-from shardpost.rebuilds import store
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds import registry
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, JobSpec
@@ -144,12 +144,12 @@ def test_a_first_country_is_one_of_an_exchange_if_any_has_one(settings: Settings
 
 
 def test_a_rebuild_of_a_country_that_no_exchange_has_is_not_begun(settings: Settings) -> None:
-    of = Order(Action.START, "me", country="gb", tables=("share_holders",))
+    of = RebuildRequest(Action.START, "me", country="gb", tables=("share_holders",))
     with pytest.raises(UsageError, match=r"'gb': .*did you mean GB\?"):
         begun(installed(settings), of)
-    assert store.list_rebuilds(installed(settings).tables) == []
+    assert registry.list_rebuilds(installed(settings).tables) == []
     begun(installed(settings), replace(of, country="GB"))
-    store.require_country(
+    registry.require_country(
         installed(of_country(settings, "GB")), snapshots.current(installed(settings).tables)
     )  # by its swap
 

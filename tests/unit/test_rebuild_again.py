@@ -21,10 +21,9 @@ from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks.locks import after_running
 from shardpost.locks.shared_files import Files
-from shardpost.rebuilds import drop, run, store, swap
-from shardpost.rebuilds.drop import give_up
+from shardpost.rebuilds import drop, registry, run, swap
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
-from shardpost.rebuilds.order import Action, Order, tables_of
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.rebuilds.spark import top_up
 from shardpost.settings import Settings
@@ -80,17 +79,21 @@ def rebuild(kafka: MemoryKafka) -> Rebuild:
 
 
 def built(settings: Settings) -> Rebuild:
-    begun_ = begun(installed(settings), Order(Action.START, "me", country="GB", tables=OWN))
+    begun_ = begun(
+        installed(settings), RebuildRequest(Action.START, "me", country="GB", tables=OWN)
+    )
     table = SHARE_HOLDERS.located(begun_.folders)
     versions = {**begun_.candidate.tables, SHARE_HOLDERS.name: overwrite(settings, table, [])}
     candidate = replace(begun_.candidate, tables=versions)
-    return store.update(
+    return registry.update(
         installed(settings).tables, replace(begun_, candidate=candidate, state=State.BUILT)
     )
 
 
 def done(settings: Settings, action: Action, **more: Any) -> dict[str, Any]:
-    code, result = run.run(Order(action, "anna", "a test", **more), installed(settings), WORK)
+    code, result = run.run(
+        RebuildRequest(action, "anna", "a test", **more), installed(settings), WORK
+    )
     assert code == DONE
     return result
 
@@ -138,14 +141,14 @@ def test_what_is_done_is_on_record_once_however_often_it_is_repeated(
 def test_another_rebuild_than_the_one_that_is_meant_is_left_alone(
     kafka: MemoryKafka, rebuild: Rebuild
 ) -> None:
-    drop.drop(installed(kafka.settings))
+    drop.drop(installed(kafka.settings), "me", "a test")
     built(kafka.settings)
     for action in (Action.SWAP, Action.ROLLBACK, Action.TOP_UP):
         with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other one"):
             done(kafka.settings, action, number=2)
     assert snapshots.current(installed(kafka.settings).tables).number == 2
-    dropped, _ = drop.drop(installed(kafka.settings), 2)
-    assert (dropped.number, store.require_current(installed(kafka.settings).tables).number) == (
+    dropped, _ = drop.drop(installed(kafka.settings), "me", "a test", 2)
+    assert (dropped.number, registry.require_current(installed(kafka.settings).tables).number) == (
         2,
         3,
     )
@@ -208,8 +211,8 @@ def test_tables_that_were_swapped_or_dropped_meanwhile_are_not_topped_up(
 
     @contextmanager
     def after_it(of: Files) -> Iterator[None]:
-        drop.drop(installed(at)) if action == "drop" else done(at, Action.SWAP)
-        with store.rebuilding(of):
+        drop.drop(installed(at), "me", "a test") if action == "drop" else done(at, Action.SWAP)
+        with registry.rebuilding(of):
             yield
 
     monkeypatch.setattr(top_up, "rebuilding", after_it)
@@ -232,7 +235,7 @@ def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
         done(kafka.settings, first, **compared)
     newest = snapshots.current(installed(kafka.settings).tables)
     expected = Standing.IN_USE if was_swapped else Standing.READY
-    assert store.require_current(installed(kafka.settings).tables).standing(newest) is expected
+    assert registry.require_current(installed(kafka.settings).tables).standing(newest) is expected
     if was_swapped:
         assert "committed" not in done(kafka.settings, other)  # it is in use already
     else:
@@ -248,7 +251,7 @@ def test_only_lists_that_differ_are_published_where_the_last_snapshots_changed_n
     """The rows beside have the number of the snapshot that they were built of."""
     first = replace(snapshots.current(installed(kafka.settings).tables), number=1)
     assert publishing.publish(installed(kafka.settings), first).records == 1
-    found = begun(installed(kafka.settings), Order(Action.START, "me", tables=OWN))
+    found = begun(installed(kafka.settings), RebuildRequest(Action.START, "me", tables=OWN))
     rows = [
         {"client": client, "positions": ["1"], "snapshot": 2, "shard": partition_of(client, SHARDS)}
         for client in ("client", "other")
@@ -256,7 +259,7 @@ def test_only_lists_that_differ_are_published_where_the_last_snapshots_changed_n
     version = overwrite(kafka.settings, SHARE_HOLDERS.located(found.folders), rows)
     versions = {**found.candidate.tables, SHARE_HOLDERS.name: version}
     candidate = replace(found.candidate, tables=versions)
-    store.update(
+    registry.update(
         installed(kafka.settings).tables, replace(found, candidate=candidate, state=State.BUILT)
     )
     swapped = done(kafka.settings, Action.SWAP)
@@ -268,10 +271,10 @@ def test_a_drop_is_on_record_once_with_who_and_why(
     kafka: MemoryKafka, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with killing(at_step(monkeypatch, drop), "drop on record"):
-        give_up(installed(kafka.settings), "anna", "a typo")
-    assert store.require_current(installed(kafka.settings).tables) == rebuild
-    give_up(installed(kafka.settings), "anna", "a typo")
-    assert store.current(installed(kafka.settings).tables) is None
+        drop.drop(installed(kafka.settings), "anna", "a typo")
+    assert registry.require_current(installed(kafka.settings).tables) == rebuild
+    drop.drop(installed(kafka.settings), "anna", "a typo")
+    assert registry.current(installed(kafka.settings).tables) is None
     [(decision, headers)] = decisions.list_all(kafka.settings)
     assert (decision.about, decision.who, decision.why) == (b"rebuild/2", "anna", "a typo")
     assert (decision.kind, headers) == ("discarded", {"action": b"drop"})
@@ -289,12 +292,12 @@ def test_a_drop_of_which_kafka_has_not_said_that_it_is_on_record_does_not_say_it
     with monkeypatch.context() as patched:
         patched.setattr(Transactions, "write", without_an_answer)
         with pytest.raises(ShardpostError) as raised:
-            give_up(installed(kafka.settings), "anna", "a typo")
+            drop.drop(installed(kafka.settings), "anna", "a typo")
     assert str(raised.value) == (
         "the decision may not be on record (no answer): nothing is dropped: run it again"
     )
-    assert store.require_current(installed(kafka.settings).tables) == rebuild
-    give_up(installed(kafka.settings), "anna", "a typo")
+    assert registry.require_current(installed(kafka.settings).tables) == rebuild
+    drop.drop(installed(kafka.settings), "anna", "a typo")
     assert len(list(decisions.list_all(kafka.settings))) == 1
 
 
@@ -308,7 +311,7 @@ def test_a_swap_that_was_killed_after_its_commit_is_on_record_before_the_drop(
         done(kafka.settings, killed)
     number = str(snapshots.current(installed(kafka.settings).tables).number).encode()
     for _ in range(2):
-        give_up(installed(kafka.settings), "anna", "good as it is", rebuild.number)
+        drop.drop(installed(kafka.settings), "anna", "good as it is", rebuild.number)
     *_, swapped, dropped = decisions.list_all(kafka.settings)
     assert (swapped[0].who, swapped[1]) == (
         "shardpost",
@@ -321,18 +324,18 @@ def test_a_swap_that_was_killed_after_its_commit_is_on_record_before_the_drop(
 def test_a_drop_of_one_that_was_dropped_does_not_record_the_swap_of_another(
     kafka: MemoryKafka, rebuild: Rebuild
 ) -> None:
-    give_up(installed(kafka.settings), "anna", "a typo")
+    drop.drop(installed(kafka.settings), "anna", "a typo")
     built(kafka.settings)
     done(kafka.settings, Action.SWAP)
-    give_up(installed(kafka.settings), "anna", "a typo", rebuild.number)
+    drop.drop(installed(kafka.settings), "anna", "a typo", rebuild.number)
     about = [(one.about, str(one.kind)) for one, _ in decisions.list_all(kafka.settings)]
     assert sorted(about) == [(b"rebuild/2", "discarded"), (b"rebuild/3", "swapped")]
 
 
 def test_without_a_country_it_is_the_one_in_force(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
-    drop.drop(installed(kafka.settings))
-    again = begun(installed(kafka.settings), Order(Action.START, "me", tables=OWN))
+    drop.drop(installed(kafka.settings), "me", "a test")
+    again = begun(installed(kafka.settings), RebuildRequest(Action.START, "me", tables=OWN))
     assert (kafka.settings.country, again.country) == ("US", "GB")
 
 
@@ -343,18 +346,18 @@ def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: Memory
     snapshots.commit(
         installed(settings).tables, replace(last, number=3, tables={**versions, **last.tables})
     )
-    order = Order(Action.START, "me", tables=tables_of(None))
+    order = RebuildRequest(Action.START, "me", tables=tables_of(None))
     found = begun(installed(settings), order)
     assert begun(installed(settings), order) == found  # nothing is decoded yet
     progress = replace(found.progress, units=1)
     candidate = replace(found.candidate, decoder=decoder_id())
-    found = store.update(
+    found = registry.update(
         installed(settings).tables, replace(found, progress=progress, candidate=candidate)
     )
     assert begun(installed(settings), order) == found
     other = replace(found, candidate=replace(candidate, decoder="another"))
     for state, advice in ((State.BUILDING, "drop it first"), (State.BUILT, "swap it, or drop it")):
-        store.update(installed(settings).tables, replace(other, state=state))
+        registry.update(installed(settings).tables, replace(other, state=state))
         with pytest.raises(ShardpostError, match=f"decoded by other code.*: {advice}"):
             begun(installed(settings), order)
 
@@ -362,13 +365,13 @@ def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: Memory
 def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
     with pytest.raises(ShardpostError, match="rebuild 2 is already in use"):
-        drop.drop(installed(kafka.settings), 2, even_in_use=False)
-    assert store.require_current(installed(kafka.settings).tables).number == 2
+        drop.drop(installed(kafka.settings), "me", "a test", 2, even_in_use=False)
+    assert registry.require_current(installed(kafka.settings).tables).number == 2
     done(kafka.settings, Action.ROLLBACK)
-    drop.drop(installed(kafka.settings), 2, even_in_use=False)
-    assert drop.drop(installed(kafka.settings), 2, even_in_use=False)[1] == []
+    drop.drop(installed(kafka.settings), "me", "a test", 2, even_in_use=False)
+    assert drop.drop(installed(kafka.settings), "me", "a test", 2, even_in_use=False)[1] == []
     with pytest.raises(ShardpostError, match="there is no rebuild 9"):
-        drop.drop(installed(kafka.settings), 9)
+        drop.drop(installed(kafka.settings), "me", "a test", 9)
 
 
 @pytest.mark.usefixtures("rebuild")
@@ -377,7 +380,7 @@ def test_a_rollback_confirms_no_country_that_was_set_after_the_swap(kafka: Memor
     assert snapshots.current(installed(kafka.settings).tables).set_country == "US"
     british = kafka.settings.model_copy(update={"country": "GB"})
     done(british, Action.ROLLBACK)
-    drop.drop(installed(british))
+    drop.drop(installed(british), "me", "a test")
     last = snapshots.current(installed(british).tables)
     assert last.country == "US"
     with pytest.raises(UsageError, match="'GB': snapshot 4 is of 'US'"):

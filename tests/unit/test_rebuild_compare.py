@@ -17,8 +17,8 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
     SHARE_HOLDERS,
 )
+from shardpost.rebuilds.comparison import compare
 from shardpost.rebuilds.model.difference import Differences
-from shardpost.rebuilds.sides import compare
 from shardpost.settings import Settings
 from tests.support.histories import START, overwrite, rejected_row, snapshot
 from tests.support.installed import installed
@@ -84,7 +84,7 @@ def test_random_views_differ_as_dicts_do(settings: Settings) -> None:
         then = {**then, **{key: form for key, form in first.items() if random.random() < 0.5}}
         old = committed(settings, view(first), {})
         new = committed(settings, view(then), FOLDERS)
-        found = compare(installed(settings), old, new)
+        found = compare(installed(settings).tables, installed(settings).kafka, old, new)
         opened = [{k: f for k, f in forms.items() if f[4]} for forms in (first, then)]
         lists = [
             {row["client"]: row["positions"] for row in holders_of(forms) if row["positions"]}
@@ -105,7 +105,7 @@ def test_a_sample_of_a_holder_names_the_records_that_explain_it(settings: Settin
     old = committed(settings, view({"1": ("a", "T", "1", "X", True)}), {})
     moved = {"1": ("a", "T", "1", "X", True), "2": ("a", "T", "1", "Y", True)}
     new = committed(settings, view(moved), FOLDERS)
-    found = compare(installed(settings), old, new)
+    found = compare(installed(settings).tables, installed(settings).kafka, old, new)
     [_, sample] = found.samples
     assert (sample["client"], sample["old"], sample["new"]) == ("a", ["1"], ["1", "2"])
     [record] = sample["records"]
@@ -150,7 +150,7 @@ def test_contacts_exchanges_and_rejected_records_are_compared_and_no_contact_is_
         rejected_records=[rejected(2), rejected(3), rejected(3, START - timedelta(days=1))],
     )
     old, new = committed(settings, before, {}), committed(settings, after, ALL)
-    found = compare(installed(settings), old, new)
+    found = compare(installed(settings).tables, installed(settings).kafka, old, new)
     assert found.others == {
         "clients": Differences(1, 1, 1, 0),
         "exchanges": Differences(0, 1, 1, 1),
@@ -170,7 +170,12 @@ def test_contacts_exchanges_and_rejected_records_are_compared_and_no_contact_is_
 
 def test_contacts_that_may_not_be_read_any_more_are_not_compared(settings: Settings) -> None:
     old = replace(committed(settings, others(), {}), erased_in=9)
-    found = compare(installed(settings), old, committed(settings, others(), ALL))
+    found = compare(
+        installed(settings).tables,
+        installed(settings).kafka,
+        old,
+        committed(settings, others(), ALL),
+    )
     assert {*found.not_compared} == {"clients", "rejected"}
     assert found.as_json()["clients"] is None
     assert "a client was erased in snapshot 9" in found.as_json()["not_compared"]["clients"]
@@ -182,7 +187,7 @@ def test_each_kind_of_difference_is_sampled(settings: Settings) -> None:
     then = {key: ("a", "T", "2", "X", True) for key in first if int(key) < 30}
     then |= {str(n): ("a", "T", "1", "X", True) for n in range(100, 130)}
     views = committed(settings, view(first), {}), committed(settings, view(then), FOLDERS)
-    found = compare(installed(settings), *views)
+    found = compare(installed(settings).tables, installed(settings).kafka, *views)
     kinds = Counter(one["difference"] for one in found.samples if "position" in one)
     assert {*kinds} == {"changed", "only_old", "only_new"}
     assert sum(kinds.values()) == 20
@@ -191,6 +196,6 @@ def test_each_kind_of_difference_is_sampled(settings: Settings) -> None:
 def test_views_that_share_all_files_differ_in_nothing(settings: Settings) -> None:
     forms = {"1": ("a", "T", None, "X", True), "2": ("a", "T", "1", "Y", False)}
     old = committed(settings, view(forms), {})
-    found = compare(installed(settings), old, old)
+    found = compare(installed(settings).tables, installed(settings).kafka, old, old)
     assert found.is_none
     assert (found.positions.equal, found.holders.equal, found.samples) == (1, 1, [])

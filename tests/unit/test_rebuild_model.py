@@ -27,7 +27,7 @@ from shardpost.rebuilds.model.rebuild import (
     new_folders,
     with_dependents,
 )
-from shardpost.rebuilds.order import Action, Order, tables_of
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
 from tests.support import histories
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
@@ -75,7 +75,7 @@ def test_names_of_tables_that_are_blank_are_not_all(names: str) -> None:
 @pytest.mark.parametrize("country", ["", " ", "\u00a0"])
 def test_a_blank_country_is_not_the_one_in_force(country: str) -> None:
     with pytest.raises(UsageError, match="country: expected a code, found "):
-        Order(Action.START, "me", country=country)
+        RebuildRequest(Action.START, "me", country=country)
 
 
 def test_a_table_that_there_is_not_is_named() -> None:
@@ -107,11 +107,11 @@ def test_where_it_stands_is_said_by_the_newest_snapshot() -> None:
     assert rebuild().standing(old) is Standing.BUILDING
     built = rebuild(state=State.BUILT)
     assert built.standing(old) is Standing.READY
-    assert built.beside(old) == built.candidate
+    assert built.standby(old) == built.candidate
     swapped = replace(built, former=old, swaps=1)
     assert swapped.standing(old) is Standing.READY  # it was killed before its commit
     assert swapped.standing(new) is Standing.IN_USE
-    assert swapped.beside(new) == old
+    assert swapped.standby(new) == old
     back = snapshot(6, rebuilt_in=6)
     assert swapped.standing(back) is Standing.ROLLED_BACK
     dropped = replace(swapped, state=State.DROPPED)
@@ -159,7 +159,7 @@ def test_the_share_that_differs_is_the_larger_of_positions_and_holders() -> None
 @pytest.mark.parametrize("names", ["positions", "share_holders", "clients"])
 def test_tables_without_their_histories_are_not_made_from_kafka(names: str) -> None:
     with pytest.raises(UsageError, match="only the histories are read from the topics"):
-        Order(Action.START, "me", source=Source.KAFKA, tables=tables_of(names))
+        RebuildRequest(Action.START, "me", source=Source.KAFKA, tables=tables_of(names))
 
 
 def test_progress_says_share_rate_and_the_time_that_is_left() -> None:

@@ -11,13 +11,13 @@ from shardpost.delta import snapshots
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
-from shardpost.rebuilds import drop, store
+from shardpost.rebuilds import drop, registry
 from shardpost.rebuilds.model.rebuild import Progress, Rebuild, State
-from shardpost.rebuilds.order import Action, Order, tables_of
-from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark import job_spec
+from tests.support.aged_rebuilds import drop_open
 from tests.support.at_step import at_step, killing
 from tests.support.histories import Batch, overwrite, put, snapshot, write
 from tests.support.installed import installed
@@ -42,8 +42,8 @@ def empty(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path / "empty")
 
 
-def order(country: str | None = None) -> Order:
-    return Order(Action.START, "me", country=country, tables=TABLES)
+def order(country: str | None = None) -> RebuildRequest:
+    return RebuildRequest(Action.START, "me", country=country, tables=TABLES)
 
 
 def built(settings: Settings) -> Rebuild:
@@ -52,14 +52,14 @@ def built(settings: Settings) -> Rebuild:
     for table in (POSITIONS, SHARE_HOLDERS):
         overwrite(settings, table.located(rebuild.folders), [])
     candidate = replace(rebuild.candidate, tables=dict.fromkeys(TABLES, 0))
-    return store.update(
+    return registry.update(
         installed(settings).tables, replace(rebuild, candidate=candidate, state=State.BUILT)
     )
 
 
 def test_what_is_stored_is_read_again(settings: Settings) -> None:
     rebuild = begun(installed(settings), order("GB"))
-    assert store.current(installed(settings).tables) == rebuild
+    assert registry.current(installed(settings).tables) == rebuild
     assert rebuild.candidate.tables == {}
     assert rebuild.candidate.country == "GB"
     changed = replace(
@@ -70,15 +70,15 @@ def test_what_is_stored_is_read_again(settings: Settings) -> None:
         former=snapshots.current(installed(settings).tables),
         swaps=1,
     )
-    stored = store.update(installed(settings).tables, changed)
-    assert store.list_rebuilds(installed(settings).tables) == [stored]
+    stored = registry.update(installed(settings).tables, changed)
+    assert registry.list_rebuilds(installed(settings).tables) == [stored]
     assert replace(stored, changed_at=changed.changed_at) == changed
 
 
 def test_of_two_that_begin_one_is_first(settings: Settings) -> None:
     rebuild = begun(installed(settings), order())
     with pytest.raises(ShardpostError, match="rebuild 2 was started by another run"):
-        store.insert(installed(settings).tables, rebuild)
+        registry.insert(installed(settings).tables, rebuild)
     assert begun(installed(settings), order()) == rebuild  # the same one goes on
     with pytest.raises(ShardpostError, match=r"rebuild 2 .* is building: continue it"):
         begun(installed(settings), order("GB"))
@@ -93,19 +93,19 @@ def test_what_was_dropped_leaves_the_disk_unless_a_snapshot_names_it(settings: S
     assert all(folder.exists() for folder in folders.values())
     named = replace(snapshot(2, dict.fromkeys(TABLES, 0)), folders={"positions": "positions.2"})
     snapshots.commit(installed(settings).tables, named)
-    dropped, removed = drop.drop(installed(settings))
+    dropped, removed = drop_open(installed(settings).tables)
     assert dropped.state is State.DROPPED
     assert removed == ["share_holders.2"]
     assert not [path for path in folders["share_holders"].rglob("*") if path.is_file()]
     assert folders["positions"].exists()
     assert folder_of(settings, SHARE_HOLDERS).exists()
     with pytest.raises(ShardpostError, match="there is no rebuild"):
-        drop.drop(installed(settings))
+        drop_open(installed(settings).tables)
 
 
 def test_numbers_are_never_used_again(settings: Settings) -> None:
     assert built(settings).number == 2
-    drop.drop(installed(settings))
+    drop_open(installed(settings).tables)
     assert built(settings).folders["positions"] == "positions.3"
 
 
@@ -114,8 +114,8 @@ def test_a_removal_that_was_broken_off_is_finished_by_the_next(
 ) -> None:
     built(settings)
     with killing(at_step(monkeypatch, drop), "dropped"):
-        drop.drop(installed(settings))
-    assert store.current(installed(settings).tables) is None
+        drop_open(installed(settings).tables)
+    assert registry.current(installed(settings).tables) is None
     assert {*drop.remove_unnamed(installed(settings).tables)} == {"positions.2", "share_holders.2"}
     assert drop.remove_unnamed(installed(settings).tables) == []
 
@@ -123,17 +123,19 @@ def test_a_removal_that_was_broken_off_is_finished_by_the_next(
 def test_without_a_snapshot_or_a_table_nothing_begins(empty: Settings, settings: Settings) -> None:
     with pytest.raises(ShardpostError, match="run `shardpost compact`"):
         begun(installed(empty), order())
-    lacking = Order(Action.START, "me", tables=("clients",))
+    lacking = RebuildRequest(Action.START, "me", tables=("clients",))
     with pytest.raises(ShardpostError, match="snapshot 1 has no table clients"):
         begun(installed(settings), lacking)
-    assert store.list_rebuilds(installed(settings).tables) == []
+    assert registry.list_rebuilds(installed(settings).tables) == []
 
 
 def test_times_are_those_of_the_clock(settings: Settings) -> None:
     before = datetime.now(UTC)
     rebuild = begun(installed(settings), order())
     assert (
-        before <= rebuild.started_at <= store.update(installed(settings).tables, rebuild).changed_at
+        before
+        <= rebuild.started_at
+        <= registry.update(installed(settings).tables, rebuild).changed_at
     )
 
 
@@ -150,10 +152,10 @@ def test_it_reads_all_records_of_the_histories_and_not_only_the_latest(
 
 def test_one_that_is_built_has_nothing_to_read(empty: Settings) -> None:
     write(empty, [Batch((put("1", "client1", "NASDAQ"),))])
-    order = Order(Action.START, "me", tables=tables_of("share_holders"))
+    order = RebuildRequest(Action.START, "me", tables=tables_of("share_holders"))
     rebuild = begun(installed(empty), order)
     assert REBUILD_TABLES.unread_records(installed(empty)) == 1
-    store.update(installed(empty).tables, replace(rebuild, state=State.BUILT))
+    registry.update(installed(empty).tables, replace(rebuild, state=State.BUILT))
     assert REBUILD_TABLES.unread_records(installed(empty)) == 0
 
 

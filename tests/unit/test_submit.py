@@ -16,7 +16,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionReques
 from shardpost.kafka.kafka import Kafka
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.rebuilds.model.rebuild import Source
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, driver, submit
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
@@ -157,8 +157,10 @@ WEEK = IsoWeek.parse("2020-W53")
         ImportRequest(
             JdbcSource("jdbc:x://y", query="SELECT 1"), "Ann", True, "é", 0.2, "", now=NOW
         ),
-        Order(Action.START, "me & you", "", Source.KAFKA, "GB", ()),
-        Order(Action.SWAP, "me", "--why=not", tables=("clients",), max_changed=0.01, number=12),
+        RebuildRequest(Action.START, "me & you", "", Source.KAFKA, "GB", ()),
+        RebuildRequest(
+            Action.SWAP, "me", "--why=not", tables=("clients",), max_changed=0.01, number=12
+        ),
     ],
 )
 def test_a_request_comes_through_its_document(request_: object) -> None:
@@ -189,7 +191,7 @@ def test_a_document_that_is_none_is_refused_by_its_fields(document: str, why: st
 
 def test_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(UsageError, match="expected text in UTF-8"):
-        document_of(Order(Action.SWAP, "me", "\udcff"))
+        document_of(RebuildRequest(Action.SWAP, "me", "\udcff"))
 
 
 COMPACTION, SWEEP, EMAIL = COMPACT_POSITIONS, SWEEP_DEAD_LETTERS, WEEKLY_EMAIL

@@ -1,7 +1,7 @@
 """A rebuild: tables computed anew beside those in use, until they are swapped or dropped."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -9,7 +9,7 @@ from typing import Annotated
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import Int32, Json, Named, columns_of
-from shardpost.errors import UsageError, shown
+from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.holders.model.view_tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
 
 HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
@@ -115,9 +115,24 @@ class Rebuild:
     def _in_use(self, newest: Snapshot) -> list[bool]:
         return [newest.folders.get(name) == one for name, one in self.folders.items()]
 
-    def beside(self, newest: Snapshot) -> Snapshot | None:
-        """Return the tables that are beside those in use."""
+    def standby(self, newest: Snapshot) -> Snapshot | None:
+        """Return the tables that are not in use, which may be put in use."""
         return self.former if self.is_in_use(newest) else self.candidate
+
+    def require_standby(self, newest: Snapshot) -> Snapshot:
+        """Return the same; ShardpostError in a copy of the tables of the moment of a swap."""
+        if (standby := self.standby(newest)) is None:
+            raise ShardpostError(
+                f"rebuild {self.number}: the previous tables are not recorded: they can be neither"
+                " compared nor put back in use; `shardpost rebuild drop` drops them"
+            )
+        return standby
+
+    def with_standby(self, standby: Snapshot, newest: Snapshot) -> "Rebuild":
+        """Return it with other standby tables."""
+        if self.is_in_use(newest):
+            return replace(self, former=standby)
+        return replace(self, candidate=standby)
 
     def views(self, newest: Snapshot) -> list[Snapshot]:
         """Return the tables that are read of an open rebuild, those beside the ones in use first.

@@ -29,7 +29,7 @@ from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.installation import Installation
 from shardpost.logs import step
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import HISTORIES, Progress, Rebuild, Source, State
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.spark.histories import (
@@ -42,7 +42,7 @@ from shardpost.rebuilds.spark.histories import (
     not_held,
     require_same,
 )
-from shardpost.rebuilds.spark.top_up import writer_beside
+from shardpost.rebuilds.spark.top_up import standby_writer
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.delta_files import paths, read_files
 from shardpost.spark.kafka_source import ReadRanges
@@ -194,7 +194,7 @@ def build(installation: Installation, rebuild: Rebuild, pinned: Snapshot) -> Reb
     return kafka_source.with_any_timestamps(
         lambda read_ranges: _build(
             installation,
-            store.require_current(installation.tables, rebuild.number),
+            registry.require_current(installation.tables, rebuild.number),
             pinned,
             read_ranges,
         )
@@ -206,7 +206,7 @@ def _build(
 ) -> Rebuild:
     spark = driver.start_session(REBUILD_TABLES.name)
     run, own = str(uuid.uuid4()), rebuild.tables
-    tables = writer_beside(spark, installation, rebuild.candidate, pinned, own, run)
+    tables = standby_writer(spark, installation, rebuild.candidate, pinned, own, run)
     kafka = None
     if rebuild.source is Source.KAFKA:
         low = held_now(installation.kafka, pinned)
@@ -229,7 +229,7 @@ def _build(
         done = Progress(number, records, sum(each.records for each in units), seconds)
         step(f"rebuilt {unit.name}")
         candidate = replace(rebuild.candidate, tables=dict(tables.versions), folded=tables.folded)
-        rebuild = store.update(
+        rebuild = registry.update(
             installation.tables, replace(rebuild, candidate=candidate, progress=done)
         )
         log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.summary())
@@ -243,7 +243,7 @@ def _build(
             # records that this snapshot has not.
             candidate = replace(candidate, history_from=rebuild.changed_at)
     step("built")
-    return store.update(
+    return registry.update(
         installation.tables, replace(rebuild, candidate=candidate, state=State.BUILT)
     )
 

@@ -37,17 +37,17 @@ from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError
 from shardpost.logs import step
-from shardpost.rebuilds import store
+from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+from shardpost.rebuilds.registry import rebuilding
 from shardpost.rebuilds.run import SparkWork, topped_up
 from shardpost.rebuilds.spark.histories import decoded_again
-from shardpost.rebuilds.store import rebuilding
 from shardpost.spark import delta_files, driver
 
 
 @dataclass(frozen=True)
-class BesideRun(HoldersRun):
+class StandbyRun(HoldersRun):
     """A run that brings the tables `last`, beside those in use, to where `at` has the latter.
 
     Its own tables are written; all others it shares with those in use.
@@ -56,7 +56,7 @@ class BesideRun(HoldersRun):
     at: Snapshot
 
 
-def writer_beside(
+def standby_writer(
     spark: SparkSession,
     installation: Installation,
     last: Snapshot,
@@ -99,7 +99,7 @@ def top_up(
     """
     log.info("tables not in use: brought from snapshot %d to %d", view.number, at.number)
     spark = driver.start_session(REBUILD_TABLES.name)
-    tables = writer_beside(spark, installation, view, at, own, str(uuid.uuid4()))
+    tables = standby_writer(spark, installation, view, at, own, str(uuid.uuid4()))
     new = {
         source.history: _new_records(installation.tables, at, source.history, view.number)
         for source in t.INPUTS.values()
@@ -107,7 +107,7 @@ def top_up(
     records = sum(count for _, count in new.values())
     few = records <= MAX_LISTED_RECORDS
     driver.plan_for(spark, records)
-    run = BesideRun(installation, tables, view, view.country, at.shards, few, at)
+    run = StandbyRun(installation, tables, view, view.country, at.shards, few, at)
     rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
     counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)
     step("top-up fold")
@@ -134,7 +134,7 @@ def _new_records(tables: Tables, at: Snapshot, history: Table, since: int) -> tu
 
 
 def _append_histories(
-    run: BesideRun, files: dict[Table, list[str]], own: Collection[str]
+    run: StandbyRun, files: dict[Table, list[str]], own: Collection[str]
 ) -> int | None:
     """Append what is new to histories of its own; return how many records are rejected.
 
@@ -159,7 +159,7 @@ def _append_histories(
     return rejected
 
 
-def _update(run: BesideRun, rejected: int | None) -> Counts:
+def _update(run: StandbyRun, rejected: int | None) -> Counts:
     """Update who holds; return the counts of the view."""
     assert run.last is not None  # noqa: S101 - it is topped up from there
     counts = update_holders(run, *(_few_positions if run.few else _many_positions)(run, run.last))
@@ -167,7 +167,7 @@ def _update(run: BesideRun, rejected: int | None) -> Counts:
     return replace(counts, rejected=in_all)
 
 
-def _many_positions(run: BesideRun, last: Snapshot) -> tuple[DataFrame, int]:
+def _many_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame, int]:
     """Return the positions that have new records, as they are and were, and how many more are open.
 
     Columns: _KNOWN, and `old_…` of what was known of the key, null without a row.
@@ -194,7 +194,7 @@ def _many_positions(run: BesideRun, last: Snapshot) -> tuple[DataFrame, int]:
     return changed, opened
 
 
-def _few_positions(run: BesideRun, last: Snapshot) -> tuple[pa.Table, int]:
+def _few_positions(run: StandbyRun, last: Snapshot) -> tuple[pa.Table, int]:
     """Return the same as `_many_positions`, without Spark."""
     history, before = run.tables.located(t.POSITION_EVENTS), t.POSITIONS.located(last.folders)
     keys = f"SELECT DISTINCT r.key FROM new_records r WHERE {_is_new(last)}"  # noqa: S608 - ours
@@ -223,7 +223,7 @@ def _is_new(last: Snapshot) -> str:
     return f"r.snapshot > {last.number} AND r.kind <> {text_literal(RecordKind.REJECTED)}"
 
 
-def _version(run: BesideRun) -> LayeredVersion:
+def _version(run: StandbyRun) -> LayeredVersion:
     version = run.tables.at(t.POSITIONS)
     if isinstance(version, LayeredVersion):
         return version
@@ -254,7 +254,7 @@ def with_country_held(installation: Installation, asked: CompactionRequest) -> I
     where it is asked for now. To be asked behind the lock of the compaction, without which no swap
     commits.
     """
-    last, rebuild = snapshots.newest(installation.tables), store.current(installation.tables)
+    last, rebuild = snapshots.newest(installation.tables), registry.current(installation.tables)
     if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
         return installation
     if asked.country_changed and installation.settings.country != last.country:
@@ -284,6 +284,6 @@ def _top_up(installation: Installation, work: SparkWork) -> None:
 
 def _waiting(tables: Tables) -> Rebuild | None:
     """Return the rebuild whose new tables wait to be swapped for the first time."""
-    rebuild, newest = store.current(tables), snapshots.newest(tables)
+    rebuild, newest = registry.current(tables), snapshots.newest(tables)
     is_ready = rebuild and newest and rebuild.standing(newest) is Standing.READY
     return rebuild if is_ready else None

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from shardpost.delta import snapshots
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
@@ -71,6 +72,14 @@ def get(tables: Tables, number: int) -> Rebuild:
     if found is None:
         raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` lists them")
     return found
+
+
+def needs_top_up(tables: Tables) -> bool:
+    """Tell whether records came that new tables, which are not in use, have not."""
+    newest, rebuild = snapshots.current(tables), require_current(tables)
+    if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
+        return False
+    return rebuild.candidate.number != newest.number
 
 
 def require_country(installation: Installation, last: Snapshot) -> None:
