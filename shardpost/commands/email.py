@@ -123,9 +123,10 @@ def email_command(
     if week is None:
         raise click.UsageError("Missing option '--week'.")
     from shardpost import ownership, refused_runs
-    from shardpost.weekly_email.checks import check
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+    from shardpost.weekly_email.prepared_week import preview_week
+    from shardpost.weekly_email.week_state import WeekState
 
     mode = Mode.DRY_RUN if dry_run else Mode.SEND
     request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
@@ -140,7 +141,8 @@ def email_command(
         if request.is_real
         else nullcontext()
     ):
-        check(request, installation)  # before Java starts, which takes long
+        # Before Java starts, which takes long.
+        preview_week(request, WeekState(installation, request.week))
     return (_dry_run if dry_run else _send)(request, as_json=as_json)
 
 

@@ -18,7 +18,6 @@ from shardpost.commands.console import (
 from shardpost.commands.email_status import print_client, print_state, print_week
 from shardpost.errors import COULD_NOT, DONE, UsageError, one_line, shown
 from shardpost.installation import opened
-from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import STATES
 
@@ -72,7 +71,7 @@ def emails_command(
     "--as",
     "outcome",
     required=True,
-    type=click.Choice([str(outcome) for outcome in Outcome]),
+    type=click.Choice(["sent", "open"]),
     help="`sent`: it was delivered. `open`: it was not; the next run mails the client.",
 )
 @NEEDED_WHY
@@ -93,7 +92,7 @@ def resolve_command(
     All clients or none: unless every one of them is `unknown`, nothing is changed. Refused while a
     run mails one of their shards.
     """
-    from shardpost.weekly_email.ledger_decisions import resolve
+    from shardpost.weekly_email.week_decisions import Outcome, Resolution, resolve
 
     clients = tuple(dict.fromkeys((*named, *more)))
     if not clients:
@@ -124,11 +123,11 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     Clients that it no longer lists will be mailed by the next run, including those that already
     got the e-mail.
     """
-    from shardpost.weekly_email.ledger_decisions import accept_ledger
-    from shardpost.weekly_email.ledger_guard import LedgerGuard
+    from shardpost.weekly_email.week_decisions import accept_ledger
+    from shardpost.weekly_email.week_state import WeekState
 
     iso_week = IsoWeek.parse(week)
-    if LedgerGuard(opened(), iso_week).is_whole():
+    if WeekState(opened(), iso_week).is_whole():
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return DONE
     confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
@@ -147,7 +146,7 @@ def pause_command(week: str, why: str, by: str | None) -> int:
     Mails that are on their way are finished; who is not mailed yet stays open. To continue:
     `emails resume`, then `shardpost email`; nobody is mailed twice.
     """
-    from shardpost.weekly_email.paused_weeks import pause
+    from shardpost.weekly_email.week_decisions import pause
 
     paused = pause(opened(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
     click.echo(one_line(f"{paused.week}: paused: runs of it end now, and others refuse it"))
@@ -160,7 +159,7 @@ def pause_command(week: str, why: str, by: str | None) -> int:
 @BY
 def resume_command(week: str, why: str, by: str | None) -> int:
     """Allow runs of a week that was paused. It starts none: `shardpost email` does."""
-    from shardpost.weekly_email.paused_weeks import resume
+    from shardpost.weekly_email.week_decisions import resume
 
     resumed = resume(opened(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
     click.echo(

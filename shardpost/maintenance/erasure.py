@@ -24,12 +24,12 @@ from shardpost.locks.locks import exclusive, postponing
 from shardpost.logs import step
 from shardpost.rebuilds import drop as standby_tables
 from shardpost.rebuilds.registry import rebuilding
-from shardpost.weekly_email import closed_weeks, email_erasure, kept_dry_runs, ledger_guard
+from shardpost.weekly_email import email_erasure, kept_dry_runs, week_state
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.week_state import WeekState, compacted_ledger
 from shardpost.wording import counted
 
 STAYS = (
@@ -191,7 +191,7 @@ class _Erasure:
         installation, result, client = self._installation, self._result, self._request.client
         weeks = email_erasure.find_in_audiences(installation.tables, client)
         audiences = {audience.week: audience for audience in weeks}
-        closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(installation.tables)}
+        closed = {IsoWeek.parse(week) for week in week_state.list_closed(installation.tables)}
         entries = {week for week, entry in self._known.entries.items() if entry.state}
         for week in sorted({*entries, *audiences} - closed):
             if result.dry_run:
@@ -210,7 +210,7 @@ class _Erasure:
         result.left = self._rows_with_contact()
 
     def _erase_week(self, week: IsoWeek, audience: AudienceOfClient | None) -> None:
-        locked = LedgerGuard(self._installation, week).locked(self._shards)
+        locked = WeekState(self._installation, week).locked(self._shards)
         with postponing(week, self._result.postponed), locked:
             step(f"ledger {week}")
             is_in_ledger = email_erasure.erase_from_ledger(
@@ -246,7 +246,7 @@ class _Erasure:
                 tables[DEAD_LETTERS.name] = count
 
     def _begun_and_not_frozen(self) -> set[IsoWeek]:
-        begun = {mark.week for mark in ledger_guard.list_marks(self._installation.tables)}
+        begun = {mark.week for mark in week_state.list_marks(self._installation.tables)}
         frozen = {week.week for week in FrozenWeeks(self._installation.tables).list_all()}
         return {IsoWeek.parse(week) for week in begun - frozen}
 

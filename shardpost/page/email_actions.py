@@ -33,14 +33,14 @@ def resolve(
     client: Annotated[list[str] | None, Form()] = None,
 ) -> Response:
     """Record of clients whose delivery is unknown that they got the mail, or did not."""
-    from shardpost.weekly_email import ledger_decisions
-    from shardpost.weekly_email.model.resolution import Outcome, Resolution
+    from shardpost.weekly_email import week_decisions
+    from shardpost.weekly_email.week_decisions import Outcome, Resolution
 
     if not client:
         raise UsageError("client: expected at least one that is ticked, found none")
     clients = tuple(dict.fromkeys(map(unpacked, client)))
     decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), visit.name, why, visit.now)
-    shards = ledger_decisions.resolve(visit.installation, decided)
+    shards = week_decisions.resolve(visit.installation, decided)
     said = f"{week}: {counted(len(shards), 'client')} resolved as {outcome}"
     return visit.back_to("emails/clients", said, week=week, state="unknown")
 
@@ -95,8 +95,9 @@ class SentOrder(SendOrder):
 def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
     """Show what a run of a week would find now, and the form that starts it."""
     from shardpost.weekly_email.bounded_rendering import templates_of
-    from shardpost.weekly_email.checks import check
     from shardpost.weekly_email.limits import totals
+    from shardpost.weekly_email.prepared_week import preview_week
+    from shardpost.weekly_email.week_state import WeekState
     from shardpost.weekly_email.week_status import find_week, week_document
 
     request = order.request(visit)
@@ -105,7 +106,7 @@ def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
         return visit.answer("emails_reading.html", week=order.week)
     refused = None
     try:
-        check(request, visit.installation, templates_of)
+        preview_week(request, WeekState(visit.installation, request.week), templates_of)
     except ShardpostError as error:
         refused = str(error)
     document = week_document(found, visit.memory.ledger.by_shard)
@@ -148,9 +149,9 @@ def start(visit: Asked, order: Annotated[SentOrder, Form()]) -> Response:
 @router.post("/pause", dependencies=acts(EMAILS))
 def pause(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
     """Stop runs that mail a week, and have others refuse it."""
-    from shardpost.weekly_email import paused_weeks
+    from shardpost.weekly_email import week_decisions
 
-    paused_weeks.pause(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
+    week_decisions.pause(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
     said = f"{week} is paused: runs that mail it end within seconds"
     return visit.back_to("emails/week", said, week=week)
 
@@ -158,8 +159,8 @@ def pause(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
 @router.post("/resume", dependencies=acts(EMAILS))
 def resume(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
     """Let runs mail a week again that was paused."""
-    from shardpost.weekly_email import paused_weeks
+    from shardpost.weekly_email import week_decisions
 
-    paused_weeks.resume(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
+    week_decisions.resume(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
     said = f"{week} is resumed: a run mails who is not mailed yet"
     return visit.back_to("emails/start", said, week=week)

@@ -24,8 +24,8 @@ from shardpost.topics.model.cluster import WHICH_RELEASE, WITHOUT_LOSS, known_lo
 from shardpost.topics.stores import inspect_stores
 from shardpost.watch import audit
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.week_state import WeekState
 from shardpost.wording import counted
 
 
@@ -67,7 +67,7 @@ def _check_store(installation: Installation, name: TopicName, week: IsoWeek) -> 
     check_name = f"store {installation.kafka.topic(name)}"
     try:
         if name == LEDGER:
-            LedgerGuard(installation, week).require_ledger()
+            WeekState(installation, week).require_ledger()
         else:
             inspect_stores(installation, name)
     except ShardpostError as problem:

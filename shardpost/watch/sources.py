@@ -39,10 +39,10 @@ from shardpost.watch.model.conditions import Found
 from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import MailLimits, too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
+from shardpost.weekly_email.week_state import WeekState
 from shardpost.wording import counted, duration_text
 
 
@@ -305,7 +305,7 @@ def _look_at_week(
 ) -> Found:
     found, week = Found(), status.week
     # Asked first: who is `sending` then is not unknown.
-    is_sent = LedgerGuard(installation, week).is_being_sent()
+    is_sent = WeekState(installation, week).is_being_sent()
     document = status_document(week, status.by_shard())
     counts = totals(document["shards"])
     for state, clients in counts.items():

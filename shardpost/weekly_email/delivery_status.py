@@ -16,7 +16,7 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
-from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email import week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import (
     SHARDS_READ_AT_ONCE,
@@ -93,7 +93,7 @@ def audience_of(tables: Tables, week: IsoWeek, now: datetime) -> WeekAudience:
     """
     if frozen := FrozenWeeks(tables).find(week):
         return frozen
-    if not any(mark.week == str(week) for mark in ledger_guard.list_marks(tables)):
+    if not any(mark.week == str(week) for mark in week_state.list_marks(tables)):
         return None
     snapshot = snapshots.current(tables)
     return EarlyAudience(snapshot, week.held_at(now, snapshot.looked_at))

@@ -18,39 +18,44 @@ from shardpost.holders.spark.held_positions import holding_clients
 from shardpost.installation import Installation
 from shardpost.schedules import WeeklyTime
 from shardpost.spark.job_spec import JobResult
-from shardpost.weekly_email import closed_weeks, mail_looks, paused_weeks
-from shardpost.weekly_email.checks import check
+from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
-from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.interruptions import Unsubscribed
 from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.email_request import (
     EmailRequest,
     Mode,
-    PreparedWeek,
     RunRules,
     shard_label,
 )
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
+from shardpost.weekly_email.prepared_week import (
+    PreparedWeek,
+    prepare_week,
+    preview_week,
+    require_no_collapse,
+)
 from shardpost.weekly_email.send_shard import SendOptions, settle_refusals
 from shardpost.weekly_email.spark.audience_freeze import freeze
 from shardpost.weekly_email.spark.dry_run import dry_run
 from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
-from shardpost.weekly_email.unsubscribed import Unsubscribed
+from shardpost.weekly_email.week_state import WeekState
 
 log = logging.getLogger(__name__)
 
 
 def run(request: EmailRequest, installation: Installation) -> JobResult:
     """Do what the request's mode says; return the exit code and the JSON result."""
-    if reason := why_skip(request, installation):
+    state = WeekState(installation, request.week)
+    if reason := why_skip(request, state):
         log.info("skipped: %s", reason)
         return DONE, request.skipped(reason)
     rules = installation.values(RunRules)
     with spark_errors_of(request.week):
-        week = prepare(request, installation)
+        week = prepare(request, state)
         looks_only = not (request.is_real or request.is_part)
-        why = why_refused(request, installation, week) if looks_only else None
+        why = why_refused(request, week) if looks_only else None
         refused = {"would_be_refused": why} if why else {}
         if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
             return DONE, week.as_frozen(rules.shards_per_task) | refused
@@ -65,7 +70,7 @@ def run(request: EmailRequest, installation: Installation) -> JobResult:
         return send(week, options, request)
 
 
-def why_skip(request: EmailRequest, installation: Installation) -> str | None:
+def why_skip(request: EmailRequest, state: WeekState) -> str | None:
     """Return why a run skips its week, or None if it mails it.
 
     A scheduled run skips what is too late. One whose audience is frozen was begun, and is not too
@@ -75,49 +80,47 @@ def why_skip(request: EmailRequest, installation: Installation) -> str | None:
     """
     is_first = request.mode in (Mode.FREEZE, Mode.LIST_GROUPS)
     skips_gone = is_first or request.is_scheduled
-    if skips_gone and (closed := closed_weeks.find(installation, request.week, request.now)):
+    if skips_gone and (closed := state.closed(request.now)):
         return closed.explanation
-    if frozen := FrozenWeeks(installation.tables).find(request.week):
-        return frozen.why_no_audience if skips_gone else None
+    if state.frozen:
+        return state.frozen.why_no_audience if skips_gone else None
     if not request.is_scheduled:
         return None
-    commits = snapshots.committed_times(installation.tables).values()
+    commits = snapshots.committed_times(state.installation.tables).values()
     first = min(commits, default=None)
-    rules = installation.values(RunRules)
+    rules = state.installation.values(RunRules)
     later = WeeklyTime.parse(rules.weekly_send).later(request.week.end)
     return request.week.why_skip(request.now, first, rules.weekly_lateness_days, later)
 
 
-def why_refused(
-    request: EmailRequest, installation: Installation, week: PreparedWeek
-) -> str | None:
+def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
     """Return why the freeze of this week's audience would be refused as of now, or None."""
     if week.frozen or request.early or request.accept_drop:
         return None
-    weeks, most = FrozenWeeks(installation.tables), installation.values(RunRules).max_drop
+    installation = week.state.installation
     counts = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0)
-    has_earlier = any(known.week < str(week.iso_week) for known in weeks.list_all())
+    has_earlier = week.state.frozen_before() is not None
     held = holding_clients(installation.tables, week.snapshot, week.as_of) if has_earlier else ()
     for batch in held:
         counts[RECIPIENTS] += len(batch)
         counts[WITH_ADDRESS] += len(batch) - batch.column("email").null_count
     try:
-        weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts, most)
+        most = installation.values(RunRules).max_drop
+        require_no_collapse(week.state, counts, week.snapshot.counts, most)
     except CollapseError as error:
         return str(error)
     return None
 
 
-def prepare(request: EmailRequest, installation: Installation) -> PreparedWeek:
+def prepare(request: EmailRequest, state: WeekState) -> PreparedWeek:
     """Return the week with its audience, frozen by this run if the request says so."""
-    week, ledger = check(request, installation)
     if not request.is_real:
-        return week
-    LedgerGuard(installation, request.week).mark_start(ledger, request.now)
+        return preview_week(request, state)
+    week = prepare_week(request, state)
     if request.early or week.frozen:
         return week
     log.info("%s: freezing the audience, as of %s", week.iso_week, week.as_of.isoformat())
-    return freeze(installation, request, week)
+    return freeze(request, week)
 
 
 def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> JobResult:
@@ -130,8 +133,7 @@ def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> Job
     unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
     rate = rules.mail_rate / groups if rules.mail_rate else None
-    guard = LedgerGuard(installation, week.iso_week)
-    with guard.locked(week.shards):
+    with week.state.locked(week.shards):
         FrozenWeeks(installation.tables).require_audience(week.iso_week, week.frozen)
         if week.frozen is None:  # its audience and contacts are the snapshot's
             snapshots.require_in_force(installation.tables, week.snapshot)
@@ -140,13 +142,13 @@ def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> Job
         reports = send_shards(week, options, rate)
         if not request.is_part:
             reports = settle_refusals(installation, week.iso_week, reports)
-        guard.mark_end(options.clock())
+        week.state.mark_end(options.clock())
         shards = _counted(installation, week, reports)
     errors = {report.shard: report.error for report in reports if report.error}
     document = status_document(week.iso_week, shards) | {"snapshot": week.snapshot_number}
     if request.is_part:
         document["answers"] = [report.answers for report in reports]
-    if paused := paused_weeks.find(installation.tables, week.iso_week):
+    if paused := WeekState(installation, week.iso_week).paused:
         document["paused"] = paused.as_json()
         if set(errors.values()) == {paused.explanation}:
             sys.stderr.write(f"shardpost: {paused.explanation}\n")

@@ -15,19 +15,14 @@ from deltalake.exceptions import CommitFailedError
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, rows, select, stream
-from shardpost.delta.snapshot import Counts
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
-from shardpost.holders.model import plausibility
 from shardpost.kafka.partitioning import partition_of
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
 
 RECIPIENTS = "recipients"
 WITH_ADDRESS = "recipients with an address"
-ACCEPT = (
-    "Nothing was frozen, and nothing is mailed. If that is intended, run it once with --accept-drop"
-)
 
 
 class FrozenWeeks:
@@ -44,12 +39,6 @@ class FrozenWeeks:
         """Return the week as it was frozen, or None if it is not frozen."""
         found = select(self._tables, FROZEN_WEEKS, FrozenWeek, f"WHERE week = '{week}'")
         return next(iter(found), None)
-
-    def newest_before(self, week: IsoWeek) -> FrozenWeek | None:
-        """Return the last week before a week that has its audience, or None if there is none."""
-        # The form 2026-W47 sorts as the weeks do.
-        weeks = (frozen for frozen in self.with_audience() if frozen.week < str(week))
-        return next(weeks, None)
 
     def with_audience(self, erased_since: datetime | None = None) -> list[FrozenWeek]:
         """Return the weeks that have their audience, or had it at that time, newest week first.
@@ -114,29 +103,6 @@ class FrozenWeeks:
             f" FROM audiences WHERE week = '{week}'"
         )
         return rows(self._tables, sql, {AUDIENCES: version})[0]
-
-    def require_no_collapse(
-        self, week: IsoWeek, counts: dict[str, int], in_snapshot: Counts, most: float
-    ) -> None:
-        """Refuse an audience with far fewer clients than that of the last frozen week before.
-
-        Or a snapshot with far more positions on unknown exchanges, also before the first one.
-        `most` is the share by which they may fall, or grow.
-        """
-        # The form 2026-W47 sorts as the weeks do.
-        before = next((one for one in self.list_all() if one.week < str(week)), None)
-        known = {RECIPIENTS: before.recipients} if before else {}
-        if before and before.audience_erased_at is None:
-            known = self.counts(IsoWeek.parse(before.week), before.audience_version)
-        what = f"week {week} after {before.week}" if before else f"week {week}"
-        positions = in_snapshot.positions
-        plausibility.require_no_collapse(what, known, counts, most=most, advice=lambda: ACCEPT)
-        more = in_snapshot.unknown.unknown_positions - (before.unknown_positions if before else 0)
-        if positions >= plausibility.LEAST and more > most * positions:
-            limit = f"by more than SHARDPOST_MAX_DROP={most:g} of {positions} allows"
-            raise plausibility.CollapseError(
-                f"{what}: {in_snapshot.unknown}: {more} more, {limit}. {ACCEPT}"
-            )
 
     def clients(self, frozen: FrozenWeek, shard: int) -> list[str]:
         """Return the audience of one shard."""

@@ -17,8 +17,9 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import UsageError
 from shardpost.weekly_email.dry_run_file import DryRunLists
-from shardpost.weekly_email.model.email_request import PreparedWeek, shard_text
+from shardpost.weekly_email.model.email_request import shard_text
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.prepared_week import PreparedWeek
 
 # No table of Delta's, but where one would be.
 FOLDER = Table("dry_runs", ())

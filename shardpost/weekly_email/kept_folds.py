@@ -27,7 +27,6 @@ from shardpost.weekly_email.delivery_status import (
     status_of,
 )
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import first_offsets
 from shardpost.weekly_email.ledger_topic import LedgerReasons, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, decode
 from shardpost.weekly_email.model.ledger_index import (
@@ -38,6 +37,7 @@ from shardpost.weekly_email.model.ledger_index import (
 )
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import EXPLAINED, ShardStatus
+from shardpost.weekly_email.week_state import first_offsets
 
 MOST_WEEKS = 6
 # Threads that read: more would wait for each other's Python.

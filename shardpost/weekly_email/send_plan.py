@@ -7,6 +7,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from shardpost.errors import shown
+from shardpost.weekly_email.interruptions import SubscriptionsUnknownError, nobody_unsubscribed
 from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
@@ -22,7 +23,6 @@ from shardpost.weekly_email.model.member import (
 )
 from shardpost.weekly_email.model.message import Mail, compose, message_id
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
-from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, nobody_unsubscribed
 
 # Clients whose e-mails are composed at once.
 BATCH = 1000

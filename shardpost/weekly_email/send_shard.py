@@ -1,18 +1,16 @@
 """One shard from end to end: open its ledger, send what is open, report the counts.
 
-It stops at the signals with which Spark ends its Python workers. A shard of three clients, two of
+A shard of three clients, two of
 which are refused, cannot tell bad addresses from a broken server, and neither can a job that mails
 some of the shards. So what no shard could decide about is settled once, by all answers of a run.
 """
 
 import logging
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +18,11 @@ import pyarrow as pa
 from shardpost.errors import ShardpostError, shown
 from shardpost.installation import Installation
 from shardpost.kafka.transactions import TransactionError
-from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.interruptions import (
+    PauseWatch,
+    nobody_unsubscribed,
+    stop_reason_by_signal,
+)
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry
@@ -31,31 +33,11 @@ from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport, status_document
 from shardpost.weekly_email.outcomes import Progress
-from shardpost.weekly_email.paused_weeks import PauseWatch
 from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import ShardSender
 from shardpost.weekly_email.smtp_server import SmtpServer
-from shardpost.weekly_email.unsubscribed import nobody_unsubscribed
+from shardpost.weekly_email.week_state import WeekState
 from shardpost.weekly_email.week_status import find_week
-
-SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
-    """Give a function that returns why to stop, or None; so the mails under way can be finished."""
-    reasons: list[str] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        name = signal.Signals(number).name
-        reasons.append(f"stopped by {name}: the remaining clients are not mailed yet")
-
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
-    try:
-        yield lambda: reasons[0] if reasons else None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def settle_parts(
@@ -72,11 +54,11 @@ def settle_parts(
     undecided = [report.shard for report in reports if report.provisional]
     if not undecided:
         return documents, []
-    guard = LedgerGuard(installation, week)
-    with guard.locked(undecided):
-        guard.require_ledger()
+    state = WeekState(installation, week)
+    with state.locked(undecided):
+        state.require_ledger()
         settled = settle_refusals(installation, week, reports)
-        guard.mark_end(now)
+        state.mark_end(now)
     status = find_week(installation, week, now).status
     counted = status.by_shard([report.shard for report in reports], wait=True)
     left_open = [one.error for one in settled if one.error and one.shard in undecided]
@@ -181,14 +163,14 @@ def _send(
 ) -> ShardReport:
     ledger_index = ledger.open()
     # It was whole before Spark started: what was read is of that ledger, and not of a new topic.
-    LedgerGuard(options.installation, options.context.week).require_ledger()
+    WeekState(options.installation, options.context.week).require_ledger()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
     week, size = options.context.week, shard.audience_size
     progress = Progress.of(week, shard.number, size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
     server = options.installation.values(SmtpServer)
-    paused = PauseWatch(options.installation.tables, week, time.monotonic)
+    paused = PauseWatch(options.installation, week, time.monotonic)
     with stop_reason_by_signal() as signalled:
         sender = ShardSender(server, ledger, progress, rate_limit, lambda: signalled() or paused())
         error = _run(sender, plan, unknown, batches)

@@ -34,16 +34,15 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
-from shardpost.weekly_email import closed_weeks, kept_dry_runs, ledger_guard
+from shardpost.weekly_email import kept_dry_runs, week_state
 from shardpost.weekly_email.audience_files import AudienceFiles
-from shardpost.weekly_email.closed_weeks import closed_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.model.week_tables import AUDIENCES, ClosedWeek
+from shardpost.weekly_email.week_state import WeekState, compacted_ledger
 from shardpost.wording import counted
 
 
@@ -172,7 +171,7 @@ def _mark(
         return True
     iso_week = IsoWeek.parse(week.week)
     try:
-        with LedgerGuard(installation, iso_week).locked(range(week.shards)):
+        with WeekState(installation, iso_week).locked(range(week.shards)):
             step(f"mark {week.week}")
             FrozenWeeks(installation.tables).mark_erased(iso_week, now)
     except LockedError as error:
@@ -217,14 +216,14 @@ def close_old_weeks(
         result.warning = clock.warning
         closed = {
             week
-            for week, row in closed_weeks.list_all(installation.tables).items()
+            for week, row in week_state.list_closed(installation.tables).items()
             if row.emptied_at
         }
         for week, times in known.items():
             if str(week) not in closed and clock.is_older(days, week.end, *times):
                 _try_to_close(installation, week, now, result)
         if not dry_run:
-            ledger_guard.remove_old_locks(installation.files, now)
+            week_state.remove_old_locks(installation.files, now)
     return result
 
 
@@ -233,7 +232,7 @@ def _last_used(installation: Installation) -> dict[IsoWeek, list[datetime]]:
     times: dict[str, list[datetime]] = defaultdict(list)
     for frozen in FrozenWeeks(installation.tables).list_all():
         times[frozen.week].append(frozen.frozen_at)
-    for mark in ledger_guard.list_marks(installation.tables):
+    for mark in week_state.list_marks(installation.tables):
         times[mark.week].append(mark.marked_at)
     return {IsoWeek.parse(week): times[week] for week in sorted(times)}
 
@@ -250,7 +249,7 @@ def _try_to_close(
             )
         else:
             ownership.require(installation)
-            with LedgerGuard(installation, week).locked(shards):
+            with WeekState(installation, week).locked(shards):
                 frozen = FrozenWeeks(installation.tables).find(
                     week
                 )  # it may have been frozen meanwhile
@@ -267,16 +266,16 @@ def _close(installation: Installation, week: IsoWeek, shards: Sequence[int], now
         step(f"close {week} shard {shard}")
         counts.append(_close_shard(installation, week, shard, now))
     step(f"record {week}")
-    row = closed_weeks.list_all(installation.tables).get(str(week))
+    row = week_state.list_closed(installation.tables).get(str(week))
     if row is None:
-        row = closed_week(week, now, counts)
-        closed_weeks.add(installation.tables, row)
+        row = ClosedWeek.of(week, now, counts)
+        week_state.add_closed(installation.tables, row)
     records = 0
     for shard in shards:
         step(f"empty {week} shard {shard}")
         records += _empty_shard(installation, week, shard)
     step(f"finish {week}")
-    closed_weeks.add(installation.tables, replace(row, emptied_at=now))
+    week_state.add_closed(installation.tables, replace(row, emptied_at=now))
     return records
 
 

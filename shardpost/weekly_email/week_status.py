@@ -13,7 +13,6 @@ from shardpost.errors import ShardpostError, shown
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.topic_metadata import partition_counts
-from shardpost.weekly_email import closed_weeks, paused_weeks
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
     EarlyAudience,
@@ -22,7 +21,6 @@ from shardpost.weekly_email.delivery_status import (
     audience_of,
 )
 from shardpost.weekly_email.late_records import find_late
-from shardpost.weekly_email.ledger_guard import LedgerGuard, first_offsets
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -33,6 +31,7 @@ from shardpost.weekly_email.model.week_report import (
     status_document,
 )
 from shardpost.weekly_email.model.week_tables import ClosedWeek
+from shardpost.weekly_email.week_state import WeekState, first_offsets
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class FoundWeek:
     def why_incomplete(self) -> str | None:
         """Return why the ledger may lack records of the week; None if it has them all."""
         try:
-            LedgerGuard(self.status.installation, self.week).require_ledger()
+            WeekState(self.status.installation, self.week).require_ledger()
         except ShardpostError as error:
             return str(error)
         return None
@@ -60,7 +59,7 @@ def find_week(installation: Installation, week: IsoWeek, now: datetime) -> Found
     """Return the week as of now."""
     topic = installation.kafka.topic("weekly-emails")
     partitions = partition_counts(installation.kafka, [topic])[topic]
-    closed = closed_weeks.find(installation, week, now)
+    closed = WeekState(installation, week).closed(now)
     audience = None if closed else audience_of(installation.tables, week, now)
     return FoundWeek(WeekStatus(installation, week, audience, partitions), closed)
 
@@ -88,7 +87,7 @@ def week_document(
     document["has_run"] = is_begun or any(one.counts.clients for one in shards)
     if closed is not None:
         document["closed"] = closed.explanation
-    elif paused := paused_weeks.find(found.status.installation.tables, found.week):
+    elif paused := WeekState(found.status.installation, found.week).paused:
         document["paused"] = paused.as_json()
     return document
 

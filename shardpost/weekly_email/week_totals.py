@@ -18,7 +18,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
-from shardpost.weekly_email import closed_weeks, ledger_guard
+from shardpost.weekly_email import week_state
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.kept_folds import KeptFolds
@@ -44,8 +44,8 @@ class KnownWeek:
 def known_weeks(tables: Tables) -> list[KnownWeek]:
     """Return the weeks that a run has begun, the newest first; by the tables alone."""
     frozen = {row.week: row for row in FrozenWeeks(tables).list_all()}
-    closed = closed_weeks.list_all(tables)
-    begun = {mark.week for mark in ledger_guard.list_marks(tables)}
+    closed = week_state.list_closed(tables)
+    begun = {mark.week for mark in week_state.list_marks(tables)}
     names = sorted(frozen.keys() | closed.keys() | begun, reverse=True)
     return [KnownWeek(IsoWeek.parse(name), frozen.get(name), closed.get(name)) for name in names]
 

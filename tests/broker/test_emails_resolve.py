@@ -7,10 +7,10 @@ import pytest
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.week_state import WeekState
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 
@@ -66,7 +66,7 @@ def test_what_it_cannot_do_is_one_line_and_changes_nothing(
     sent = ("emails", "resolve", *OF_WEEK, "--as", "sent", "--client", "client1")
     line = shardpost.refused(*sent, "--client", "evil\x1b[2J", *WHY, code=1)
     assert "expected clients whose delivery is unknown, found 'evil\\x1b[2J' is open" in line
-    with LedgerGuard(installed(ready), WEEK).locked([partition_of("client1", ready.partitions)]):
+    with WeekState(installed(ready), WEEK).locked([partition_of("client1", ready.partitions)]):
         assert "is already running" in shardpost.refused(*sent, *WHY, code=1)
     assert "--why" in shardpost.refused(*sent, "--why", " ", code=2)
     no_client = ("emails", "resolve", *OF_WEEK, "--as", "sent", *WHY)

@@ -22,10 +22,10 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import kept_folds, week_totals
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.week_state import WeekState
 from tests.conftest import settings_of_its_own
 from tests.support.command_line import CommandLineHere
 from tests.support.handed_over import Run
@@ -208,7 +208,7 @@ def test_many_unknown_deliveries_are_resolved_at_once_and_recorded(
     assert "expected at least one that is ticked" in refused
     both = [str(htmlsafe_json_dumps(client)) for client in ("c3", EVIL)]
     assert page.get("emails/clients", week=week, state="unknown", tick="all").count("checked") == 2
-    lock = LedgerGuard(installed(ready), week).locked([partition_of("c3", ready.partitions)])
+    lock = WeekState(installed(ready), week).locked([partition_of("c3", ready.partitions)])
     with lock:
         said = page.send(listed, "emails/resolve", 503, **chosen, client=both)
         assert "is already running" in said

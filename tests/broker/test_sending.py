@@ -17,7 +17,7 @@ from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECISIONS, WEEKLY_EMAILS
-from shardpost.weekly_email import paused_weeks
+from shardpost.weekly_email import interruptions, week_decisions
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model import retry
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
@@ -416,13 +416,13 @@ def test_a_run_that_was_killed_leaves_its_sending_unknown(on_broker: Settings) -
 def test_a_week_that_is_paused_stops_between_two_mails_and_goes_on_when_it_is_resumed(
     ready: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paused_weeks, "WATCH_SECONDS", 0)
+    monkeypatch.setattr(interruptions, "WATCH_SECONDS", 0)
     # The server answers when the pause is in Kafka.
     one_at_a_time = ready.model_copy(update={"mail_connections": 1, "smtp_timeout": 60})
 
     def pause_at_the_third(stage: str, _recipient: str) -> None:
         if stage == "end" and sum(server.taken.values()) == 2:
-            paused_weeks.pause(installed(one_at_a_time), WEEK, "bob", "a wrong price", NOW)
+            week_decisions.pause(installed(one_at_a_time), WEEK, "bob", "a wrong price", NOW)
 
     with mail_server(pause_at_the_third) as server:
         report = run(one_at_a_time, server)
@@ -431,7 +431,7 @@ def test_a_week_that_is_paused_stops_between_two_mails_and_goes_on_when_it_is_re
         assert "the remaining clients are not mailed yet" in str(report.error)
         assert sorted(states(ready).values()) == ["sent"] * 3
         assert run(one_at_a_time, server).sent == 3  # at once, by the first look
-        paused_weeks.resume(installed(one_at_a_time), WEEK, "bob", "the price is right", NOW)
+        week_decisions.resume(installed(one_at_a_time), WEEK, "bob", "the price is right", NOW)
         assert run(one_at_a_time, server) == ALL_SENT
     assert set(server.taken.values()) == {1}
     assert len(server.taken) == 10

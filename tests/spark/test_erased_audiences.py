@@ -18,11 +18,11 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.spark import audience_freeze
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
+from shardpost.weekly_email.week_state import WeekState
 from tests.support.email_requests import email_request
 from tests.support.installed import installed
 from tests.support.mail_server import MailServer
@@ -115,13 +115,13 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def and_then_it_is_erased(guard: LedgerGuard, shards: Sequence[int]) -> Iterator[None]:
+    def and_then_it_is_erased(guard: WeekState, shards: Sequence[int]) -> Iterator[None]:
         monkeypatch.undo()
         erase(installed(world.settings), ErasureRequest("client2", "anna", "x", NOW))
         with guard.locked(shards):
             yield
 
-    monkeypatch.setattr(LedgerGuard, "locked", and_then_it_is_erased)
+    monkeypatch.setattr(WeekState, "locked", and_then_it_is_erased)
     with pytest.raises(ShardpostError, match="was written anew since this run began"):
         run(world)
     assert not server.taken

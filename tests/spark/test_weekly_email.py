@@ -19,7 +19,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import paused_weeks, unsubscribed
+from shardpost.weekly_email import interruptions, week_decisions
 from shardpost.weekly_email.dry_run_file import NAME, DryRunLists
 from shardpost.weekly_email.dry_run_lists import DryRunList
 from shardpost.weekly_email.email_run import prepare
@@ -32,6 +32,7 @@ from shardpost.weekly_email.model.week_report import LateClients, ShardCounts, c
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, WeekPausedError
 from shardpost.weekly_email.spark import audience_freeze
 from shardpost.weekly_email.spark.audience_freeze import freeze
+from shardpost.weekly_email.week_state import WeekState
 from tests.support.at_step import at_step
 from tests.support.email_requests import email_request
 from tests.support.installed import installed
@@ -173,10 +174,10 @@ def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> 
 @pytest.mark.one_of("freezes")
 def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) -> None:
     one_client(world)
-    first = prepare(request("--freeze-only"), installed(world.settings))
+    first = prepare(request("--freeze-only"), WeekState(installed(world.settings), WEEK))
     waited = replace(first, frozen=None)  # as it was prepared before the first one ended
     later = request("--freeze-only", now=NOW + timedelta(hours=1))
-    assert freeze(installed(world.settings), later, waited).frozen == first.frozen
+    assert freeze(later, waited).frozen == first.frozen
 
 
 @pytest.mark.one_of("freezes")
@@ -257,7 +258,7 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
 def test_who_unsubscribes_while_a_run_mails_is_suppressed(
     world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unsubscribed, "INTERVAL_SECONDS", 1e-9)
+    monkeypatch.setattr(interruptions, "INTERVAL_SECONDS", 1e-9)
     first, second = "client1", "client2"
     assert partition_of(first, 4) == partition_of(second, 4)
     world.settings = world.settings.model_copy(update={"mail_connections": 1})
@@ -385,7 +386,7 @@ def test_a_week_that_is_paused_while_it_is_mailed_needs_attention_and_goes_on_la
 
     def pause_at_the_first(stage: str, _recipient: str) -> None:
         if stage == "end" and once.acquire(blocking=False):
-            paused_weeks.pause(installed(world.settings), WEEK, "bob", "a wrong price", NOW)
+            week_decisions.pause(installed(world.settings), WEEK, "bob", "a wrong price", NOW)
 
     server.script = pause_at_the_first
     code, result = run(slow)
@@ -395,7 +396,7 @@ def test_a_week_that_is_paused_while_it_is_mailed_needs_attention_and_goes_on_la
     assert "was paused on" in capfd.readouterr().err
     with pytest.raises(WeekPausedError, match="a wrong price"):
         run(world)
-    paused_weeks.resume(installed(world.settings), WEEK, "bob", "the price is right", NOW)
+    week_decisions.resume(installed(world.settings), WEEK, "bob", "the price is right", NOW)
     code, result = run(world)
     assert (code, total(result, "sent"), "paused" in result) == (0, 24, False)
     assert set(server.taken.values()) == {1}

@@ -5,9 +5,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from shardpost.installation import Installation
 from shardpost.instants import parse_instant
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.prepared_week import PreparedWeek, preview_week
+from shardpost.weekly_email.week_state import WeekState
 
 MODES = {
     frozenset[str](): Mode.SEND,
@@ -38,3 +41,8 @@ def email_request(week: IsoWeek, *given: str, now: datetime) -> EmailRequest:
         else:
             modes.add(word)
     return EmailRequest(week, now, MODES[frozenset(modes)], **fields)
+
+
+def preview(request: EmailRequest, installation: Installation) -> PreparedWeek:
+    """Return the week that a request is about as it is now."""
+    return preview_week(request, WeekState(installation, request.week))

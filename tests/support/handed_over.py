@@ -13,15 +13,16 @@ from shardpost.settings import Settings
 from shardpost.weekly_email import mail_looks
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
+from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.send_plan import MailToSend, SendPlan
 from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
+from shardpost.weekly_email.week_state import WeekState
 from tests.support.installed import installed
 from tests.support.members import MEMBERS
 from tests.support.written_weeks import begin
@@ -87,12 +88,12 @@ class Run:
             FrozenWeeks(installed(self.settings).tables).find(self.week),
         )
         as_of = frozen.as_of if frozen else self.week.held_at(self.now, newest.looked_at)
-        shards = self.settings.partitions
-        audience = (newest, shards, [*range(shards)], frozen)
         at = installed(self.settings)
+        state = WeekState(at, self.week)
+        ledger, shards = state.require_ledger(), [*range(self.settings.partitions)]
         sender = at.values(SenderSettings).sender(at.values(SmtpServer))
         templates = templates_of(at.values(TemplateSettings))
-        return PreparedWeek(self.week, as_of, sender, *audience, templates)
+        return PreparedWeek(state, ledger, as_of, sender, newest, shards, frozen, templates)
 
     def _member(self, prepared: PreparedWeek) -> pa.RecordBatch:
         frozen, newest = prepared.frozen, prepared.snapshot

@@ -6,12 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from shardpost.weekly_email.interruptions import nobody_unsubscribed
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.send_plan import SendPlan
-from shardpost.weekly_email.unsubscribed import nobody_unsubscribed
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)

@@ -17,11 +17,11 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
+from shardpost.weekly_email.week_state import WeekState
 from tests.support.histories import Batch, arrow, country_of, overwrite, put, snapshot, write
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -125,8 +125,8 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:
     """Mark the ledger as the first real run of a week does."""
-    LedgerGuard(installed(settings), week).mark_start(
-        LedgerGuard(installed(settings), week).require_ledger(), at
+    WeekState(installed(settings), week).mark_start(
+        WeekState(installed(settings), week).require_ledger(), at
     )
 
 

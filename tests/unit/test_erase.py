@@ -18,14 +18,13 @@ from shardpost.maintenance import erasure
 from shardpost.settings import Settings
 from shardpost.weekly_email import email_erasure as weekly_email_erasure
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_decisions import resolve
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
-from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.week_decisions import Outcome, Resolution, resolve
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
+from shardpost.weekly_email.week_state import WeekState
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed, killing
 from tests.support.command_line import CommandLine
@@ -105,7 +104,7 @@ def is_erased(kafka: MemoryKafka) -> bool:
         assert len(member["positions"]) == 1
         assert state(at, week, "c0") is DeliveryState.SENT
         assert state(at, week, "c2") is None
-        assert LedgerGuard(installed(at), week).is_whole()
+        assert WeekState(installed(at), week).is_whole()
     return True
 
 
@@ -175,7 +174,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: MemoryKafka) -> None:
     at = kafka.settings
-    with LedgerGuard(installed(at), UNKNOWN).locked([0]):
+    with WeekState(installed(at), UNKNOWN).locked([0]):
         result = erased(at)
         assert FrozenWeeks(installed(at).tables).member(frozen_row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
@@ -242,7 +241,7 @@ def test_the_command_says_what_goes_what_stays_and_what_others_must_do(
 def test_the_command_ends_with_1_while_a_week_is_mailed(
     at: Settings, shardpost: CommandLine
 ) -> None:
-    with LedgerGuard(installed(at), OPEN).locked([0]):
+    with WeekState(installed(at), OPEN).locked([0]):
         code, out, err = shardpost.answer("erase", WHO, "--why", "x", "--json")
     assert (code, json.loads(out)["complete"]) == (1, False)
     assert f"not erased: {OPEN}; run again" in err

@@ -12,13 +12,14 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance import erasure
 from shardpost.settings import Settings
 from shardpost.weekly_email.email_run import prepare, send
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.ledger import DeliveryState, erased_id
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.send_shard import SendOptions
+from shardpost.weekly_email.week_state import WeekState
 from tests.support import decisions
 from tests.support.at_step import at_step
 from tests.support.contact_tables import AT, WHO, erased, write
@@ -46,7 +47,7 @@ def at(kafka: MemoryKafka) -> Settings:
 @pytest.fixture
 def begun(at: Settings) -> PreparedWeek:
     """Give the week as a run has prepared it that mails nobody yet."""
-    return prepare(REQUEST, installed(at))
+    return prepare(REQUEST, WeekState(installed(at), WEEK))
 
 
 def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
@@ -60,7 +61,7 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
             SendOptions(installed(at), begun.context, ResendPolicy(), NOW, time.time()),
             REQUEST,
         )
-    assert prepare(REQUEST, installed(at)).snapshot.has_contacts
+    assert prepare(REQUEST, WeekState(installed(at), WEEK)).snapshot.has_contacts
 
 
 def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
@@ -76,12 +77,12 @@ def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
             SendOptions(installed(at), begun.context, ResendPolicy(), NOW, time.time()),
             REQUEST,
         )
-    assert prepare(REQUEST, installed(at)).context.country == "GB"
+    assert prepare(REQUEST, WeekState(installed(at), WEEK)).context.country == "GB"
 
 
 @pytest.mark.usefixtures("begun")
 def test_while_the_week_is_mailed_nothing_is_on_record(at: Settings) -> None:
-    with LedgerGuard(installed(at), WEEK).locked([0]):
+    with WeekState(installed(at), WEEK).locked([0]):
         result = erased(at)
     assert "is already running" in result.postponed[str(WEEK)]
     assert list(decisions.list_all(at)) == []

@@ -19,10 +19,8 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic, describe_stores
-from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email import week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_decisions import accept_ledger
-from shardpost.weekly_email.ledger_guard import LedgerGuard, first_offsets
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -30,6 +28,8 @@ from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import LedgerMark
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
+from shardpost.weekly_email.week_decisions import accept_ledger
+from shardpost.weekly_email.week_state import WeekState, first_offsets
 from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
@@ -49,7 +49,7 @@ def run(settings: Settings, week: IsoWeek = WEEK, mails: int = 3) -> None:
     ledger.open()
     for number in range(mails):
         ledger.write([LedgerEntry(f"client{number}", DeliveryState.SENT)])
-    LedgerGuard(installed(settings), week).mark_end(NOW)
+    WeekState(installed(settings), week).mark_end(NOW)
 
 
 def accept(settings: Settings, at: datetime = NOW + timedelta(hours=1)) -> None:
@@ -58,7 +58,7 @@ def accept(settings: Settings, at: datetime = NOW + timedelta(hours=1)) -> None:
 
 def refused(settings: Settings, week: IsoWeek = WEEK) -> str:
     with pytest.raises(ShardpostError) as raised:
-        LedgerGuard(installed(settings), week).require_ledger()
+        WeekState(installed(settings), week).require_ledger()
     return str(raised.value)
 
 
@@ -71,7 +71,7 @@ def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).compact()
-    assert LedgerGuard(installed(kafka.settings), WEEK).require_ledger().name == LEDGER
+    assert WeekState(installed(kafka.settings), WEEK).require_ledger().name == LEDGER
 
 
 def test_a_week_is_read_from_its_first_mark_on_unless_the_topic_is_another_one(
@@ -124,7 +124,7 @@ def test_the_first_ledger_needs_the_partitions_of_the_settings(kafka: MemoryKafk
 def test_a_later_week_needs_the_partitions_of_the_weeks_before(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     other = kafka.settings.model_copy(update={"partitions": 8})
-    assert LedgerGuard(installed(other), WEEK.next).require_ledger().partitions == 2
+    assert WeekState(installed(other), WEEK.next).require_ledger().partitions == 2
     logs = kafka.broker.topics[LEDGER].logs
     logs.append(type(logs[0])())
     assert "expected 2 partitions (as in week 2026-W47), found 3" in refused(other, WEEK.next)
@@ -133,7 +133,7 @@ def test_a_later_week_needs_the_partitions_of_the_weeks_before(kafka: MemoryKafk
 def test_before_any_mark_the_partitions_are_those_of_the_frozen_weeks(kafka: MemoryKafka) -> None:
     FrozenWeeks(installed(kafka.settings).tables).commit(FROZEN)
     other = kafka.settings.model_copy(update={"partitions": 8})
-    assert LedgerGuard(installed(other), WEEK.next).require_ledger().partitions == 2
+    assert WeekState(installed(other), WEEK.next).require_ledger().partitions == 2
 
 
 def test_a_run_that_ends_while_another_one_looks_is_no_loss(
@@ -144,14 +144,14 @@ def test_a_run_that_ends_while_another_one_looks_is_no_loss(
     def and_then_a_run_ends(at: Kafka, topics: Sequence[str]) -> list[StoreTopic]:
         found = describe_stores(at, topics)
         with monkeypatch.context() as patch:
-            patch.setattr(ledger_guard, "describe_stores", describe_stores)
+            patch.setattr(week_state, "describe_stores", describe_stores)
             run(kafka.settings)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_guard, "describe_stores", and_then_a_run_ends)
-        LedgerGuard(installed(kafka.settings), WEEK).require_ledger()
-    assert ledger_guard.list_marks(installed(kafka.settings).tables)[-1].ends == (12, 0)
+        patch.setattr(week_state, "describe_stores", and_then_a_run_ends)
+        WeekState(installed(kafka.settings), WEEK).require_ledger()
+    assert week_state.list_marks(installed(kafka.settings).tables)[-1].ends == (12, 0)
 
 
 def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
@@ -163,7 +163,7 @@ def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
     assert "week 2026-W47: the ledger (topic weekly-emails)" in found
     assert "deleted and created again" in found
     assert "`shardpost emails accept-ledger --week 2026-W47`" in found
-    assert LedgerGuard(installed(kafka.settings), WEEK.next).require_ledger().partitions == 2
+    assert WeekState(installed(kafka.settings), WEEK.next).require_ledger().partitions == 2
 
 
 def test_a_run_that_was_killed_before_its_end_leaves_the_mark_of_its_start(
@@ -182,7 +182,7 @@ def test_a_ledger_whose_records_were_deleted_is_refused_for_the_weeks_that_it_he
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(start)
     assert "the records from 0 to 5 were deleted" in refused(kafka.settings, WEEK.previous)
-    assert LedgerGuard(installed(kafka.settings), WEEK).require_ledger()
+    assert WeekState(installed(kafka.settings), WEEK).require_ledger()
     kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(start + 1)
     assert f"the records from {start} to {start} were deleted" in refused(kafka.settings)
 
@@ -205,7 +205,7 @@ def test_a_frozen_week_whose_marks_are_gone_is_refused_until_a_person_accepts_it
             in refused(kafka.settings)
         )
         recreate(kafka)
-    assert LedgerGuard(installed(kafka.settings), WEEK.next).require_ledger()
+    assert WeekState(installed(kafka.settings), WEEK.next).require_ledger()
     accept(kafka.settings)
     run(kafka.settings)
     assert "deleted and created again" in refused(kafka.settings, WEEK.previous)
@@ -217,7 +217,7 @@ def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> 
     run(kafka.settings)
     recreate(kafka)
     accept(kafka.settings)
-    LedgerGuard(installed(kafka.settings), WEEK).require_ledger()
+    WeekState(installed(kafka.settings), WEEK).require_ledger()
     [(decision, headers)] = decisions.list_all(kafka.settings)
     assert decision == Decision(
         b"2026-W47", Kind.RESOLVED, "anna", NOW + timedelta(hours=1), "nobody had been mailed"
@@ -245,8 +245,8 @@ def test_a_ledger_is_accepted_also_by_a_clock_that_is_behind(kafka: MemoryKafka)
     recreate(kafka)
     behind = NOW - timedelta(hours=1)
     accept(kafka.settings, at=behind)
-    assert LedgerGuard(installed(kafka.settings), WEEK).require_ledger()
-    [*_, last] = ledger_guard.list_marks(installed(kafka.settings).tables)
+    assert WeekState(installed(kafka.settings), WEEK).require_ledger()
+    [*_, last] = week_state.list_marks(installed(kafka.settings).tables)
     assert last.accepted_by == "anna"
     [(decision, _)] = decisions.list_all(kafka.settings)
     assert decision.when == behind
@@ -257,7 +257,7 @@ def test_what_is_left_of_a_ledger_counts_once_a_person_has_accepted_it(kafka: Me
     log = kafka.broker.log(TopicPartition(LEDGER, 0))
     log.delete_before(2)
     accept(kafka.settings)
-    assert LedgerGuard(installed(kafka.settings), WEEK).require_ledger().low == (2, 0)
+    assert WeekState(installed(kafka.settings), WEEK).require_ledger().low == (2, 0)
     log.delete_before(3)
     assert "the records from 2 to 2 were deleted" in refused(kafka.settings)
 
@@ -266,7 +266,7 @@ def test_a_ledger_is_not_accepted_beside_a_run(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     recreate(kafka)
     with (
-        LedgerGuard(installed(kafka.settings), WEEK).locked([1]),
+        WeekState(installed(kafka.settings), WEEK).locked([1]),
         pytest.raises(LockedError, match="shard 1"),
     ):
         accept(kafka.settings)
@@ -276,9 +276,9 @@ def test_a_ledger_is_not_accepted_beside_a_run(kafka: MemoryKafka) -> None:
 
 def test_a_run_that_writes_nothing_adds_no_mark(kafka: MemoryKafka) -> None:
     run(kafka.settings)
-    before = ledger_guard.list_marks(installed(kafka.settings).tables)
+    before = week_state.list_marks(installed(kafka.settings).tables)
     run(kafka.settings, mails=0)
-    assert ledger_guard.list_marks(installed(kafka.settings).tables) == before
+    assert week_state.list_marks(installed(kafka.settings).tables) == before
 
 
 def test_runs_that_create_the_table_of_marks_at_the_same_time_all_write_theirs(
@@ -290,13 +290,13 @@ def test_runs_that_create_the_table_of_marks_at_the_same_time_all_write_theirs(
 
         def add(week: int, at: Settings = at, together: Barrier = together) -> None:
             together.wait()
-            ledger_guard.add_mark(
+            week_state.add_mark(
                 installed(at).tables, LedgerMark(f"2026-W{week}", LEDGER, "id", (0, 0), NOW)
             )
 
         with ThreadPoolExecutor(4) as runs:
             list(runs.map(add, range(40, 44)))
-        weeks = [mark.week for mark in ledger_guard.list_marks(installed(at).tables)]
+        weeks = [mark.week for mark in week_state.list_marks(installed(at).tables)]
         assert sorted(weeks) == ["2026-W40", "2026-W41", "2026-W42", "2026-W43"]
 
 
@@ -306,7 +306,7 @@ def test_a_mark_that_cannot_be_written_is_not_tried_for_ever(
     conflict = Mock(side_effect=CommitFailedError("Metadata changed since last commit."))
     monkeypatch.setattr(table_log, "write_deltalake", conflict)
     with pytest.raises(CommitFailedError):
-        ledger_guard.add_mark(
+        week_state.add_mark(
             installed(kafka.settings).tables, LedgerMark(str(WEEK), LEDGER, "id", (0, 0), NOW)
         )
     assert conflict.call_count == table_log.MOST_CONFLICTS + 1
@@ -316,5 +316,5 @@ def test_a_run_that_mailed_is_not_undone_because_its_end_cannot_be_marked(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka.broker.delete_topic(LEDGER)
-    LedgerGuard(installed(kafka.settings), WEEK).mark_end(NOW)
+    WeekState(installed(kafka.settings), WEEK).mark_end(NOW)
     assert "2026-W47: cannot record the end of the ledger" in caplog.text

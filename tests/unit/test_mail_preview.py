@@ -15,13 +15,12 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_decisions import resolve
 from shardpost.weekly_email.mail_preview import MailPreview, preview
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
-from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.week_decisions import Outcome, Resolution, resolve
 from shardpost.weekly_email.week_status import rows_of_begun
 from tests.support.command_line import CommandLineHere
 from tests.support.handed_over import Run

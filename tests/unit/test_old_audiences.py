@@ -14,17 +14,16 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
 from shardpost.weekly_email.audience_files import AudienceFiles
-from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
-from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import erase_old_audiences
+from shardpost.weekly_email.week_state import WeekState
 from tests.support.at_step import at_step, killing
 from tests.support.command_line import CommandLine
-from tests.support.email_requests import email_request
+from tests.support.email_requests import email_request, preview
 from tests.support.how_far import some
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -121,7 +120,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 
 def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
-    with LedgerGuard(installed(at), OLD).locked([1]):
+    with WeekState(installed(at), OLD).locked([1]):
         result = erase_old_audiences(installed(at), NOW)
         assert is_complete(at, OLD)
     assert result.weeks == []
@@ -179,7 +178,7 @@ def test_sending_a_dry_run_and_a_resend_refuse_the_week_in_words(at: Settings) -
     for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--again", "FAILED")):
         for asked in (request(OLD, *more), request(OLD, *more, "--shards", "1")):
             with pytest.raises(ShardpostError, match=said):
-                check(asked, installed(at))
+                preview(asked, installed(at))
             with pytest.raises(ShardpostError, match=said):
                 run(asked, installed(at))
 
@@ -198,9 +197,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
     record(at, OLD, "c2", DeliveryState.SENT)
     known = frozen_row(at, OLD)
     erase_old_audiences(installed(at), NOW)
-    find = FrozenWeeks.find
-    answers = iter([known, known])
-    monkeypatch.setattr(FrozenWeeks, "find", lambda *given: next(answers, None) or find(*given))
+    monkeypatch.setattr(FrozenWeeks, "list_all", lambda _: [known])
     with pytest.raises(ShardpostError, match="was erased on"):
         run(request(OLD), installed(at))
 
@@ -211,8 +208,8 @@ def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> N
         FrozenWeeks(installed(at).tables).commit(
             FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US")
         )
-    assert FrozenWeeks(installed(at).tables).newest_before(NEW) is None
-    before = FrozenWeeks(installed(at).tables).newest_before(LAST)
+    assert WeekState(installed(at), NEW).frozen_before(with_audience=True) is None
+    before = WeekState(installed(at), LAST).frozen_before(with_audience=True)
     assert before is not None
     assert before.week == str(NEW)
 

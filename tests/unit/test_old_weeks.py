@@ -17,10 +17,8 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic
-from shardpost.weekly_email import closed_weeks, week_retention
-from shardpost.weekly_email.checks import check
+from shardpost.weekly_email import week_retention, week_state
 from shardpost.weekly_email.email_run import run
-from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, WeekClosedError
@@ -32,9 +30,10 @@ from shardpost.weekly_email.model.week_tables import (
     LEDGER_MARKS,
 )
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
+from shardpost.weekly_email.week_state import WeekState, compacted_ledger
 from tests.support.at_step import Killed, at_step, killing
 from tests.support.command_line import CommandLine
-from tests.support.email_requests import email_request
+from tests.support.email_requests import email_request, preview
 from tests.support.how_far import some
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -91,7 +90,7 @@ def is_closed(settings: Settings) -> bool:
         with pytest.raises(WeekClosedError):
             Ledger(installed(settings), OLD, shard).open()
         assert ShardLedger(installed(settings).kafka, OLD, shard).keys() == []
-    row = closed_weeks.list_all(installed(settings).tables)[str(OLD)]
+    row = week_state.list_closed(installed(settings).tables)[str(OLD)]
     assert (row.sent, row.unknown, row.failed) == ((2, 1), (0, 1), (0, 0))
     return row.emptied_at is not None
 
@@ -108,14 +107,14 @@ def test_the_records_of_an_old_week_leave_the_ledger_and_others_stay(
     assert close_old_weeks(installed(at), NOW).weeks == []
     for shard in (0, 1):
         kafka.broker.log(TopicPartition(LEDGER, shard)).compact()
-    assert all(LedgerGuard(installed(at), week).is_whole() for week in (OLD, NEW, LAST, LAST.next))
+    assert all(WeekState(installed(at), week).is_whole() for week in (OLD, NEW, LAST, LAST.next))
     assert is_closed(at)
 
 
 def test_a_dry_run_says_what_would_be_closed_and_changes_nothing(at: Settings) -> None:
     result = close_old_weeks(installed(at), NOW, dry_run=True)
     assert (result.weeks, result.records) == ([str(OLD)], 4)
-    assert closed_weeks.list_all(installed(at).tables) == {}
+    assert week_state.list_closed(installed(at).tables) == {}
     assert len(ShardLedger(installed(at).kafka, OLD, 0).keys()) == 2
 
 
@@ -136,7 +135,7 @@ def test_a_week_that_is_frozen_while_it_is_to_be_closed_stays_open(
     monkeypatch.setattr(week_retention, "compacted_ledger", frozen_meanwhile)
     result = close_old_weeks(installed(at), NOW)
     assert "its audience is not erased yet" in result.postponed[str(OLD)]
-    assert closed_weeks.list_all(installed(at).tables) == {}
+    assert week_state.list_closed(installed(at).tables) == {}
 
 
 @pytest.mark.parametrize("killed_at", some(STEPS, 2))
@@ -198,7 +197,7 @@ def test_every_way_to_mail_the_week_is_refused_in_words(at: Settings) -> None:
     close_old_weeks(installed(at), NOW)
     for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--shards", "1")):
         with pytest.raises(WeekClosedError, match=CLOSED):
-            check(request(*more), installed(at))
+            preview(request(*more), installed(at))
     for more in ((), ("--dry-run",), ("--scheduled",)):
         _, document = run(request("--freeze-only", *more), installed(at))
         assert CLOSED in document["skipped"]
@@ -214,11 +213,11 @@ def test_tables_of_an_older_backup_do_not_open_it(kafka: MemoryKafka, tmp_path: 
     for table in (*tables, CLOSED_WEEKS):
         shutil.rmtree(folder_of(at, table))
     with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
-        check(request(), installed(at))  # not even without any of them
+        preview(request(), installed(at))  # not even without any of them
     for table in tables:
         shutil.copytree(tmp_path / "backup" / table.name, folder_of(at, table))
     with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
-        check(request(), installed(at))
+        preview(request(), installed(at))
     assert mailed_again(at) == []
     # The maintenance finds it to be old again, and finishes what was done before.
     erase_old_audiences(installed(at), NOW)
@@ -233,7 +232,7 @@ def test_a_ledger_that_was_lost_does_not_open_it(
     kafka.broker.delete_topic(LEDGER)
     kafka.broker.create_topic(LEDGER, 3, {"cleanup.policy": "compact"})
     with pytest.raises(WeekClosedError, match=CLOSED):
-        check(request(), installed(at))
+        preview(request(), installed(at))
     shardpost("emails", "accept-ledger", "--week", str(OLD), "--why", "x", code=1)
 
 
@@ -243,7 +242,7 @@ def test_more_partitions_do_not_open_it(kafka: MemoryKafka, at: Settings) -> Non
     logs = kafka.broker.topics[LEDGER].logs
     logs.append(type(logs[0])())
     with pytest.raises(WeekClosedError):
-        check(request(), installed(at))
+        preview(request(), installed(at))
 
 
 def test_a_week_that_was_begun_early_and_never_frozen_is_closed_for_good(tmp_path: Path) -> None:
@@ -255,7 +254,7 @@ def test_a_week_that_was_begun_early_and_never_frozen_is_closed_for_good(tmp_pat
             freeze(at, week, CLIENTS, week.end)
         assert close_old_weeks(installed(at), NOW).weeks == [str(OLD)]
         with pytest.raises(WeekClosedError):
-            closed_weeks.require_open(installed(at), OLD, NOW)
+            WeekState(installed(at), OLD).require_open(NOW)
 
 
 def test_a_week_that_was_mailed_late_is_as_old_as_its_last_run(at: Settings) -> None:

@@ -30,13 +30,12 @@ from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT
 from shardpost.spark.submit import submit
 from shardpost.watch.kafka_checks import check_owner
-from shardpost.weekly_email.checks import check
-from shardpost.weekly_email.ledger_decisions import accept_ledger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.paused_weeks import pause
+from shardpost.weekly_email.week_decisions import accept_ledger, pause
 from tests.support.command_line import CommandLineHere
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, held, published
+from tests.support.email_requests import preview
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.coordinator import GroupPartition
@@ -92,7 +91,7 @@ def test_another_home_is_refused_until_it_takes_over_and_then_the_first_one_is(
 
 
 WRITERS: dict[str, Callable[[Settings], object]] = {
-    "e-mail": lambda at: check(EmailRequest(WEEK, NOW), installed(at)),
+    "e-mail": lambda at: preview(EmailRequest(WEEK, NOW), installed(at)),
     "sweep": lambda at: sweep_dead_letters(installed(at), NOW),
     "dispatch": lambda at: dispatch(installed(at), NOW),
     "swap": lambda at: rebuilds.run(RebuildRequest(Action.SWAP, "me"), installed(at), None),  # type: ignore[arg-type]
@@ -155,7 +154,7 @@ def test_a_dry_run_of_the_e_mail_looks_from_any_home(
     compact(kafka)
     seen = replace(snapshots.current(installed(other.settings).tables), looked_at=NOW)
     snapshots.update_looked_at(installed(other.settings).tables, seen)
-    assert check(EmailRequest(WEEK, NOW, Mode.DRY_RUN), installed(other.settings))
+    assert preview(EmailRequest(WEEK, NOW, Mode.DRY_RUN), installed(other.settings))
 
 
 def test_a_run_that_wakes_up_after_another_home_took_over_publishes_nothing(

@@ -29,6 +29,8 @@ from shardpost.watch.sources import look_at_snapshot
 from shardpost.watch.table_checks import check_snapshot
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.prepared_week import require_no_collapse
+from shardpost.weekly_email.week_state import WeekState
 from tests.support.committed_snapshot import commit_snapshot
 from tests.support.histories import START, Batch, country_of, overwrite, put, write
 from tests.support.installed import installed
@@ -202,11 +204,15 @@ def test_of_very_many_unknown_exchanges_the_largest_are_kept_and_all_positions_c
 def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
     kafka: MemoryKafka,
 ) -> None:
-    weeks = FrozenWeeks(installed(kafka.settings).tables)
 
     def require(unknown: int, positions: int) -> None:
         counts = Counts(positions, unknown=UnknownExchanges.of({"TSE": unknown}))
-        weeks.require_no_collapse(WEEK, {RECIPIENTS: 5, WITH_ADDRESS: 5}, counts, 0.5)
+        require_no_collapse(
+            WeekState(installed(kafka.settings), WEEK),
+            {RECIPIENTS: 5, WITH_ADDRESS: 5},
+            counts,
+            0.5,
+        )
 
     require(20, 40)
     require(9, 9)
@@ -221,11 +227,10 @@ def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
 
 def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka) -> None:
     settings = kafka.settings
-    weeks = FrozenWeeks(installed(settings).tables)
 
     def require(clients: int, with_address: int, week: IsoWeek = WEEK) -> None:
         counts = {RECIPIENTS: clients, WITH_ADDRESS: with_address}
-        weeks.require_no_collapse(week, counts, Counts(), 0.5)
+        require_no_collapse(WeekState(installed(settings), week), counts, Counts(), 0.5)
 
     require(0, 0)
     freeze(settings, WEEK.previous, [f"c{n}" for n in range(12)], WEEK.start)
@@ -235,7 +240,7 @@ def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka
     for found in [(5, 5), (12, 5), (0, 0)]:
         with pytest.raises(CollapseError, match=r"2026-W47 after 2026-W46: .* from 12 to"):
             require(*found)
-    weeks.mark_erased(WEEK.previous, WEEK.end)
+    FrozenWeeks(installed(settings).tables).mark_erased(WEEK.previous, WEEK.end)
     require(6, 0)
     with pytest.raises(CollapseError, match="recipients fall from 12 to 5"):
         require(5, 5)

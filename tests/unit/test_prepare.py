@@ -12,16 +12,16 @@ from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_guard
-from shardpost.weekly_email.checks import check
+from shardpost.weekly_email import week_state
 from shardpost.weekly_email.email_run import prepare, run, why_skip
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
+from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.prepared_week import PreparedWeek
+from shardpost.weekly_email.week_state import WeekState
 from tests.support import written_weeks
 from tests.support.command_line import CommandLine, CommandLineHere
-from tests.support.email_requests import email_request
+from tests.support.email_requests import email_request, preview
 from tests.support.histories import snapshot
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -53,7 +53,7 @@ def refused(settings: Settings, *arguments: str, now: datetime = NOW) -> str:
 
 
 def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
-    return prepare(request(*arguments, now=now), installed(settings))
+    return prepare(request(*arguments, now=now), WeekState(installed(settings), WEEK))
 
 
 def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at: Settings) -> None:
@@ -74,7 +74,7 @@ def test_another_country_than_that_of_the_snapshot_is_refused_unless_it_is_meant
     with pytest.raises(UsageError, match=r"'us': snapshot 1 is of 'US'\. Correct SHARDPOST_COUNT"):
         prepared(of_none, "--early", *mode, now=EARLY)
     meant = replace(request("--early", *mode, now=EARLY), country_changed=True)
-    assert prepare(meant, installed(of_none)).snapshot.country == "US"
+    assert prepare(meant, WeekState(installed(of_none), WEEK)).snapshot.country == "US"
 
 
 def test_a_run_that_looks_says_for_which_drop_the_freeze_would_be_refused(at: Settings) -> None:
@@ -128,7 +128,7 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     said = "clients may have unsubscribed since: run `shardpost compact` first"
     assert said in refused(at, *mode, now=late)
     assert (FrozenWeeks(installed(at).tables).find(WEEK) is not None) == is_frozen
-    assert len(ledger_guard.list_marks(installed(at).tables)) == is_frozen
+    assert len(week_state.list_marks(installed(at).tables)) == is_frozen
     assert prepared(at, "--dry-run", now=late)
     patient = at.model_copy(update={"mail_snapshot_age": 86_400})
     if is_frozen:
@@ -146,7 +146,7 @@ def test_a_snapshot_of_the_future_covers_nothing(
     look(at, NOW + timedelta(days=8))
     with pytest.raises(ShardpostError, match=r"clock says 2026-11-23 08:00 UTC: .* compact`$"):
         prepared(at, *mode)
-    assert len(ledger_guard.list_marks(installed(at).tables)) == is_frozen
+    assert len(week_state.list_marks(installed(at).tables)) == is_frozen
     look(at, NOW + timedelta(minutes=4))  # clocks differ a little
     assert prepared(at, "--dry-run")
 
@@ -168,10 +168,10 @@ def test_the_first_real_run_of_a_week_marks_the_ledger_and_a_dry_one_does_not(
     look(at, EARLY)
     for mode in (("--dry-run",), ("--freeze-only", "--dry-run")):
         prepared(at, "--early", *mode, now=EARLY)
-    assert ledger_guard.list_marks(installed(at).tables) == []
+    assert week_state.list_marks(installed(at).tables) == []
     prepared(at, "--early", now=EARLY)
     prepared(at, "--early", now=EARLY)
-    assert [mark.week for mark in ledger_guard.list_marks(installed(at).tables)] == [str(WEEK)]
+    assert [mark.week for mark in week_state.list_marks(installed(at).tables)] == [str(WEEK)]
 
 
 def test_early_mails_mark_the_ledger_for_the_run_after_the_weeks_end(kafka: MemoryKafka) -> None:
@@ -231,7 +231,8 @@ def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_cli
 
 def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> None:
     def skipped(now: datetime = NOW) -> str:
-        return str(why_skip(request("--freeze-only", "--scheduled", now=now), installed(at)))
+        asked = request("--freeze-only", "--scheduled", now=now)
+        return str(why_skip(asked, WeekState(installed(at), WEEK)))
 
     assert "no snapshot" in skipped()
     first = replace(snapshot(1, {}), looked_at=NOW, committed_at=WEEK.end)
@@ -248,7 +249,7 @@ def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> Non
 def test_a_run_beside_another_of_the_same_shards_is_refused(at: Settings) -> None:
     look(at, NOW)
     freeze(at)
-    with LedgerGuard(installed(at), WEEK).locked([1]), pytest.raises(LockedError):
+    with WeekState(installed(at), WEEK).locked([1]), pytest.raises(LockedError):
         run(request(), installed(at))
 
 
@@ -312,7 +313,7 @@ def test_a_week_whose_history_was_pruned_and_that_is_not_frozen_is_refused(
     assert "week 2020-W47 is not frozen, and its holders can no longer be computed" in err
     assert "snapshot 1 has the whole history from 2020-11-23T00:00:00.001000+00:00" in err
     assert "SHARDPOST_HISTORY_DAYS" in err
-    assert ledger_guard.list_marks(installed(at).tables) == []
+    assert week_state.list_marks(installed(at).tables) == []
 
 
 @pytest.mark.parametrize("mode", ["--dry-run", "--freeze-only"])
@@ -321,11 +322,11 @@ def test_a_week_is_mailed_whose_history_is_whole_or_that_was_frozen_before(
 ) -> None:
     request = email_request(OLD, mode, now=datetime.now(UTC))
     pruned(at, OLD.end)
-    assert check(request, installed(at))[0].frozen is None
+    assert preview(request, installed(at)).frozen is None
     later = replace(
         snapshots.current(installed(at).tables), number=2, history_from=OLD.end + timedelta(days=9)
     )
     snapshots.commit(installed(at).tables, later)
     begin(at, OLD, OLD.end)
     frozen = written_weeks.freeze(at, OLD, ["c1"], OLD.end)
-    assert check(request, installed(at))[0].frozen == frozen
+    assert preview(request, installed(at)).frozen == frozen

@@ -12,12 +12,12 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
-from shardpost.weekly_email import ledger_decisions
-from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email import week_decisions
 from shardpost.weekly_email.ledger_topic import FreshCommit, Ledger, ShardLedger, StaleLedgerError
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.week_decisions import Outcome, Resolution
+from shardpost.weekly_email.week_state import WeekState
 from tests.support import decisions
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -55,14 +55,14 @@ def rows(settings: Settings, client: str) -> list[tuple[str, str | None, str | N
 
 def test_an_unknown_one_becomes_sent_with_its_message_id_and_who_said_so(at: Settings) -> None:
     wrote(at, unknown(HERE))
-    assert ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
+    assert week_decisions.resolve(installed(at), as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
     reason = "resolved as sent by anna: found in the log"
     assert rows(at, HERE)[-1] == ("sent", "<client1@x>", reason)
 
 
 def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(at: Settings) -> None:
     wrote(at, unknown(HERE), unknown(ALSO_HERE))
-    ledger_decisions.resolve(installed(at), as_(Outcome.OPEN, HERE))
+    week_decisions.resolve(installed(at), as_(Outcome.OPEN, HERE))
     assert rows(at, HERE)[-1] == ("open", None, "resolved as open by anna: found in the log")
     index = Ledger(installed(at), WEEK, shard(HERE)).open()
     assert index.states([HERE, ALSO_HERE]) == [None, DeliveryState.UNKNOWN]
@@ -70,14 +70,14 @@ def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(at: Settings)
 
 def test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided(at: Settings) -> None:
     wrote(at, LedgerEntry(HERE, DeliveryState.SENDING, "<1@x>"))
-    ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
+    week_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
     assert rows(at, HERE)[-1][:2] == ("sent", "<1@x>")
 
 
 def test_each_client_has_a_decision_on_record_under_its_week(at: Settings) -> None:
     wrote(at, unknown(HERE))
     wrote(at, unknown(THERE))
-    ledger_decisions.resolve(installed(at), as_(Outcome.OPEN, HERE, THERE))
+    week_decisions.resolve(installed(at), as_(Outcome.OPEN, HERE, THERE))
     found = [
         (one.about, one.kind, one.who, one.when, one.why, headers["as"])
         for one, headers in decisions.list_all(at)
@@ -89,7 +89,7 @@ def test_each_client_has_a_decision_on_record_under_its_week(at: Settings) -> No
 def test_a_decision_and_its_ledger_record_are_one_transaction(kafka: MemoryKafka) -> None:
     at = kafka.settings
     wrote(at, unknown(HERE))
-    ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
+    week_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
     about = f"{WEEK}/{HERE}".encode()
     ledger = TopicPartition(at.topic("weekly-emails"), shard(HERE))
     decided = TopicPartition(at.topic("decisions"), partition_of(about, 2))
@@ -110,7 +110,7 @@ def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
     wrote(at, unknown(HERE))
     wrote(at, LedgerEntry(THERE, state))
     with pytest.raises(ShardpostError, match=f"client5 is {state or 'open'}; nothing was changed"):
-        ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE, THERE))
+        week_decisions.resolve(installed(at), as_(Outcome.SENT, HERE, THERE))
     assert [row[0] for row in rows(at, HERE)] == ["unknown"]
     assert list(decisions.list_all(at)) == []
 
@@ -118,13 +118,13 @@ def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
 def test_a_wrong_name_stops_no_run_of_another_machine(at: Settings) -> None:
     run = wrote(at, unknown(HERE))
     with pytest.raises(ShardpostError, match="client3 is open"):
-        ledger_decisions.resolve(installed(at), as_(Outcome.SENT, ALSO_HERE))
+        week_decisions.resolve(installed(at), as_(Outcome.SENT, ALSO_HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
 def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(at: Settings) -> None:
     run = wrote(at, unknown(HERE))
-    ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
+    week_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
     with pytest.raises(FencedError):
         run.write([LedgerEntry(HERE, None)])
 
@@ -132,10 +132,10 @@ def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(at: Setti
 def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(at: Settings) -> None:
     run = wrote(at, unknown(HERE))
     with (
-        LedgerGuard(installed(at), WEEK).locked([shard(HERE)]),
+        WeekState(installed(at), WEEK).locked([shard(HERE)]),
         pytest.raises(LockedError, match=f"shard {shard(HERE)}, is already running"),
     ):
-        ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
+        week_decisions.resolve(installed(at), as_(Outcome.SENT, HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
@@ -153,7 +153,7 @@ def test_what_was_resolved_before_a_shard_could_not_be_written_is_named(
 
     monkeypatch.setattr(Ledger, "write", taken_over)
     with pytest.raises(ShardpostError, match=r"fenced: .*; resolved before that: client1"):
-        ledger_decisions.resolve(installed(at), as_(Outcome.SENT, HERE, THERE))
+        week_decisions.resolve(installed(at), as_(Outcome.SENT, HERE, THERE))
     assert [rows(at, name)[-1][0] for name in (HERE, THERE)] == ["sent", "unknown"]
 
 

@@ -21,7 +21,7 @@ from shardpost.settings import Settings
 from shardpost.spark import class_archive, driver, submit
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
-from shardpost.weekly_email import checks
+from shardpost.weekly_email import prepared_week
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
@@ -323,7 +323,7 @@ def test_who_waits_for_spark_is_told_before_it_starts(
         return 0
 
     monkeypatch.setattr(Kafka, "require_listening", lambda _: None)
-    monkeypatch.setattr(checks, "check", lambda *_: told.append([*caplog.messages]))
+    monkeypatch.setattr(prepared_week, "preview_week", lambda *_: told.append([*caplog.messages]))
     monkeypatch.setattr(submit, "run_job", run_job)
     with caplog.at_level("INFO"):
         CommandLineHere(settings.environ()).run("email", "--week", "2026-W40")

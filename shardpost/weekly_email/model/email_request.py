@@ -1,8 +1,7 @@
 """What a run of the weekly e-mail is asked for, and what all e-mails of the run have in common.
 
-Shards as people write them: `0-3`, `2`, `0,2,5-7`; and groups of them, one task each. A prepared
-week is what every mode of the job starts from. DAGs and plugins import this file: it needs no
-pandas and no templates.
+Shards as people write them: `0-3`, `2`, `0,2,5-7`; and groups of them, one task each. DAGs and
+plugins import this file: it needs no pandas and no templates.
 """
 
 import re
@@ -18,12 +17,11 @@ from urllib.parse import quote, urlsplit
 from pydantic import PlainSerializer, PlainValidator
 
 from shardpost.addresses import mailbox
-from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError, single_line
 from shardpost.unsubscribe import keys_of
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.resend_policy import ResendPolicy
-from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import ranges_text
 
 # Characters of a name in a header or a log line.
@@ -226,52 +224,3 @@ class RunRules:
     max_drop: float
     on_unknown: str
     shards_per_task: int
-
-
-@dataclass(frozen=True)
-class PreparedWeek:
-    """The week, the instant it is of, and the audience that is frozen, or None.
-
-    `snapshot` is the newest one; `partitions` is the number of all shards, `shards` are this run's.
-    ShardpostError for an audience that was erased, or whose shards do not fit.
-    """
-
-    iso_week: IsoWeek
-    as_of: datetime
-    sender: Sender
-    snapshot: Snapshot
-    partitions: int
-    shards: list[int]
-    frozen: FrozenWeek | None = None
-    templates: MailTemplates = field(default_factory=MailTemplates)
-
-    def __post_init__(self) -> None:
-        if self.frozen is not None:
-            self.frozen.require_audience()
-            self.frozen.require_shards(self.partitions)
-
-    @property
-    def snapshot_number(self) -> int:
-        """The snapshot that the audience is of."""
-        return self.frozen.snapshot if self.frozen else self.snapshot.number
-
-    @property
-    def context(self) -> EmailContext:
-        """What the week's e-mails have in common."""
-        country = (self.frozen or self.snapshot).country
-        snapshots = (self.snapshot_number, self.snapshot.number)
-        common = (self.iso_week, self.as_of, country, self.sender, self.templates)
-        return EmailContext(*common, *snapshots)
-
-    def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
-        """Return the result of a freeze: how many clients (None: not frozen), groups of shards."""
-        groups = shard_groups(self.shards, shards_per_task)
-        return {
-            "week": str(self.iso_week),
-            "snapshot": self.snapshot_number,
-            "as_of": self.as_of.isoformat(),
-            "shards": self.partitions,
-            "recipients": self.frozen.recipients if self.frozen else None,
-            "groups": [shard_text(group) for group in groups],
-            "skipped": None,
-        }

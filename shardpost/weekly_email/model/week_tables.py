@@ -1,6 +1,6 @@
 """The tables of the weekly e-mail; no snapshot names them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from shardpost.delta.table import Array, Table, columns
 from shardpost.delta.typed_rows import Json, columns_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.weekly_email.model.email_request import Sender
-from shardpost.weekly_email.model.ledger import CLOSED_STATES
+from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
@@ -45,6 +45,16 @@ class ClosedWeek:
     unknown: tuple[int, ...]
     suppressed: tuple[int, ...]
     emptied_at: datetime | None = None
+
+    @classmethod
+    def of(
+        cls, week: object, at: datetime, shards: Sequence[Mapping[DeliveryState, int]]
+    ) -> "ClosedWeek":
+        """Return the row of a week by the counts of its shards."""
+        sent, failed, unknown, suppressed = (
+            tuple(counts[state] for counts in shards) for state in CLOSED_STATES
+        )
+        return cls(str(week), at, sent, failed, unknown, suppressed)
 
     @property
     def explanation(self) -> str:

@@ -13,20 +13,24 @@ from pyspark.sql import functions as F
 from shardpost.delta import file_statistics
 from shardpost.delta.object_store import Tables
 from shardpost.holders.spark.held_positions import contact_languages, contacts, held_positions
-from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive
 from shardpost.logs import step
 from shardpost.spark import driver
 from shardpost.spark.delta_files import paths, read_files, write
 from shardpost.spark.partitioning import partition_column
 from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
-from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
-from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek, RunRules
+from shardpost.weekly_email.model.email_request import EmailRequest, RunRules
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
+from shardpost.weekly_email.prepared_week import (
+    PreparedWeek,
+    prepare_week,
+    require_no_collapse,
+)
 from shardpost.weekly_email.send_plan import BATCH
+from shardpost.weekly_email.week_state import WeekState
 
 WORKER_DAEMON = "shardpost.weekly_email.spark.worker_daemon"
 # Shards that one machine mails in parallel, where the master is local[*]; each takes some 40 MB.
@@ -99,7 +103,7 @@ class WeekFrames:
         return contacts(self.spark, self._tables, self._week.snapshot)
 
 
-def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
+def freeze(request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
     """Freeze the audience of a week, unless another run has just done so; return it frozen.
 
     `week` is what the request was found to be before Spark started. It is looked at again behind
@@ -107,16 +111,17 @@ def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek
     again. So no week is frozen of tables that are not in use any more. CollapseError for an
     audience that is far smaller than the last one, unless the request accepts that.
     """
+    installation = week.state.installation
     WeekFrames(installation.tables, week)  # Spark starts while another run may have the lock
     what = f"freezing the audience of {week.iso_week}"
     with exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait):
-        week, _ = check(request, installation)
+        week = prepare_week(request, WeekState(installation, request.week))
         while week.frozen is None:
             computed = WeekFrames(installation.tables, week).computed()
             version = _write(installation.tables, week.iso_week, computed)
             step("audience written")
-            now, _ = check(request, installation)
-            week = _frozen(installation, request, week, version) if _is_of(week, now) else now
+            now = prepare_week(request, WeekState(installation, request.week))
+            week = _frozen(request, week, version) if _is_of(week, now) else now
     return week
 
 
@@ -131,15 +136,14 @@ def _is_of(week: PreparedWeek, now: PreparedWeek) -> bool:
     return False
 
 
-def _frozen(
-    installation: Installation, request: EmailRequest, week: PreparedWeek, version: int
-) -> PreparedWeek:
+def _frozen(request: EmailRequest, week: PreparedWeek, version: int) -> PreparedWeek:
     """Commit a week whose audience is written as that version; return it, frozen."""
+    installation = week.state.installation
     weeks = FrozenWeeks(installation.tables)
     counts = weeks.counts(week.iso_week, version)
     if not request.accept_drop:
         most = installation.values(RunRules).max_drop
-        weeks.require_no_collapse(week.iso_week, counts, week.snapshot.counts, most)
+        require_no_collapse(week.state, counts, week.snapshot.counts, most)
     frozen = FrozenWeek(
         week=str(week.iso_week),
         snapshot=week.snapshot.number,

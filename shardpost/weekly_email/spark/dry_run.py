@@ -15,11 +15,10 @@ from shardpost.spark.partitioning import partition_column
 from shardpost.weekly_email import dry_run_file, kept_dry_runs
 from shardpost.weekly_email.dry_run_file import DryRunLists, summary, text_lines
 from shardpost.weekly_email.dry_run_lists import LINES, LINES_SCHEMA, DryRunList, lines_of
-from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.send_shard import SendOptions
 from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_this_task
@@ -39,7 +38,7 @@ def dry_run(
     file, such as the log, as text; None: into the result. However many clients there are, only the
     last of these needs memory for them. `kept_as` is the run as whose they are kept, if they are.
     """
-    before = FrozenWeeks(options.installation.tables).newest_before(week.iso_week)
+    before = week.state.frozen_before(with_audience=True)
     about = {
         "week": str(week.iso_week),
         "snapshot": week.snapshot_number,

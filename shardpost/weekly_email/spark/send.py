@@ -24,9 +24,9 @@ from shardpost.delta.table import ddl_of
 from shardpost.delta.typed_rows import columns_of
 from shardpost.errors import ShardpostError
 from shardpost.spark import driver
-from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
+from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
 from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 

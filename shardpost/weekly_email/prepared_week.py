@@ -1,0 +1,220 @@
+"""The week that a run freezes or mails, and what is refused before: no JVM.
+
+Settings, shards, the week, its snapshot and its ledger are looked at in that order. `preview_week`
+only looks: a hint before Java starts. `prepare_week` is how a run begins, and decides again behind
+the lock of freezes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from shardpost import ownership
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import NEVER, Counts, Snapshot
+from shardpost.errors import ShardpostError
+from shardpost.holders.model import plausibility
+from shardpost.rebuilds import registry
+from shardpost.topics.stores import StoreTopic
+from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
+from shardpost.weekly_email.model import email_request
+from shardpost.weekly_email.model.email_request import (
+    EmailContext,
+    EmailRequest,
+    RunRules,
+    Sender,
+    shard_groups,
+    shard_text,
+)
+from shardpost.weekly_email.model.mail_templates import MailTemplates
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
+from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
+from shardpost.weekly_email.week_state import WeekState
+
+ACCEPT = (
+    "Nothing was frozen, and nothing is mailed. If that is intended, run it once with --accept-drop"
+)
+
+
+@dataclass(frozen=True)
+class PreparedWeek:
+    """The week, the instant it is of, and the audience that is frozen, or None.
+
+    Every mode of the job starts from it. `snapshot` is the newest one; `shards` are this run's.
+    ShardpostError for an audience that was erased, or whose shards do not fit.
+    """
+
+    state: WeekState
+    ledger: StoreTopic
+    as_of: datetime
+    sender: Sender
+    snapshot: Snapshot
+    shards: list[int]
+    frozen: FrozenWeek | None = None
+    templates: MailTemplates = field(default_factory=MailTemplates)
+
+    def __post_init__(self) -> None:
+        if self.frozen is not None:
+            self.frozen.require_audience()
+            self.frozen.require_shards(self.partitions)
+
+    @property
+    def iso_week(self) -> IsoWeek:
+        """The week."""
+        return self.state.week
+
+    @property
+    def partitions(self) -> int:
+        """The number of all shards."""
+        return self.ledger.partitions
+
+    @property
+    def snapshot_number(self) -> int:
+        """The snapshot that the audience is of."""
+        return self.frozen.snapshot if self.frozen else self.snapshot.number
+
+    @property
+    def context(self) -> EmailContext:
+        """What the week's e-mails have in common."""
+        country = (self.frozen or self.snapshot).country
+        snapshots = (self.snapshot_number, self.snapshot.number)
+        common = (self.iso_week, self.as_of, country, self.sender, self.templates)
+        return EmailContext(*common, *snapshots)
+
+    def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
+        """Return the result of a freeze: how many clients (None: not frozen), groups of shards."""
+        groups = shard_groups(self.shards, shards_per_task)
+        return {
+            "week": str(self.iso_week),
+            "snapshot": self.snapshot_number,
+            "as_of": self.as_of.isoformat(),
+            "shards": self.partitions,
+            "recipients": self.frozen.recipients if self.frozen else None,
+            "groups": [shard_text(group) for group in groups],
+            "skipped": None,
+        }
+
+
+def preview_week(
+    request: EmailRequest,
+    state: WeekState,
+    templates_of: Callable[[TemplateSettings], MailTemplates] = templates_of,
+) -> PreparedWeek:
+    """Return the week that a request is about, with its audience if that is frozen; write nothing.
+
+    UsageError for settings and templates that no mail can be written with, for shards that do not
+    exist, and for another country than the newest snapshot's;
+    ShardpostError for a week that has not ended, that the newest snapshot does not cover, or that
+    is not frozen and whose history was pruned, and for a ledger that may have lost records
+    of the week; WeekClosedError for a week that is closed; WeekPausedError for one that is paused,
+    unless the run only looks.
+    """
+    installation = state.installation
+    email_request.require_shard_form(request.shards)
+    sender = installation.values(SenderSettings).sender(installation.values(SmtpServer))
+    templates = templates_of(installation.values(TemplateSettings))
+    latest = request.week.as_of(request.now, early=request.early)
+    state.require_open(request.now)
+    if request.is_real:
+        state.require_not_paused()
+    ledger = state.require_ledger()
+    chosen = email_request.parse_shards(request.shards, ledger.partitions)
+    snapshot = snapshots.current(installation.tables)
+    if not request.country_changed:
+        registry.require_country(installation, snapshot)
+    at_most = request.as_of if request.early and request.as_of else latest
+    frozen = state.frozen
+    as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
+    _require_not_ahead(snapshot, request.now)
+    if frozen is None:
+        _require_covered(snapshot, request)
+        _require_history(snapshot, request.week, as_of)
+    week = PreparedWeek(state, ledger, as_of, sender, snapshot, chosen, frozen, templates)
+    if request.is_real:
+        ownership.require(installation)
+        most_old = installation.values(RunRules).mail_snapshot_age
+        _require_recent(snapshot, request.now, most_old)
+    return week
+
+
+def prepare_week(request: EmailRequest, state: WeekState) -> PreparedWeek:
+    """Return the same for a run that freezes or mails the week, whose ledger is marked by now."""
+    week = preview_week(request, state)
+    state.mark_start(week.ledger, request.now)
+    return week
+
+
+def require_no_collapse(
+    state: WeekState, counts: dict[str, int], in_snapshot: Counts, most: float
+) -> None:
+    """Refuse an audience with far fewer clients than that of the last frozen week before.
+
+    Or a snapshot with far more positions on unknown exchanges, also before the first one.
+    `most` is the share by which they may fall, or grow.
+    """
+    before = state.frozen_before()
+    known = {RECIPIENTS: before.recipients} if before else {}
+    if before and before.audience_erased_at is None:
+        weeks = FrozenWeeks(state.installation.tables)
+        known = weeks.counts(IsoWeek.parse(before.week), before.audience_version)
+    what = f"week {state.week} after {before.week}" if before else f"week {state.week}"
+    positions = in_snapshot.positions
+    plausibility.require_no_collapse(what, known, counts, most=most, advice=lambda: ACCEPT)
+    more = in_snapshot.unknown.unknown_positions - (before.unknown_positions if before else 0)
+    if positions >= plausibility.LEAST and more > most * positions:
+        limit = f"by more than SHARDPOST_MAX_DROP={most:g} of {positions} allows"
+        raise plausibility.CollapseError(
+            f"{what}: {in_snapshot.unknown}: {more} more, {limit}. {ACCEPT}"
+        )
+
+
+def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:
+    """Refuse a snapshot that lacks records of before the week's end; of an early one, its start."""
+    week, what = request.week, "started" if request.early else "ended"
+    since = week.start if request.early else week.end
+    if snapshot.looked_at < since:
+        raise ShardpostError(
+            f"week {week} {what} {since:%Y-%m-%d %H:%M} UTC, and {_coverage(snapshot)}: run"
+            " `shardpost compact` first"
+        )
+
+
+def _require_history(snapshot: Snapshot, week: IsoWeek, as_of: datetime) -> None:
+    try:
+        snapshot.require_history(as_of)
+    except ShardpostError as error:
+        raise ShardpostError(
+            f"week {week} is not frozen, and its holders can no longer be computed: {error}"
+        ) from None
+
+
+def _require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> None:
+    """Refuse a snapshot that is too old to tell who has unsubscribed lately."""
+    if now - snapshot.looked_at > timedelta(seconds=most_seconds):
+        raise ShardpostError(
+            f"{_coverage(snapshot)}, more than {most_seconds:g} s ago"
+            " (SHARDPOST_MAIL_SNAPSHOT_AGE): clients may have unsubscribed since: run"
+            " `shardpost compact` first"
+        )
+
+
+def _require_not_ahead(snapshot: Snapshot, now: datetime) -> None:
+    """Refuse a snapshot of the future: what it covers is unknown."""
+    if snapshot.is_ahead(now):
+        raise ShardpostError(
+            f"{_coverage(snapshot)}, but this machine's clock says {now:%Y-%m-%d %H:%M} UTC: either"
+            " the clock of a compaction was ahead, or this one is behind. Correct the wrong clock"
+            " (`date -u`), then run `shardpost compact`"
+        )
+
+
+def _coverage(snapshot: Snapshot) -> str:
+    """Say up to which time a snapshot has all records, and what holds up later ones."""
+    if snapshot.looked_at == NEVER:
+        of = "was never confirmed to have all records of its inputs"
+    else:
+        of = f"is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
+    behind = " (later records wait after an open transaction; `shardpost compact` names it)"
+    return f"snapshot {snapshot.number} {of}{behind if snapshot.incomplete else ''}"

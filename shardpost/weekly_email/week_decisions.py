@@ -1,0 +1,204 @@
+"""A person's decisions about a week: unknown deliveries, a ledger that lost records, a pause.
+
+As a run does it, each shard is locked and fenced first, and then read: a live run makes a decision
+about the ledger refuse, and one that was thought to be dead has no further effect.
+
+Runs that mail a paused week end within seconds, and others refuse it. What was handed to the mail
+server is finished and recorded, and nothing new is begun: nothing becomes unknown, and who is open
+stays open for the run that goes on. Rows of `paused_weeks` are only added; the last one counts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+
+from shardpost import ownership
+from shardpost.decisions import Decision, Kind, decisions_topic
+from shardpost.delta import table_log
+from shardpost.errors import ShardpostError, shown
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.partitioning import by_partition
+from shardpost.kafka.transactions import TransactionError
+from shardpost.weekly_email import week_state
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerId
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import PAUSED_WEEKS, LedgerMark, PausedWeek
+from shardpost.weekly_email.week_state import WeekState
+
+# Clients that an error names.
+MOST_NAMED = 20
+
+
+class Outcome(StrEnum):
+    """What a person found out about a delivery."""
+
+    SENT = "sent"  # the client got it
+    OPEN = "open"  # it did not: the next run mails it
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The decision: of which week and clients, what, by whom, why and when."""
+
+    week: IsoWeek
+    clients: tuple[str, ...]
+    outcome: Outcome
+    who: str
+    why: str
+    when: datetime
+
+    def entry(self, unknown: LedgerEntry) -> LedgerEntry:
+        """Return the ledger's next entry of a client, after the one that left it unknown."""
+        state = DeliveryState.SENT if self.outcome is Outcome.SENT else None
+        reason = f"resolved as {self.outcome} by {self.who}: {self.why}"
+        return replace(unknown, state=state, reason=reason, resends=0)
+
+    def decision(self, client: str) -> Decision:
+        """Return the record of the decision about one client."""
+        about = LedgerId(client).key(self.week)
+        return Decision(about, Kind.RESOLVED, self.who, self.when, self.why)
+
+    def require_unknown(self, states: Mapping[str, DeliveryState | None]) -> None:
+        """Refuse the whole decision if a client is in another state; None is open."""
+        others = [
+            f"{shown(client)} is {state or 'open'}"
+            for client, state in states.items()
+            if state not in (DeliveryState.UNKNOWN, DeliveryState.SENDING)
+        ]
+        if others:
+            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+            raise ShardpostError(
+                f"{self.week}: expected clients whose delivery is unknown, found"
+                f" {', '.join(others[:MOST_NAMED])}{more}; nothing was changed:"
+                f" `shardpost emails --week {self.week}` lists those that are"
+            )
+
+
+@dataclass(frozen=True)
+class _OpenShard:
+    """A shard that is fenced, what its ledger says, and the clients that are decided about."""
+
+    ledger: Ledger
+    index: LedgerIndex
+    clients: Sequence[str]
+
+
+def resolve(installation: Installation, resolution: Resolution) -> dict[str, int]:
+    """Write the decision; return {client: shard}.
+
+    ShardpostError if a client is not unknown: then nothing is changed. LockedError beside a run.
+    A client's ledger record and the record of the decision are one transaction, one per shard.
+    """
+    ownership.require(installation)
+    week = resolution.week
+    state = WeekState(installation, week)
+    state.require_open(resolution.when)
+    partitions = state.require_ledger().partitions
+    shards = by_partition(resolution.clients, partitions)
+    with state.locked(sorted(shards)), ExitStack() as opened:
+        # Before anything is fenced: a wrong name does not stop a run on another machine.
+        known = {
+            n: LedgerIndex.fold(ShardLedger(installation.kafka, week, n).entries()) for n in shards
+        }
+        resolution.require_unknown(_states((known[n], clients) for n, clients in shards.items()))
+        fenced = []
+        for number, clients in shards.items():
+            ledger = opened.enter_context(closing(Ledger(installation, week, number)))
+            fenced.append(_OpenShard(ledger, ledger.open(), clients))
+        resolution.require_unknown(_states((shard.index, shard.clients) for shard in fenced))
+        _write(installation.kafka, resolution, fenced)
+    return {client: shard for shard, clients in shards.items() for client in clients}
+
+
+def _states(shards: Iterable[tuple[LedgerIndex, Sequence[str]]]) -> dict[str, DeliveryState | None]:
+    return {
+        client: state
+        for index, clients in shards
+        for client, state in zip(clients, index.states(clients), strict=True)
+    }
+
+
+def _write(kafka: Kafka, resolution: Resolution, shards: Sequence[_OpenShard]) -> None:
+    headers = {"as": str(resolution.outcome).encode()}
+    written: list[str] = []
+    for shard in shards:
+        entries = [resolution.entry(shard.index.unknown(name)) for name in shard.clients]
+        decisions = [
+            decisions_topic.written(kafka, resolution.decision(name), headers)
+            for name in shard.clients
+        ]
+        try:
+            shard.ledger.write(entries, decisions)
+        except TransactionError as error:
+            done = ", ".join(written) or "nobody"
+            raise ShardpostError(f"{error}; resolved before that: {done}") from None
+        written += shard.clients
+
+
+def accept_ledger(
+    installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
+) -> None:
+    """Accept the ledger of a week as it is now, and record who did.
+
+    LockedError beside a run; WeekClosedError for a week that is closed.
+    """
+    state = WeekState(installation, week)
+    state.require_open(now)
+    ledger = week_state.compacted_ledger(installation.kafka)
+    with state.locked(range(ledger.partitions)):
+        decision = Decision(str(week).encode(), Kind.RESOLVED, who, now, why)
+        headers = {"as": b"ledger accepted", "topic-id": ledger.topic_id.encode()}
+        decisions_topic.record(
+            installation.kafka,
+            f"{ledger.name}/{week}/accept",
+            decision,
+            headers,
+            may_write=partial(ownership.require, installation),
+            done=f"the ledger of {week} is not accepted: run it again",
+        )
+        mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
+        week_state.add_mark(installation.tables, mark)
+
+
+def pause(
+    installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
+) -> PausedWeek:
+    """Pause a week, and record who did. ShardpostError if it is paused already."""
+    state = WeekState(installation, week)
+    state.require_open(now)
+    if state.paused:
+        raise ShardpostError(f"nothing to pause: {state.paused.explanation}")
+    return _change(installation, PausedWeek(str(week), True, now, who, why), Kind.PAUSED)
+
+
+def resume(
+    installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
+) -> PausedWeek:
+    """Let runs mail a week again, and record who did. ShardpostError if it is not paused."""
+    if WeekState(installation, week).paused is None:
+        raise ShardpostError(f"{week} is not paused: nothing to resume")
+    return _change(installation, PausedWeek(str(week), False, now, who, why), Kind.RESUMED)
+
+
+def _change(installation: Installation, changed: PausedWeek, kind: Kind) -> PausedWeek:
+    decisions_topic.record(
+        installation.kafka,
+        f"{installation.kafka.topic('weekly-emails')}/{changed.week}/pause",
+        Decision(changed.week.encode(), kind, changed.who, changed.at, changed.why),
+        {},
+        may_write=partial(ownership.require, installation),
+        done=f"{changed.week} is as it was: run it again",
+    )
+
+    def newest() -> PausedWeek:
+        last = week_state.last_pause(installation.tables, IsoWeek.parse(changed.week))
+        return replace(changed, at=week_state.later(changed.at, last.at if last else None))
+
+    table_log.append(installation.tables, PAUSED_WEEKS, newest)
+    return changed

@@ -1,0 +1,308 @@
+"""In which state a week is: frozen, closed, paused, and whether its ledger lost records.
+
+The tables `frozen_weeks`, `closed_weeks`, `paused_weeks` and `ledger_marks` say so, through
+deltalake: no JVM. A run has one `WeekState`, which reads each of them once; who decides behind a
+lock, or a fence, makes another one there.
+
+To a ledger that lost its records, every client looks open. So a week is mailed only while its
+topic is the one of the week's marks, and still has the records that it had then. Marks are kept
+apart from Kafka; rows are only added.
+
+A closed week is never mailed again: its records were removed from the ledger, which says so itself
+where the table was lost. Neither is ever taken back. A sender does not rely on this: it reads the
+ledger of its own shard behind its fence (`ledger_topic.Ledger.open`).
+
+The locks let one process at a time send a shard of a week: of this machine or, where the tables are
+on an object store, of all.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from deltalake.exceptions import DeltaError
+
+from shardpost.delta import table_log
+from shardpost.delta.object_store import Tables
+from shardpost.delta.query import select
+from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.locks.locks import all_exclusive, holders, remove_free
+from shardpost.locks.shared_files import Files
+from shardpost.settings.values import LEAST_LEDGER_DAYS
+from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, ShardLedger
+from shardpost.weekly_email.model.ledger import CLOSED_STATES, WeekClosedError
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import (
+    CLOSED_WEEKS,
+    LEDGER_MARKS,
+    PAUSED_WEEKS,
+    ClosedWeek,
+    LedgerMark,
+    PausedWeek,
+    WeekPausedError,
+)
+from shardpost.wording import counted
+
+log = logging.getLogger(__name__)
+
+RESOLUTION = timedelta(microseconds=1)
+LOCKS = "weekly_email-"
+# Longer than a week is mailed.
+LOCKS_DAYS = 14
+
+
+@dataclass(frozen=True)
+class WeekState:
+    """The state of one week, each table as it was when it was first asked for."""
+
+    installation: Installation
+    week: IsoWeek
+
+    @cached_property
+    def frozen_weeks(self) -> list[FrozenWeek]:
+        """All weeks that are frozen, the newest first."""
+        return FrozenWeeks(self.installation.tables).list_all()
+
+    @property
+    def frozen(self) -> FrozenWeek | None:
+        """The week as it was frozen."""
+        return next((known for known in self.frozen_weeks if known.week == str(self.week)), None)
+
+    def frozen_before(self, *, with_audience: bool = False) -> FrozenWeek | None:
+        """Return the last week before that is frozen, or that has its audience yet."""
+        # The form 2026-W47 sorts as the weeks do.
+        earlier = (known for known in self.frozen_weeks if known.week < str(self.week))
+        return next((one for one in earlier if not (with_audience and one.why_no_audience)), None)
+
+    @cached_property
+    def paused(self) -> PausedWeek | None:
+        """How the week was paused; None if it is not."""
+        last = last_pause(self.installation.tables, self.week)
+        return last if last is not None and last.is_paused else None
+
+    def closed(self, now: datetime) -> ClosedWeek | None:
+        """Return the week as it was closed; None if it is open.
+
+        The ledger is read only of a week that ended so long ago that it may be closed: that takes
+        long.
+        """
+        is_recent = now - self.week.end < timedelta(days=LEAST_LEDGER_DAYS)
+        return self._closed_by_table or (None if is_recent else self._closed_by_ledger)
+
+    @cached_property
+    def _closed_by_table(self) -> ClosedWeek | None:
+        return list_closed(self.installation.tables).get(str(self.week))
+
+    @cached_property
+    def _closed_by_ledger(self) -> ClosedWeek | None:
+        """The week as the ledger says it; also if one partition alone does."""
+        kafka = self.installation.kafka
+        topic = kafka.topic("weekly-emails")
+        shards = range(partition_counts(kafka, [topic])[topic])
+        ledgers = [ShardLedger(kafka, self.week, shard) for shard in shards]
+        with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
+            found = list(pool.map(ShardLedger.closed, ledgers))
+        closed = [one.at for one in found if one]
+        if not closed:
+            return None
+        none = dict.fromkeys(CLOSED_STATES, 0)
+        return ClosedWeek.of(self.week, max(closed), [one.counts if one else none for one in found])
+
+    @cached_property
+    def marks(self) -> list[LedgerMark]:
+        """All marks of the ledger, also those of other weeks, oldest first."""
+        return list_marks(self.installation.tables)
+
+    def require_open(self, now: datetime) -> None:
+        """Refuse a week that is closed."""
+        if closed := self.closed(now):
+            raise WeekClosedError(closed.explanation)
+
+    def require_not_paused(self) -> None:
+        """Refuse a week that is paused."""
+        if self.paused:
+            raise WeekPausedError(self.paused.explanation)
+
+    # The ledger
+
+    def require_ledger(self) -> StoreTopic:
+        """Return the ledger's topic; ShardpostError if it may lack records of the week.
+
+        Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
+        """
+        # In this order: another run marks the ledger, then freezes its week, then mails.
+        frozen, marks = self.frozen_weeks, self.marks
+        ledger = compacted_ledger(self.installation.kafka)
+        self._require_whole(ledger, self._counted_marks())
+        _require_partitions(ledger, marks, frozen, self.installation.partitions)
+        return ledger
+
+    def is_whole(self) -> bool:
+        """Tell whether `require_ledger` finds nothing wrong."""
+        try:
+            self.require_ledger()
+        except ShardpostError:
+            return False
+        return True
+
+    def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
+        """Record what the ledger is before the week's first mail, unless that is on record."""
+        if not any(mark.week == str(self.week) for mark in self.marks):
+            add_mark(self.installation.tables, self._mark(ledger, now))
+
+    def mark_end(self, now: datetime) -> None:
+        """Record how far the ledger goes after a run; a failure of that does not undo the run."""
+        tables = self.installation.tables
+        try:
+            mark = self._mark(_ledger(self.installation.kafka), now)
+            if not any(replace(known, marked_at=now) == mark for known in list_marks(tables)):
+                add_mark(tables, mark)
+        except (ShardpostError, DeltaError, OSError) as error:
+            log.warning("%s: cannot record the end of the ledger: %s", self.week, error)
+
+    def _mark(self, ledger: StoreTopic, now: datetime) -> LedgerMark:
+        return LedgerMark(str(self.week), ledger.name, ledger.topic_id, ledger.high, now)
+
+    def _counted_marks(self) -> list[LedgerMark]:
+        """Return the week's marks, from the last one that a person accepted on.
+
+        ShardpostError for a frozen week without any: a run marks the ledger before it freezes.
+        """
+        own = [mark for mark in self.marks if mark.week == str(self.week)]
+        if not own and self.frozen:
+            raise ShardpostError(
+                f"week {self.week}: its audience is frozen, and the table {LEDGER_MARKS.name} has"
+                " no mark of it: whether the ledger lost records of this week is unknown, and a run"
+                " could mail everybody again. Restore the table from a backup, or see `shardpost"
+                f" emails accept-ledger --week {self.week}`"
+            )
+        accepted = [number for number, mark in enumerate(own) if mark.accepted_by is not None]
+        return own[max(accepted, default=0) :]
+
+    def _require_whole(self, ledger: StoreTopic, marks: Sequence[LedgerMark]) -> None:
+        """Refuse a ledger that has lost records of the week since one of its marks."""
+        start = tuple(map(min, zip(*(mark.ends for mark in marks), strict=False)))
+        for mark in marks:
+            known = KnownStore(mark.topic_id, start, mark.ends)
+            if lost := ledger.what_is_lost(known):
+                raise ShardpostError(
+                    f"week {self.week}: the ledger (topic {ledger.name}) has changed since"
+                    f" {mark.marked_at:%Y-%m-%d %H:%M} UTC: {lost}. Who got the e-mail of this week"
+                    " is no longer known, and a run could mail everybody again. Other weeks can be"
+                    " mailed; for this one see `shardpost emails accept-ledger --week"
+                    f" {self.week}`"
+                )
+
+    # Its locks
+
+    @contextmanager
+    def locked(self, shards: Iterable[int]) -> Iterator[None]:
+        """Hold the lock of each shard; LockedError if a run is sending one of them."""
+        what = f"the weekly e-mail of {self.week}, shard"
+        names = {f"{LOCKS}{self.week}-{shard}": f"{what} {shard}," for shard in shards}
+        with all_exclusive(self.installation.files, names):
+            yield
+
+    def is_being_sent(self) -> bool:
+        """Tell whether a run is sending a shard of the week; by locks, so of this machine.
+
+        Or, where the tables are on an object store, of any.
+        """
+        locks = holders(self.installation.files, f"{LOCKS}{self.week}-")
+        return any(lock.is_renewed for lock in locks)
+
+
+def remove_old_locks(files: Files, now: datetime) -> None:
+    """Remove what is left of the locks of weeks that nobody has mailed for long."""
+    remove_free(files, LOCKS, now - timedelta(days=LOCKS_DAYS))
+
+
+def list_closed(tables: Tables) -> dict[str, ClosedWeek]:
+    """Return {week: its last row} of the table `closed_weeks`."""
+    in_order = "ORDER BY week, emptied_at NULLS FIRST"
+    return {row.week: row for row in select(tables, CLOSED_WEEKS, ClosedWeek, in_order)}
+
+
+def add_closed(tables: Tables, week: ClosedWeek) -> None:
+    """Add a row of a week to that table."""
+    table_log.append(tables, CLOSED_WEEKS, lambda: week)
+
+
+def last_pause(tables: Tables, week: IsoWeek) -> PausedWeek | None:
+    """Return the last row of a week in `paused_weeks`: that it was paused, or resumed."""
+    rest = f"WHERE week = '{week}' ORDER BY at DESC LIMIT 1"
+    return next(iter(select(tables, PAUSED_WEEKS, PausedWeek, rest)), None)
+
+
+def list_marks(tables: Tables) -> list[LedgerMark]:
+    """Return all marks, oldest first."""
+    return select(tables, LEDGER_MARKS, LedgerMark, "ORDER BY marked_at")
+
+
+def add_mark(tables: Tables, mark: LedgerMark) -> None:
+    """Add a mark, as the newest."""
+
+    def newest() -> LedgerMark:
+        known = list_marks(tables)
+        last = known[-1].marked_at if known else None
+        return replace(mark, marked_at=later(mark.marked_at, last))
+
+    table_log.append(tables, LEDGER_MARKS, newest)
+
+
+def later(at: datetime, last: datetime | None) -> datetime:
+    """Return a time after the last: of two machines, one may have a clock that is behind."""
+    return at if last is None else max(at, last + RESOLUTION)
+
+
+def compacted_ledger(kafka: Kafka) -> StoreTopic:
+    """Return the ledger's topic as it is now; ShardpostError if Kafka may delete its records."""
+    ledger = _ledger(kafka)
+    ledger.require_compacted()
+    return ledger
+
+
+def _ledger(kafka: Kafka) -> StoreTopic:
+    [ledger] = describe_stores(kafka, [kafka.topic("weekly-emails")])
+    return ledger
+
+
+def first_offsets(installation: Installation, week: IsoWeek, partitions: int) -> dict[int, int]:
+    """Return {shard: offset} below which the ledger has nothing of a week, by its first mark.
+
+    {} where that is unknown: without a mark, or of a topic that was created again.
+    """
+    marks = [mark for mark in list_marks(installation.tables) if mark.week == str(week)]
+    topics = {(mark.topic_id, len(mark.ends)) for mark in marks}
+    is_one = len(topics) == 1 and all(mark.topic_id for mark in marks)
+    if not is_one or topics != {(_ledger(installation.kafka).topic_id, partitions)}:
+        return {}
+    return dict(enumerate(map(min, zip(*(mark.ends for mark in marks), strict=True))))
+
+
+def _require_partitions(
+    ledger: StoreTopic, marks: Sequence[LedgerMark], frozen: Sequence[FrozenWeek], by_settings: int
+) -> None:
+    """Refuse a ledger with another number of partitions than before, or than the settings say."""
+    expected = by_settings
+    source = "SHARDPOST_PARTITIONS, which may be set to the actual number"
+    of_topic = [mark for mark in marks if mark.topic_id == ledger.topic_id]
+    if of_topic:
+        expected, source = len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
+    elif frozen and not marks:
+        last = max(frozen, key=lambda week: week.frozen_at)
+        expected, source = last.shards, f"as in week {last.week}"
+    if ledger.partitions != expected:
+        raise ShardpostError(
+            f"topic {ledger.name}: expected {counted(expected, 'partition')} ({source}), found"
+            f" {ledger.partitions}: each shard is a partition of it, so the number must not change"
+        )
