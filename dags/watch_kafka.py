@@ -38,18 +38,19 @@ log = logging.getLogger(__name__)
 )
 @task_errors()
 def watch() -> dict[str, Any]:
-    """Look once; return how many values were measured and alerts told."""
+    """Look once; return how many values were measured and alerts sent."""
     from shardpost.watch.watch import watch_once
 
     watched = watch_once(task_installation(), datetime.now(UTC))
-    for condition in watched.found.conditions:
+    for condition in watched.observations.conditions:
         log.warning(condition.without_clients().line())  # who may see this log may see no clients
-    telling = watched.telling
-    for alert in telling.alerts:
-        log.info("%s: %s", "reported" if telling.is_reported else "not reported yet", alert.title())
-    for delivery in telling.deliveries:
+    notified = watched.notified
+    for alert in notified.alerts:
+        state = "reported" if notified.is_reported else "not reported yet"
+        log.info("%s: %s", state, alert.title())
+    for delivery in notified.deliveries:
         log.info("alert channel %s", delivery)
-    return {"values": len(watched.found.measures), "alerts": len(telling.alerts)}
+    return {"values": len(watched.observations.measures), "alerts": len(notified.alerts)}
 
 
 @dag(

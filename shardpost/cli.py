@@ -142,9 +142,9 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:
         return COULD_NOT
     except Exception as error:
-        from shardpost.delta.object_store import told  # not for `--help` and completion
+        from shardpost.delta.object_store import describe_error  # not for `--help` and completion
 
-        line = _not_written(error) or told(error) or _internal_error(error)
+        line = _not_written(error) or describe_error(error) or _internal_error(error)
         return _fail(line, COULD_NOT)
     return code if isinstance(code, int) else 0
 

@@ -140,7 +140,7 @@ def unsilence_command(key: str, why: str, by: str | None) -> int:
 
 def _silence(key: str, duration: timedelta, by: str, why: str) -> int:
     from shardpost.alerts.model.firing import Silence
-    from shardpost.watch.silences import silence, silence_text
+    from shardpost.alerts.notifier import silence, silence_text
 
     now = datetime.now(UTC)
     found = silence(opened(), key, Silence(now + duration, by, why), now)

@@ -306,8 +306,8 @@ _OF_KEYS = {
 }
 
 
-def told(error: Exception) -> str | None:
-    """Return in one line what a library says that asked a store; None of other errors."""
+def describe_error(error: Exception) -> str | None:
+    """Return in one line what a library says that asked a store; None for other errors."""
     return problem(None, error) if _OF_STORE.search(str(error)) else None
 
 

@@ -32,7 +32,7 @@ def table_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, DeltaError, ArrowException) as error:
-        said = object_store.told(error) or first_line(error)
+        said = object_store.describe_error(error) or first_line(error)
         text = f"the tables could not be read or written: {said}"
         raise ShardpostError(text) from error
 
@@ -228,7 +228,7 @@ def _open(tables: Tables, table: Table, version: int | None) -> DeltaTable:
     except DeltaError as error:
         raise ShardpostError(
             f"table {table.path} in {tables.root} cannot be read at version {version}:"
-            f" {object_store.told(error) or first_line(error)}"
+            f" {object_store.describe_error(error) or first_line(error)}"
         ) from None
 
 

@@ -103,7 +103,7 @@ def alert(context: Context) -> None:
 
 def end_alert(context: Context) -> None:
     """End the alert about a task, and those about mapped ones before it in its run; never fails."""
-    from shardpost.alerts.telling import resolve
+    from shardpost.alerts.notifier import resolve
 
     own, run, task = _task_subject(context), context["ti"], context["task"]
     before = task.upstream_task_ids if task.trigger_rule == "all_success" else ()
@@ -154,7 +154,7 @@ def _why(context: Context) -> str:
 
 def _report(condition: Condition, line: str) -> None:
     """Tell people through the alert channels; alerts.log has the line each time."""
-    from shardpost.alerts.telling import report
+    from shardpost.alerts.notifier import report
 
     report(_installation_of_callback(), condition, datetime.now(UTC), line)
 

@@ -178,7 +178,7 @@ def unsilence(visit: Asked, key: Key, why: Reason) -> Response:
 
 
 def _silence(visit: Visit, key: str, duration: timedelta, why: str) -> Response:
-    from shardpost.watch.silences import silence, silence_text
+    from shardpost.alerts.notifier import silence, silence_text
 
     wanted = Silence(visit.now + duration, visit.name, why)
     found = silence(visit.installation, key, wanted, visit.now)

@@ -126,13 +126,13 @@ class PartitionDispatch:
 
     def _report_lost(self, lost: str) -> None:
         """Tell people, before an offset is committed behind what nobody will read."""
-        from shardpost.alerts import telling  # with the tables, which no other dispatch needs
+        from shardpost.alerts import notifier  # with the tables, which no other dispatch needs
 
         self._counts.lost.append(lost)
         text = f"Kafka deleted run requests before they were read: {lost}"
         meaning = "what these asked for did not run, and who asked was told nothing"
         loss = Condition(REQUESTS_LOST, lost, Severity.LOSS, text, meaning, EVENT)
-        telling.report(self._installation, loss, self._rules.now)
+        notifier.report(self._installation, loss, self._rules.now)
 
     def _decide(self, record: Record) -> Iterator[Outgoing]:
         """Decide on one request; yield the records to be written for it."""

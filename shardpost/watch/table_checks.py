@@ -77,7 +77,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
         yield refused("tables", problem, "docs/what-next.md: Tables of another release")
         return
     except (ShardpostError, DeltaError, OSError) as problem:
-        said = object_store.told(problem) or first_line(problem)
+        said = object_store.describe_error(problem) or first_line(problem)
         yield _unreadable(installation.tables, [f"snapshots: {said}"])
         return
     if newest is None:
@@ -155,7 +155,7 @@ def table_problem(tables: Tables, table: Table, version: int) -> str | None:
         named = table_log.sizes(tables, table, version)
         there = {file.path for file in stored_files.stored_files(tables, table)}
     except (ShardpostError, DeltaError, OSError) as problem:
-        return object_store.told(problem) or first_line(problem)
+        return object_store.describe_error(problem) or first_line(problem)
     missing = next((path for path in named if path not in there), None)
     return f"{storage.path_of(tables, table)}/{missing} is missing" if missing else None
 

@@ -17,45 +17,49 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from shardpost.alerts import history
 from shardpost.alerts.model.firing import Firing, advance
 from shardpost.alerts.model.metrics import METRICS, PREFIX, Measure
-from shardpost.alerts.telling import Telling, tell
+from shardpost.alerts.notifier import Notified, notify
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive
 from shardpost.logs import step
-from shardpost.watch import sources
+from shardpost.watch import outcomes, sources
 from shardpost.watch.model import conditions
-from shardpost.watch.model.conditions import Found, disk_full
+from shardpost.watch.model.conditions import Observations, disk_full
 
-Look = Callable[[Installation, datetime], Found]
-Sources = Mapping[str, Look]  # by name
+Collect = Callable[[Installation, datetime], Observations]
+Sources = Mapping[str, Collect]  # by name
 SOURCES: Sources = {
-    "kafka": sources.look_at_kafka,
-    sources.LAG: sources.look_at_lag,
-    "snapshot": sources.look_at_snapshot,
-    "share-holders": sources.look_at_share_holders,
-    "letters": sources.look_at_letters,
-    "emails": sources.look_at_emails,
-    "runs": sources.look_at_runs,
-    "sizes": sources.look_at_sizes,
+    "kafka": sources.collect_kafka,
+    sources.LAG: sources.collect_lag,
+    "snapshot": sources.collect_snapshot,
+    "share-holders": outcomes.collect_share_holders,
+    "letters": outcomes.collect_letters,
+    "emails": outcomes.collect_emails,
+    "runs": sources.collect_runs,
+    "sizes": sources.collect_sizes,
 }
 
 log = logging.getLogger(__name__)
 
 
-def look(installation: Installation, now: datetime, sources: Sources = SOURCES) -> Found:
+def collect_all(
+    installation: Installation, now: datetime, sources: Sources = SOURCES
+) -> Observations:
     """Return all that is found; a source that fails is a condition of its own."""
-    found = Found()
+    found = Observations()
     with ThreadPoolExecutor(len(sources)) as pool:
-        for one in pool.map(lambda name: _look_at(name, sources[name], installation, now), sources):
+        for one in pool.map(lambda name: _collect(name, sources[name], installation, now), sources):
             found.add(one)
     return found
 
 
-def _look_at(name: str, look_at: Look, installation: Installation, now: datetime) -> Found:
+def _collect(
+    name: str, collect: Collect, installation: Installation, now: datetime
+) -> Observations:
     try:
-        found = look_at(installation, now)
+        found = collect(installation, now)
     except (ShardpostError, OSError) as error:
         text = str(error)
     except Exception as error:
@@ -65,7 +69,7 @@ def _look_at(name: str, look_at: Look, installation: Installation, now: datetime
         found.measure("source_up", 1, source=name)
         found.conditions = [replace(one, source=name) for one in found.conditions]
         return found
-    failed = Found(unmeasured={name})
+    failed = Observations(unmeasured={name})
     failed.measure("source_up", 0, source=name)
     failed.conditions.append(conditions.NOT_MEASURED.broken(name, text))
     return failed
@@ -73,7 +77,7 @@ def _look_at(name: str, look_at: Look, installation: Installation, now: datetime
 
 def metrics_text(installation: Installation, now: datetime) -> str:
     """Measure everything once and return it as OpenMetrics; what cannot be measured is left out."""
-    return open_metrics(look(installation, now).measures)
+    return open_metrics(collect_all(installation, now).measures)
 
 
 def open_metrics(measures: Iterable[Measure]) -> str:
@@ -101,32 +105,32 @@ RATE_OVER = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Watched:
-    """What one watch found, and what was told."""
+    """What one watch found, and what was sent."""
 
-    found: Found
-    telling: Telling
+    observations: Observations
+    notified: Notified
 
 
 def watch_once(installation: Installation, now: datetime, sources: Sources = SOURCES) -> Watched:
-    """Look once, add to the history, and tell people what changed.
+    """Look once, add to the history, and notify people of what changed.
 
     LockedError beside another watch; ShardpostError if the tables of the watch cannot be written.
     """
     with exclusive(installation.files, LOCK, "the watch"), table_errors():
-        found = look(installation, now, sources)
+        found = collect_all(installation, now, sources)
         _add_growth(found, installation.tables, now)
         step("look")
         history.add_measures(installation.tables, found.measures, now)
         step("history")
-        told = tell(installation, now, lambda known: _after(known, found, now))
-    return Watched(found, told)
+
+        def after(known: list[Firing]) -> list[Firing]:
+            return advance(known, found.conditions, now, found.unmeasured)
+
+        notified = notify(installation, now, after)
+    return Watched(found, notified)
 
 
-def _after(known: list[Firing], found: Found, now: datetime) -> list[Firing]:
-    return advance(known, found.conditions, now, found.unmeasured)
-
-
-def _add_growth(found: Found, tables: Tables, now: datetime) -> None:
+def _add_growth(found: Observations, tables: Tables, now: datetime) -> None:
     free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
     if not free:
         return

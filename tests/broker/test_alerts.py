@@ -16,7 +16,7 @@ import pytest
 
 from shardpost.alerts.channels import Channel, channels, send_all, without_secrets
 from shardpost.alerts.model.alert import REPORTED, Condition, Message
-from shardpost.alerts.telling import Telling, report, tell
+from shardpost.alerts.notifier import Notified, notify, report
 from shardpost.installation import Installation
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
@@ -33,12 +33,12 @@ def condition(subject: str, text: str = "found") -> Condition:
     return Condition("r", subject, Severity.RISK, text, "what it means", REPORTED)
 
 
-def told(settings: Settings, *subjects: str) -> Telling:
+def told(settings: Settings, *subjects: str) -> Notified:
     """Report conditions at once, and tell people."""
     for subject in subjects[:-1]:
         report(installed(settings.model_copy(update={"alerts": None})), condition(subject), NOW)
     report(installed(settings), condition(subjects[-1]), NOW)
-    return tell(installed(settings), NOW, list)
+    return notify(installed(settings), NOW, list)
 
 
 class Hooks(ThreadingHTTPServer):
@@ -234,7 +234,7 @@ def test_a_channel_that_never_answers_keeps_nobody_waiting(tmp_path: Path) -> No
 
 
 def test_without_channels_the_file_has_it(tmp_path: Path) -> None:
-    assert told(Settings(home=tmp_path), "x") == Telling()
+    assert told(Settings(home=tmp_path), "x") == Notified()
     lines = (tmp_path / "alerts.log").read_text().splitlines()
     assert [line.partition("Z ")[2] for line in lines] == ["found"]
 
@@ -246,7 +246,7 @@ def test_a_channel_in_the_place_of_another_on_the_same_host_gets_what_is_firing(
         old, new = (settings_of(tmp_path, f"{web.url}/{path}") for path in ("old", "new"))
         told(old, "x")
         for _ in range(2):
-            tell(installed(new), NOW, list)
+            notify(installed(new), NOW, list)
         assert [one["title"] for one in web.received] == [TITLE, TITLE]
         [name] = [one.name for one in channels_of(installed(new))]
     assert re.fullmatch("1: JSON at 127.0.0.1 #[0-9a-f]{4}", name)

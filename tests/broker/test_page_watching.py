@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shardpost.alerts import history, telling
+from shardpost.alerts import history, notifier
 from shardpost.alerts.model.alert import REPORTED, Condition
 from shardpost.alerts.model.metrics import Measure
 from shardpost.decisions import Kind
@@ -36,7 +36,7 @@ TIMES = ("seconds_behind", "seconds_to_loss", "reason")
 
 def report(settings: Settings, rule: str, subject: str, severity: Severity = Severity.RISK) -> None:
     found = Condition(rule, subject, severity, f"{subject} was found", "what it means", REPORTED)
-    telling.report(installed(settings), found, datetime.now(UTC))
+    notifier.report(installed(settings), found, datetime.now(UTC))
 
 
 def test_alerts_are_shown_silenced_and_told_again_on_record(

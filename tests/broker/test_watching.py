@@ -11,7 +11,7 @@ from shardpost.kafka.records import Outgoing
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.watch import watch
-from shardpost.watch.model.conditions import Found
+from shardpost.watch.model.conditions import Observations
 from shardpost.watch.watch import SOURCES, watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
@@ -45,21 +45,21 @@ def ready(settings: Settings) -> Settings:
     return made
 
 
-def look(settings: Settings, now: datetime) -> Found:
+def look(settings: Settings, now: datetime) -> Observations:
     """Look at all that is this test's own."""
-    return watch.look(
+    return watch.collect_all(
         installed(settings), now, {name: SOURCES[name] for name in SOURCES.keys() - SHARED}
     )
 
 
-def values(found: Found, name: str) -> dict[str, float]:
+def values(found: Observations, name: str) -> dict[str, float]:
     """Return {label: value} of a metric; the label "" of one without."""
     return {
         next(iter(one.labels.values()), ""): one.value for one in found.measures if one.name == name
     }
 
 
-def rules(found: Found) -> set[tuple[str, str]]:
+def rules(found: Observations) -> set[tuple[str, str]]:
     return {(one.rule, one.subject) for one in found.conditions}
 
 
@@ -158,7 +158,7 @@ def test_the_command_prints_open_metrics(ready: Settings, shardpost: CommandLine
 
 def of_group(settings: Settings, group: str, now: datetime) -> list[tuple[str, str]]:
     """Return the rules and subjects of what is found of a group."""
-    found = watch.look(installed(settings), now, {"lag": SOURCES["lag"]})
+    found = watch.collect_all(installed(settings), now, {"lag": SOURCES["lag"]})
     return [
         (one.rule, one.subject) for one in found.conditions if one.subject.startswith(f"{group} ")
     ]
@@ -181,11 +181,11 @@ def test_a_reader_that_loses_data_is_found_before_and_after(ready: Settings) -> 
 
 def test_the_watch_measures_kafka_itself_and_its_readers(ready: Settings) -> None:
     watched = watch_once(installed(ready), datetime.now(UTC))
-    assert watched.found.unmeasured == set()
-    found = {one.rule for one in watched.found.conditions}
+    assert watched.observations.unmeasured == set()
+    found = {one.rule for one in watched.observations.conditions}
     assert "few-brokers" in found
     assert "not-measured" not in found
-    assert values(watched.found, "audit_findings")["risk"] >= 1
+    assert values(watched.observations, "audit_findings")["risk"] >= 1
     again = watch_once(installed(ready), datetime.now(UTC))
-    told = {one.condition.rule for one in again.telling.alerts if one.state is AlertState.FIRING}
+    told = {one.condition.rule for one in again.notified.alerts if one.state is AlertState.FIRING}
     assert "few-brokers" not in told

@@ -12,12 +12,12 @@ from fastapi.testclient import TestClient
 
 from shardpost.alerts.channels import Delivery
 from shardpost.alerts.model.alert import Alert, AlertState
-from shardpost.alerts.telling import Telling
+from shardpost.alerts.notifier import Notified
 from shardpost.embedded.daemons import wait_until
 from shardpost.installation import Installation
 from shardpost.settings import loading
 from shardpost.watch import watch as module
-from shardpost.watch.model.conditions import EMAILS_UNKNOWN, SNAPSHOT_AGE, Found
+from shardpost.watch.model.conditions import EMAILS_UNKNOWN, SNAPSHOT_AGE, Observations
 from tests.dags.conftest import read_back
 from tests.support.open_metrics import metric_families
 
@@ -33,12 +33,12 @@ def test_a_run_that_finds_something_is_a_success_and_names_no_client(
 ) -> None:
     def watch(_installation: Installation, now: datetime) -> module.Watched:
         assert now.tzinfo == UTC
-        found = Found()
+        found = Observations()
         found.measure("snapshot_number", 7)
         found.conditions.append(SNAPSHOT_AGE.broken("", "too old"))
         found.conditions.append(EMAILS_UNKNOWN.broken("2026-W47", "1 client: acme", "1 client"))
         alert = Alert(AlertState.FIRING, found.conditions[0], now)
-        return module.Watched(found, Telling([alert], [Delivery("1: JSON", "it is down")]))
+        return module.Watched(found, Notified([alert], [Delivery("1: JSON", "it is down")]))
 
     monkeypatch.setattr(module, "watch_once", watch)
     run = dag.test()

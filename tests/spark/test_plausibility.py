@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from shardpost.delta import snapshots
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.settings import Settings
-from shardpost.watch.sources import look_at_snapshot
+from shardpost.watch.sources import collect_snapshot
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
@@ -53,11 +53,11 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
         before,
         1,
     )
-    [told] = look_at_snapshot(installed(settings), datetime.now(UTC)).conditions
+    [told] = collect_snapshot(installed(settings), datetime.now(UTC)).conditions
     assert (told.rule, told.text in line) == ("compaction-refused", True)
     assert shardpost.json("compact", "--accept-drop")["published"] == 12
     agree(settings, stream.fold)
-    assert look_at_snapshot(installed(settings), datetime.now(UTC)).conditions == []
+    assert collect_snapshot(installed(settings), datetime.now(UTC)).conditions == []
 
     with pytest.raises(CollapseError, match="recipients fall from 12 to 0"):
         freeze(settings, week)

@@ -14,7 +14,7 @@ from hypothesis import settings as of_hypothesis
 from shardpost.delta import snapshots
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.watch.sources import look_at_emails
+from shardpost.watch.outcomes import collect_emails
 from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
@@ -153,13 +153,13 @@ def test_emails_shows_them_and_the_watch_tells_people_from_a_share_on(
     assert document["late"] == {"missed": 6, "changed": 0, "clients": names}
     said = shardpost("emails", "--week", str(WEEK))
     assert "came late: by records that were read after the freeze, 6 more clients held" in said
-    found = look_at_emails(installed(at), AT)
+    found = collect_emails(installed(at), AT)
     assert [one.value for one in found.measures if one.name == "emails_late"] == [6]
     [one] = found.conditions
     assert (one.rule, one.subject) == ("emails-late", str(WEEK))
     assert "more than SHARDPOST_MAIL_FAILED_SHARE allows of 6 clients" in one.text
     more = at.model_copy(update={"mail_failed_share": 1.0})
-    assert look_at_emails(installed(more), AT).conditions == []
+    assert collect_emails(installed(more), AT).conditions == []
 
 
 @of_hypothesis(

@@ -22,7 +22,7 @@ from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.creation import apply_topics
-from shardpost.watch.sources import look_at_letters
+from shardpost.watch.outcomes import collect_letters
 from tests.support import decisions
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.installed import installed
@@ -418,5 +418,5 @@ def test_an_overdue_letter_is_one_by_the_settings_of_now(letters: Letters) -> No
     [step] = current_letters(installed(letters.settings)).values()
     for first, names in ((60, ["letters-overdue"]), (36_000, [])):
         settings = letters.settings.model_copy(update={"retry_first_delay": first})
-        found = look_at_letters(installed(settings), step.at + timedelta(hours=2))
+        found = collect_letters(installed(settings), step.at + timedelta(hours=2))
         assert [condition.rule for condition in found.conditions] == names

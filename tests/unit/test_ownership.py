@@ -104,12 +104,12 @@ WRITERS: dict[str, Callable[[Settings], object]] = {
 }
 # What any installation may write: requests, and what is only about itself.
 OF_ANYONE = {
+    "alerts/notifier.py",
     "embedded/demo.py",  # plays a producer
     "holders/publishing.py",  # asks once for all its writers
     "page/mails.py",
     "run_requests/request_client.py",
     "topics/creation.py",
-    "watch/silences.py",
 }
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from shardpost.alerts import history, telling
+from shardpost.alerts import history, notifier
 from shardpost.alerts.model.alert import REPORTED, Condition
 from shardpost.alerts.model.firing import Firing
 from shardpost.alerts.model.metrics import Measure
@@ -153,20 +153,20 @@ def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
 ) -> None:
     monkeypatch.setattr(rendering, "MOST_SECONDS", 0.01)
     found = Condition("task-failed", "d t", Severity.RISK, "x", "m", REPORTED)
-    telling.report(installed(at), found, NOW)
+    notifier.report(installed(at), found, NOW)
     key = quote("task-failed:d t")
     with page_client(at, monkeypatch) as page:
         token = access.form_token("admin", "/shardpost/runs/release")
         with (
             dispatch_lock(installed(at).files),
-            exclusive(installed(at).files, telling.LOCK, "telling people"),
+            exclusive(installed(at).files, notifier.LOCK, "sending alerts"),
         ):
             sent = page.post("runs/release", {"token": token, "key": "k", "run": "r", "why": "w"})
             fields: dict[str, Any] = {"key": "task-failed:d t", "duration": "2h", "why": "w"}
             busy = page.send(f"alerts/one?key={key}", "alerts/silence", 503, **fields)
     assert sent.status_code == 503
     assert "the dispatch of run requests" in sent.text
-    assert "telling people" in busy
+    assert "sending alerts" in busy
 
 
 def test_what_is_not_known_of_a_partition_is_not_called_safe(
@@ -212,7 +212,7 @@ def test_a_reader_that_loses_data_is_found_with_when_it_does(
 ) -> None:
     row = LagRow("g", "t", 0, 0, 5, 5, 1.0, 2880.0, "loses data in 48 min")
     monkeypatch.setattr(sources, "measure", lambda *_, **__: Lag([row]))
-    [found] = sources.look_at_lag(installed(at), NOW).conditions
+    [found] = sources.collect_lag(installed(at), NOW).conditions
     assert (found.rule, found.loses_at) == ("time-to-loss", NOW + timedelta(minutes=48))
 
 

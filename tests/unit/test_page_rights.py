@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from shardpost import tables
-from shardpost.alerts import telling
+from shardpost.alerts import notifier
 from shardpost.alerts.model.alert import REPORTED, Condition
 from shardpost.alerts.model.firing import Silence
 from shardpost.alerts.model.metrics import METRICS
@@ -21,8 +21,8 @@ from shardpost.holders.publishing import publish
 from shardpost.refused_runs import noting
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
-from shardpost.watch import sources
-from shardpost.watch.sources import look_at_emails, look_at_share_holders
+from shardpost.watch import outcomes
+from shardpost.watch.outcomes import collect_emails, collect_share_holders
 from shardpost.watch.watch import watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
@@ -36,7 +36,7 @@ from tests.support.written_weeks import begin, freeze, record
 W47 = IsoWeek.parse("2026-W47")
 NOW = W47.end + timedelta(hours=1)
 CLIENTS = ["acme-bank", "borg-fund", "cora-trust"]
-SOURCES = {"emails": look_at_emails, "share-holders": look_at_share_holders}
+SOURCES = {"emails": collect_emails, "share-holders": collect_share_holders}
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def test_an_alert_that_says_nothing_of_it_is_hidden_with_why_it_was_silenced(
 ) -> None:
     text = "d r1 t: weekly-emails[3]@41: acme-bank is no client"
     found = Condition("task-failed", "d t", Severity.RISK, text, "it is not done", REPORTED)
-    telling.report(installed(watched), found, NOW)
+    notifier.report(installed(watched), found, NOW)
     far = Silence(NOW + timedelta(days=10_000), "anna", "borg-fund knows")
-    telling.silence(installed(watched), "task-failed:d t", far, NOW)
+    notifier.store_silence(installed(watched), "task-failed:d t", far, NOW)
     assert named_in(whole(operator)) == []
     [shown] = [one for one in operator.json("alerts") if one["key"] == "task-failed:d t"]
     assert (shown["text"], shown["silenced_by"]) == ("it is not done", "anna")
@@ -133,7 +133,7 @@ def test_the_class_of_an_error_is_hidden_with_who_may_have_written_it(
     steps = [waits(f"orders-0-{n}", partition=0, offset=n, fingerprint=held) for n in range(2)]
     due = [replace(step, due=NOW) for step in steps]
     monkeypatch.setattr(tables, "letters", lambda *_, **__: due)
-    [found] = sources.look_at_letters(installed(flooded), NOW).conditions
+    [found] = outcomes.collect_letters(installed(flooded), NOW).conditions
     assert f"with the error {held} (" in found.text
     hidden = found.without_clients()
     assert hidden.text == "2 due dead letters with one error (SHARDPOST_RETRY_FLOOD)"

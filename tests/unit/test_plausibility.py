@@ -25,7 +25,7 @@ from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, JobSpec
 from shardpost.spark.submit import submit
-from shardpost.watch.sources import look_at_snapshot
+from shardpost.watch.sources import collect_snapshot
 from shardpost.watch.table_checks import check_snapshot
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.model.week import IsoWeek
@@ -177,7 +177,7 @@ def test_doctor_and_alerts_name_exchanges_without_a_country_that_positions_are_o
     ]
     told = {
         one.subject: one.text
-        for one in look_at_snapshot(installed(settings), START).conditions
+        for one in collect_snapshot(installed(settings), START).conditions
         if one.rule == "unknown-exchange"
     }
     assert (found.state, found.found) == ("warning", "; ".join(told.values()))
@@ -255,7 +255,7 @@ def test_why_a_compaction_was_refused_is_told_until_one_is_not(kafka: MemoryKafk
     ):
         raise CollapseError(why)
     now = datetime.now(UTC)
-    [told] = look_at_snapshot(installed(settings), now).conditions
+    [told] = collect_snapshot(installed(settings), now).conditions
     assert (told.rule, told.text) == ("compaction-refused", why)
     assert next(iter(check_snapshot(installed(settings), now))).found == why
     commit_snapshot(kafka)
@@ -288,7 +288,7 @@ def test_whatever_refuses_a_job_is_on_record_until_one_of_it_succeeds(
         )
 
     def said() -> list[str]:
-        conditions = look_at_snapshot(installed(settings), now).conditions
+        conditions = collect_snapshot(installed(settings), now).conditions
         told = [one.text for one in conditions if one.name == "run-refused:sweep_dead_letters"]
         found = [
             one

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from shardpost.alerts import history, telling
+from shardpost.alerts import history, notifier
 from shardpost.alerts.channels import Channel, Delivery
 from shardpost.alerts.model.alert import EVENT, REPORTED, Condition, Message
 from shardpost.alerts.model.firing import ALERTS, Firing
@@ -27,10 +27,10 @@ from shardpost.watch.model.conditions import (
     LETTERS_PARKED,
     NOT_MEASURED,
     SNAPSHOT_AGE,
-    Found,
+    Observations,
     disk_full,
 )
-from shardpost.watch.watch import Sources, look, open_metrics, watch_once
+from shardpost.watch.watch import Sources, collect_all, open_metrics, watch_once
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
 from tests.support.command_line import CommandLineHere
@@ -55,17 +55,17 @@ class World:
     def sources(self) -> Sources:
         return {"snapshot": self._snapshot, "letters": self._letters}
 
-    def _snapshot(self, _installation: Installation, _now: datetime) -> Found:
-        found = Found()
+    def _snapshot(self, _installation: Installation, _now: datetime) -> Observations:
+        found = Observations()
         found.measure("snapshot_age_seconds", self.age)
         if self.age > 100:
             found.conditions.append(SNAPSHOT_AGE.broken("", f"{self.age:g} s"))
         return found
 
-    def _letters(self, _installation: Installation, _now: datetime) -> Found:
+    def _letters(self, _installation: Installation, _now: datetime) -> Observations:
         if not self.is_up:
             raise ShardpostError("Kafka is away")
-        found = Found()
+        found = Observations()
         found.measure("letters", len(self.parked), state="parked")
         found.conditions += [LETTERS_PARKED.broken(one, "parked") for one in self.parked]
         return found
@@ -78,7 +78,7 @@ def world() -> World:
 
 def titles(settings: Settings, world: World, now: datetime) -> list[str]:
     return [
-        one.title() for one in watch_once(installed(settings), now, world.sources).telling.alerts
+        one.title() for one in watch_once(installed(settings), now, world.sources).notified.alerts
     ]
 
 
@@ -115,10 +115,10 @@ def test_a_source_that_fails_is_told_and_resolves_nothing(settings: Settings, wo
 
 
 def test_a_source_with_a_bug_stops_no_other(settings: Settings, world: World) -> None:
-    def broken(_installation: Installation, _now: datetime) -> Found:
+    def broken(_installation: Installation, _now: datetime) -> Observations:
         raise KeyError("x")
 
-    found = look(installed(settings), T0, {"bug": broken, **world.sources})
+    found = collect_all(installed(settings), T0, {"bug": broken, **world.sources})
     assert [one.text for one in found.conditions] == ["KeyError: 'x'"]
     assert found.conditions[0].rule == NOT_MEASURED.name
     assert found.unmeasured == {"bug"}
@@ -133,8 +133,8 @@ class Channels:
         self.taken: dict[str, list[str]] = {name: [] for name in names}
         self.down: set[str] = set()
         made = [Channel(name, "x://", None) for name in names]
-        monkeypatch.setattr(telling, "channels", lambda *_: made)
-        monkeypatch.setattr(telling, "send_all", self._send)
+        monkeypatch.setattr(notifier, "channels", lambda *_: made)
+        monkeypatch.setattr(notifier, "send_all", self._send)
 
     def _send(self, messages: Mapping[Channel, Message]) -> list[Delivery]:
         for channel, message in messages.items():
@@ -157,10 +157,10 @@ def test_each_channel_is_told_what_it_did_not_take_and_no_other_twice(
     ]
     channels.down = set()
     watched = watch_once(installed(settings), T0 + 3 * QUARTER, world.sources)
-    assert watched.telling.is_reported
+    assert watched.notified.is_reported
     assert channels.taken["1: A"][2:] == ["resolved (risk) alert-channel-down of 2: B"]
     assert channels.taken["2: B"] == ["firing (risk) snapshot-age"]
-    assert watch_once(installed(settings), T0 + 4 * QUARTER, world.sources).telling.alerts == []
+    assert watch_once(installed(settings), T0 + 4 * QUARTER, world.sources).notified.alerts == []
     said = (settings.home / "alerts.log").read_text()
     assert said.count("firing (risk) snapshot-age") == 1
     assert "alert channel 2: B: failed: down" in said
@@ -188,14 +188,14 @@ def test_what_others_report_is_told_once_and_when_it_is_over(
     channels = Channels(monkeypatch, "1: A", "2: B")
     for number in range(12):
         other_run = replace(FAILED, text=f"d r{number} t, attempt 3: no broker at 10.0.0.{number}")
-        telling.report(installed(settings), other_run, T0 + number * QUARTER)
+        notifier.report(installed(settings), other_run, T0 + number * QUARTER)
     watch_once(installed(settings), T0 + 12 * QUARTER, world.sources)
-    telling.report(
+    notifier.report(
         installed(settings), replace(FAILED, text="d r9 t: the disk is full"), T0 + 13 * QUARTER
     )
     assert (settings.home / "alerts.log").read_text().count("attempt 3: no") == 12
     for _ in range(2):
-        telling.resolve(installed(settings), lambda one: one.key == FAILED.key, T0 + 14 * QUARTER)
+        notifier.resolve(installed(settings), lambda one: one.key == FAILED.key, T0 + 14 * QUARTER)
     firing = "firing (risk) task-failed of d t"
     expected = [firing, firing, "resolved (risk) task-failed of d t"]  # of two causes
     assert channels.taken == {"1: A": expected, "2: B": expected}
@@ -206,16 +206,16 @@ def test_an_event_that_no_channel_took_is_told_by_the_next_watch(
 ) -> None:
     channels = Channels(monkeypatch, "1: A")
     channels.down = {"1: A"}
-    telling.report(installed(settings), replace(FAILED, source=EVENT), T0)
+    notifier.report(installed(settings), replace(FAILED, source=EVENT), T0)
     channels.down = set()
     watch_once(installed(settings), T0 + QUARTER, world.sources)
     assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
     same = replace(FAILED, subject="another run", source=EVENT)
-    telling.report(installed(settings), same, T0 + 2 * QUARTER)
+    notifier.report(installed(settings), same, T0 + 2 * QUARTER)
     assert len(channels.taken["1: A"]) == 1  # says the same
     watch_once(installed(settings), T0 + 24 * HOUR, world.sources)
     assert history.list_firing(installed(settings).tables) == []
-    telling.report(installed(settings), same, T0 + 25 * HOUR)
+    notifier.report(installed(settings), same, T0 + 25 * HOUR)
     assert len(channels.taken["1: A"]) == 2
 
 
@@ -224,8 +224,8 @@ def test_a_reporter_that_is_killed_while_it_tells_loses_no_event(
 ) -> None:
     channels = Channels(monkeypatch, "1: A")
     channels.down = {"1: A"}
-    with killing(at_step(monkeypatch, telling), "told"):
-        telling.report(installed(settings), replace(FAILED, source=EVENT), T0)
+    with killing(at_step(monkeypatch, notifier), "told"):
+        notifier.report(installed(settings), replace(FAILED, source=EVENT), T0)
     channels.down = set()
     watch_once(installed(settings), T0 + QUARTER, world.sources)
     assert channels.taken["1: A"] == ["happened (risk) task-failed of d t"]
@@ -237,7 +237,7 @@ def test_where_the_table_cannot_be_used_all_channels_are_told(
 ) -> None:
     channels = Channels(monkeypatch, "1: A")
     (settings.home / folder).touch()  # a file where a folder would be
-    telling.report(installed(settings), FAILED, T0)
+    notifier.report(installed(settings), FAILED, T0)
     assert channels.taken["1: A"] == ["firing (risk) task-failed of d t"]
 
 
@@ -281,7 +281,7 @@ def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
 def test_a_silence_that_cannot_be_recorded_holds_and_says_so(settings: Settings) -> None:
     away = settings.model_copy(update={"bootstrap_servers": "MEMORY://nowhere:9092"})
     shardpost = CommandLineHere(away.environ())
-    telling.report(installed(settings), FAILED, datetime.now(UTC))
+    notifier.report(installed(settings), FAILED, datetime.now(UTC))
     silence = ("alerts", "silence", "task-failed:d t", "--for", "1h", "--why", "x", "--by", "anna")
     refused = shardpost.refused(*silence, code=1)
     assert "the decision is not on record (" in refused
@@ -349,7 +349,7 @@ def test_killed_at_any_step_everything_is_told_by_the_next_run(
     settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     world.age = 200
-    with killing(at_step(monkeypatch, module, telling), at):
+    with killing(at_step(monkeypatch, module, notifier), at):
         watch_once(installed(settings), T0, world.sources)
     assert titles(settings, world, T0 + QUARTER) == ["firing (risk) snapshot-age"]
     assert titles(settings, world, T0 + 2 * QUARTER) == []

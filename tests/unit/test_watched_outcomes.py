@@ -14,7 +14,7 @@ from shardpost.run_requests.airflow_api import AirflowRuns
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import Settings
-from shardpost.watch.sources import look_at_emails, look_at_share_holders
+from shardpost.watch.outcomes import collect_emails, collect_share_holders
 from shardpost.watch.watch import watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
@@ -37,7 +37,7 @@ def frozen_week(settings: Settings, week: IsoWeek, mailed: Iterable[str] = CLIEN
 
 
 def emails(settings: Settings, now: datetime) -> list[tuple[str, str]]:
-    return [(one.rule, one.subject) for one in look_at_emails(installed(settings), now).conditions]
+    return [(one.rule, one.subject) for one in collect_emails(installed(settings), now).conditions]
 
 
 def test_a_frozen_week_whose_clients_nobody_mails_is_found_after_a_day(at: Settings) -> None:
@@ -45,12 +45,12 @@ def test_a_frozen_week_whose_clients_nobody_mails_is_found_after_a_day(at: Setti
     frozen_at = W47.end
     assert emails(at, frozen_at + DAY) == []
     assert emails(at, frozen_at + DAY + HOUR) == [("emails-open", str(W47))]
-    [found] = look_at_emails(installed(at), frozen_at + 3 * DAY).conditions
+    [found] = collect_emails(installed(at), frozen_at + 3 * DAY).conditions
     assert found.text.startswith(
         "3 of 4 clients are not mailed yet since the freeze of 2026-11-23 00:00 UTC, and no run"
     )
     with exclusive(installed(at).files, f"weekly_email-{W47}-1", "a send"):
-        busy = look_at_emails(installed(at), frozen_at + 2 * DAY)
+        busy = collect_emails(installed(at), frozen_at + 2 * DAY)
     assert (busy.conditions, busy.unmeasured) == ([], {"emails"})
     for client in CLIENTS[1:]:
         record(at, W47, client, DeliveryState.SENT)
@@ -65,7 +65,7 @@ def test_a_week_that_ended_and_is_not_frozen_is_found_once_any_was(at: Settings)
     assert emails(at, skipped.end + DAY) == [("emails-missing", str(skipped))]
     on_tuesday = at.model_copy(update={"weekly_send": "Tue 08:00 UTC"})  # a day later than usual
     assert emails(on_tuesday, skipped.end + DAY + 23 * HOUR) == []
-    [found] = look_at_emails(installed(on_tuesday), skipped.end + 2 * DAY).conditions
+    [found] = collect_emails(installed(on_tuesday), skipped.end + 2 * DAY).conditions
     assert "within 1 d, and 1 d" in found.text
     frozen_week(at, later)
     assert emails(at, later.end + 2 * DAY) == [("emails-missing", str(skipped))]
@@ -77,27 +77,27 @@ def test_an_older_week_is_not_over_because_newer_ones_were_frozen(at: Settings) 
     weeks = [W47, W47.next, W47.next.next]
     frozen_week(at, W47, mailed=())
     frozen_week(at, weeks[1])
-    sources = {"emails": look_at_emails}
+    sources = {"emails": collect_emails}
     first = watch_once(installed(at), weeks[1].end + HOUR, sources)
-    assert [one.title() for one in first.telling.alerts] == [
+    assert [one.title() for one in first.notified.alerts] == [
         "firing (risk) emails-open of 2026-W47"
     ]
     frozen_week(at, weeks[2])
     second = watch_once(installed(at), weeks[1].end + 2 * HOUR, sources)
-    assert second.telling.alerts == []
-    measured = {one.labels["week"] for one in second.found.measures if one.name == "emails"}
+    assert second.notified.alerts == []
+    measured = {one.labels["week"] for one in second.observations.measures if one.name == "emails"}
     assert measured == {str(week) for week in weeks[1:]}
     for client in CLIENTS:
         record(at, W47, client, DeliveryState.SENT)
     third = watch_once(installed(at), weeks[1].end + 3 * HOUR, sources)
-    assert [str(one.state) for one in third.telling.alerts] == ["resolved"]
+    assert [str(one.state) for one in third.notified.alerts] == ["resolved"]
 
 
 def test_lists_that_are_too_large_to_be_published_are_found_as_long_as_they_are(
     kafka: MemoryKafka,
 ) -> None:
     def lists() -> list[Condition]:
-        return look_at_share_holders(installed(kafka.settings), W47.end).conditions
+        return collect_share_holders(installed(kafka.settings), W47.end).conditions
 
     def published(number: int, holders: dict[str, list[str]]) -> None:
         view = held(kafka, number, holders)

@@ -10,8 +10,8 @@ from shardpost.topics.model.finding import Severity
 
 
 @dataclass
-class Found:
-    """Values of metrics, and conditions that need a person.
+class Observations:
+    """What the watch found: values of metrics, and conditions that need a person.
 
     Of the sources in `unmeasured` not all is known: what was wrong before may still be.
     """
@@ -30,7 +30,7 @@ class Found:
         self.measure(name, seconds, **labels)
         return seconds
 
-    def add(self, other: "Found") -> None:
+    def add(self, other: "Observations") -> None:
         """Add all that something else found."""
         self.measures += other.measures
         self.conditions += other.conditions

@@ -1,4 +1,4 @@
-"""Telling people: what is due to each channel is sent, and what each took is stored.
+"""Notifying people: what is due to each channel is sent, and what each took is stored.
 
 What is to be sent is stored first, and that it was taken afterwards: a process that is killed in
 between sends it once more, and nothing is lost. One process of a machine does so at a time.
@@ -7,7 +7,7 @@ between sends it once more, and nothing is lost. One process of a machine does s
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, Channel, Delivery, append, channels, send_all
@@ -21,9 +21,11 @@ from shardpost.alerts.model.alert import (
     message_of,
 )
 from shardpost.alerts.model.firing import Firing, Silence
+from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import table_errors
 from shardpost.errors import UsageError, one_line
 from shardpost.installation import Installation
+from shardpost.kafka.transactions import anyone
 from shardpost.locks.locks import exclusive
 from shardpost.locks.shared_files import Files
 from shardpost.logs import step
@@ -39,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Telling:
+class Notified:
     """What was due to anybody, and what became of the messages in the channels."""
 
     alerts: list[Alert] = field(default_factory=list)
@@ -51,12 +53,12 @@ class Telling:
         return not self.deliveries or any(one.problem is None for one in self.deliveries)
 
 
-def tell(installation: Installation, now: datetime, change: Change) -> Telling:
+def notify(installation: Installation, now: datetime, change: Change) -> Notified:
     """Change what is known to fire, send each channel what is due to it, store what it took.
 
-    ShardpostError if the table cannot be read or written, or another process is telling for long.
+    ShardpostError if the table cannot be read or written, or another process sends alerts for long.
     """
-    with table_errors(), exclusive(installation.files, LOCK, "telling people", wait=LOCK_WAIT):
+    with table_errors(), exclusive(installation.files, LOCK, "sending alerts", wait=LOCK_WAIT):
         known = history.list_firing(installation.tables)
         to = channels(installation.tables, installation.settings.alert_urls)
         book = installation.settings.runbook
@@ -64,15 +66,15 @@ def tell(installation: Installation, now: datetime, change: Change) -> Telling:
         if round_.has_due() and round_.firing != known:
             history.store_firing(installation.tables, known, round_.firing, now)
             known = round_.firing
-        telling = round_.tell()
+        notified = round_.notify()
         after = round_.still_known()
         if after != known:
             history.store_firing(installation.tables, known, after, now)
-        return telling
+        return notified
 
 
 class _Round:
-    """One telling: what is known, as it changes by what channels take."""
+    """One notification: what is known, as it changes by what channels take."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class _Round:
         """Return what is to be stored: all of which something may be due later."""
         return [one for one in self.firing if not one.is_over(self._names, self._now)]
 
-    def tell(self) -> Telling:
+    def notify(self) -> Notified:
         """Send what is due; then once more, where a channel is found to be down, or to be back."""
         alerts = self._alerts(self._names)
         deliveries = self._send(self._channels)
@@ -104,7 +106,7 @@ class _Round:
         self._send([channel for channel in self._channels if channel.name not in down])
         if alerts:
             step("told")
-        return Telling(alerts, deliveries)
+        return Notified(alerts, deliveries)
 
     def _send(self, channels: Sequence[Channel]) -> list[Delivery]:
         """Send to alerts.log, and through these channels; note what they took."""
@@ -172,17 +174,17 @@ def channel_down(delivery: Delivery) -> Condition:
 
 
 def report(installation: Installation, condition: Condition, now: datetime, line: str = "") -> None:
-    """Tell people of a condition that no look finds, until `resolve`; or of an event.
+    """Notify people of a condition that no look finds, until `resolve`; or of an event.
 
     An event that says what another one of the last day said is not sent. alerts.log has a line each
     time: `line`, or the condition's text. Where the table of what fires cannot
-    be used, all channels are told at once. Raises nothing.
+    be used, a message goes to all channels at once. Raises nothing.
     """
     append(installation.files, one_line(line or condition.text), now)
     try:
-        tell(installation, now, lambda known: _reported(known, condition, now))
+        notify(installation, now, lambda known: _reported(known, condition, now))
     except Exception as error:
-        log.warning("what fires cannot be stored, so all channels are told: %s", error)
+        log.warning("what fires cannot be stored, so all channels get a message: %s", error)
         state = AlertState.HAPPENED if condition.source == EVENT else AlertState.FIRING
         message = message_of([Alert(state, condition, now)], installation.settings.runbook)
         to = channels(installation.tables, installation.settings.alert_urls)
@@ -203,7 +205,7 @@ def _reported(known: Iterable[Firing], condition: Condition, now: datetime) -> l
 def resolve(
     installation: Installation, is_over: Callable[[Condition], bool], now: datetime
 ) -> None:
-    """Tell people that reported conditions are over, if any of these was firing."""
+    """Notify people that reported conditions are over, if any of these was firing."""
 
     def ended(known: list[Firing]) -> list[Firing]:
         return [one.ended(now) if is_over(one.condition) else one for one in known]
@@ -211,17 +213,45 @@ def resolve(
     with table_errors():
         known = history.list_firing(installation.tables)
     if ended(known) != known:
-        tell(installation, now, ended)
+        notify(installation, now, ended)
 
 
 def silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> Firing:
+    """Silence what fires under a name, as `store_silence`, and record that; return it.
+
+    A silence until now ends the one before. ShardpostError, with the silence in force, where it
+    cannot be recorded.
+    """
+    found = store_silence(installation, name, wanted, now)
+    kind = Kind.SILENCED if wanted.until > now else Kind.UNSILENCED
+    about = f"alert/{name}"
+    decisions_topic.record(
+        installation.kafka,
+        f"{installation.kafka.topic('decisions')}/{about}",
+        Decision(about.encode(), kind, wanted.by, now, wanted.why),
+        {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
+        may_write=anyone,  # the alerts are this installation's own
+        done=f"{one_line(name)} is {kind}; once Kafka answers, do it again",
+    )
+    return found
+
+
+def silence_text(found: Firing, now: datetime) -> str:
+    """Return what holds of a condition from now on, as one line."""
+    name, until = one_line(found.condition.name), found.silenced_until
+    if until is None or until <= now:
+        return f"{name}: not silenced any more; alerts again at the next check"
+    return f"{name}: silenced until {until:%Y-%m-%d %H:%M} UTC"
+
+
+def store_silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> Firing:
     """Send nothing of a condition until then but its end, or that it is worse; return it.
 
     UsageError if none of that name fires.
     """
     with (
         table_errors(),
-        exclusive(installation.files, LOCK, "telling people", wait=installation.files.lock_wait),
+        exclusive(installation.files, LOCK, "sending alerts", wait=installation.files.lock_wait),
     ):
         known = history.list_firing(installation.tables)
         found = [one for one in known if one.condition.name == name]
