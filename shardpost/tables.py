@@ -146,8 +146,11 @@ def sql(
     Nothing is written, and nothing but the tables is read. UsageError for what is
     no query, or names what is not there; ShardpostError, while it is read, for one that fails.
     """
+    from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+
     installation = _opened(settings)
-    return ask(installation.tables, _chosen(snapshot, installation), statement, OTHERS)
+    tables, chosen = installation.tables, _chosen(snapshot, installation)
+    return ask(tables, chosen, statement, OTHERS, {AUDIENCES: FrozenWeeks(tables).audience_tables})
 
 
 def _chosen(number: int | None, installation: Installation) -> Snapshot:

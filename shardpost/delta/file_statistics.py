@@ -1,13 +1,12 @@
 """What the log of a table says of the values in its files: lowest, highest, how many nulls.
 
 A log keeps that when the file is gone: of a table of clients these would be names and addresses. So
-`reduced` leaves out what must not outlive the files.
+columns of `Table.contacts` have no bounds.
 """
 
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -142,15 +141,3 @@ def _text(bound: Any) -> Any:
         return bound
     at = bound.astimezone(UTC).isoformat(timespec="milliseconds")
     return at.replace("+00:00", "Z")
-
-
-_PER_COLUMN = {"minValues", "maxValues", "nullCount"}
-
-
-def reduced(action: AddAction, columns: Collection[str]) -> AddAction:
-    """Return the action of a file with the statistics of these columns only."""
-    found: dict[str, Any] = json.loads(action.stats) if action.stats else {}
-    for part in found.keys() & _PER_COLUMN:
-        kept = found[part] or {}
-        found[part] = {name: kept[name] for name in kept if name in columns}
-    return replace(action, stats=_as_text(found))

@@ -194,7 +194,7 @@ def python_rows(found: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 # The form of all tables that this release writes, as a property of each table. A release that
 # changes what tables mean takes those of the forms since 0.2.0 over, and gives them its own.
-FORM_PROPERTY, FORM = "shardpost.form", 1
+FORM_PROPERTY, FORM = "shardpost.form", 2
 
 
 class TableFormError(UsageError):

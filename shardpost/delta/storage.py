@@ -168,6 +168,15 @@ def delete_folder(tables: Tables, table: Table, name: str = "") -> None:
             system.delete_dir(path)
 
 
+def folder_names(tables: Tables, table: Table) -> list[str]:
+    """Return the names of the folders in a table's folder, sorted; [] if there is none."""
+    from pyarrow import fs
+
+    system, path = folder(tables, table)
+    infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+
+
 def _delete(tables: Tables, objects: Objects, names: list[str]) -> None:
     """Delete objects: no version of a table keeps who has lost its lock from that."""
     for first in range(0, len(names), DELETED_AT_ONCE):

@@ -5,7 +5,7 @@ a time follows from history. `explain` replays the records of one client's posit
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -261,18 +261,22 @@ _IS_TEXT = (
 _EVERY = replace(SNAPSHOTS, name="every_snapshot", folder=SNAPSHOTS.path)
 
 
+# How to find out of which tables, each with a part of its rows, a table consists.
+Parts = Mapping[Table, Callable[[], Sequence[Table]]]
+
+
 def ask(
-    tables: Tables, snapshot: Snapshot, statement: str, others: Collection[Table]
+    tables: Tables, snapshot: Snapshot, statement: str, others: Collection[Table], parts: Parts
 ) -> pa.RecordBatchReader:
     """Return what a query in SQL finds in the tables as a snapshot has them, as it comes.
 
-    And in `others`, as they are now, but for the rows of `snapshots` after that one. UsageError for
-    what is no query, and for one that DataFusion cannot plan; while it is read, ShardpostError for
-    one that fails.
+    And in `others`, as they are now, but for the rows of `snapshots` after that one; some of them
+    are those of `parts`. UsageError for what is no query, and for one that DataFusion cannot plan;
+    while it is read, ShardpostError for one that fails.
     """
     if not _QUERY.match(statement):
         raise UsageError(f"sql: {_ONE_QUERY}")
-    opened = _opened(tables, snapshot, statement, others)
+    opened = _opened(tables, snapshot, statement, others, parts)
     try:
         found = opened.reader(statement)
     except DeltaError as error:
@@ -283,18 +287,30 @@ def ask(
 
 
 def _opened(
-    tables: Tables, snapshot: Snapshot, statement: str, others: Collection[Table]
+    tables: Tables, snapshot: Snapshot, statement: str, others: Collection[Table], parts: Parts
 ) -> OpenedTables:
     """Return the tables of which a statement has the names; no other needs to be readable."""
     named = [t for t in (*VIEW, *others) if re.search(rf"\b{t.name}\b", statement)]
     versions: dict[Table, Version] = at_snapshot(snapshot, *(t for t in named if t in VIEW))
-    now = (t for t in named if t not in (*VIEW, SNAPSHOTS))
+    now = (t for t in named if t not in (*VIEW, SNAPSHOTS, *parts))
     versions |= {table: None for table in now if exists(tables, table)}
-    if SNAPSHOTS not in named:
-        return OpenedTables(tables, versions)
-    opened = OpenedTables(tables, versions | {_EVERY: None})
-    condition = f"snapshot <= {snapshot.number}"
-    opened.define(SNAPSHOTS.name, f"SELECT * FROM {_EVERY.name} WHERE {condition}")  # noqa: S608
+    defined = {}
+    if SNAPSHOTS in named:
+        versions[_EVERY] = None
+        condition = f"snapshot <= {snapshot.number}"
+        defined[SNAPSHOTS] = f"SELECT * FROM {_EVERY.name} WHERE {condition}"  # noqa: S608
+    for table in (t for t in named if t in parts):
+        each = [
+            replace(part, name=f"part_{number}_of_{table.name}")
+            for number, part in enumerate(parts[table]())
+        ]
+        versions |= dict.fromkeys(each)
+        if each:  # a part of another release may lack a column
+            selects = (f"SELECT * FROM {part.name}" for part in each)  # noqa: S608
+            defined[table] = " UNION ALL BY NAME ".join(selects)
+    opened = OpenedTables(tables, versions)
+    for table, select in defined.items():
+        opened.define(table.name, select)
     return opened
 
 

@@ -217,7 +217,7 @@ class _Erasure:
                 self._installation, self._known, week, is_member=bool(audience and audience.files)
             )
             if audience is not None:
-                email_erasure.erase_from_audiences(
+                email_erasure.erase_from_audience(
                     self._installation.tables, self._known.client, audience
                 )
             self._say(week, audience, is_in_ledger=is_in_ledger)

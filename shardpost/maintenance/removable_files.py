@@ -38,7 +38,6 @@ from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.tables import OTHERS
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.wording import counted
 
 # A checkpoint is read instead of more commits than that.
@@ -168,7 +167,6 @@ def _of_tables(
 ) -> list[TablePlan]:
     """Return what is to be removed of each table that there is; each has files of its own."""
     kept = views.snapshots
-    frozen = {week.audience_version for week in FrozenWeeks(installation.tables).with_audience()}
     whole = unnamed(installation.tables, kept, views.rebuilds)
     gone = {table.path for table in whole}
     since_erasure = stored_tables.since_erasure(kept, now)
@@ -178,7 +176,8 @@ def _of_tables(
         folders = stored_tables.folders_of(table, views, readable)
         there = (folder for folder in folders if folder.table.path not in gone)
         planned += [partial(_of_view, installation.tables, folder, now) for folder in there]
-    planned += [partial(_of_other, installation.tables, table, frozen, now) for table in OTHERS]
+    others = [*OTHERS, *FrozenWeeks(installation.tables).audience_tables()]
+    planned += [partial(_of_other, installation.tables, table, now) for table in others]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
         made = [*pool.map(lambda plan_table: plan_table(), planned)]
     return [*filter(None, made), *(_whole(installation.tables, table) for table in whole)]
@@ -226,33 +225,27 @@ def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:
     return _checked(folder.table, gone, unneeded_entries(log, folder.versions, now - GRACE))
 
 
-def _of_other(
-    tables: Tables, table: Table, frozen: Collection[int], now: datetime
-) -> TablePlan | None:
+def _of_other(tables: Tables, table: Table, now: datetime) -> TablePlan | None:
     """Return what is to be removed of a table with its own commit point; None if it is not there.
 
-    `frozen` are the versions of `audiences` that frozen weeks have. The age of files is measured
-    from the newest commit, so that a clock that has jumped ahead has no file removed as too old.
+    The age of files is measured from the newest commit, so that a clock that has jumped ahead has
+    no file removed as too old.
     """
     opened = stored_tables.opened(tables, table)
     if opened is None:
         return None
     log = stored_files.log_files(tables, table)
-    named = frozen if table == AUDIENCES else ()
 
     def gone() -> list[StoredFile]:
         entries = _Log(tables, table, log)
         times = (commit.at for commit in entries.commits.values())
         newest = min(now, max(times, default=snapshot.NEVER))
-        needed = needed_paths(tables, table, log, {*named, opened.version()}, opened)
+        needed = needed_paths(tables, table, log, {opened.version()}, opened)
         needed |= entries.changed_since(newest - GRACE)
         files = _unneeded(tables, table, needed)
         return [file for file in files if file.at < newest - UNCOMMITTED_FOR]
 
-    # From the whole log of audiences, names and addresses are erased (delta/file_statistics.py); it
-    # has an entry a week.
-    entries = [] if table == AUDIENCES else unneeded_entries(log, named, now - GRACE)
-    return _checked(table, gone, entries)
+    return _checked(table, gone, unneeded_entries(log, (), now - GRACE))
 
 
 def _unneeded(tables: Tables, table: Table, needed: Collection[str]) -> list[StoredFile]:

@@ -1,10 +1,10 @@
 """The size of each table, and what prevents its files from being removed."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from shardpost.delta import table_log
+from shardpost.delta import storage, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.stored_files import stored_files
@@ -16,7 +16,6 @@ from shardpost.maintenance.model.needed_files import LOG
 from shardpost.rebuilds.drop import unnamed
 from shardpost.tables import OTHERS
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.wording import counted
 
@@ -48,10 +47,7 @@ def table_sizes(installation: Installation) -> list[TableSize]:
     ShardpostError if they cannot be read.
     """
     with table_errors():
-        views, weeks = (
-            stored_tables.read(installation.tables),
-            FrozenWeeks(installation.tables).with_audience(),
-        )
+        views = stored_tables.read(installation.tables)
         folders = [
             folder
             for table in VIEW
@@ -62,7 +58,12 @@ def table_sizes(installation: Installation) -> list[TableSize]:
                 _size(installation.tables, folder.table, folder.versions, folder.kept_for)
                 for folder in folders
             ),
-            *(_of_other(installation.tables, table, weeks) for table in OTHERS),
+            *(
+                _of_audiences(installation.tables)
+                if table == AUDIENCES
+                else _size(installation.tables, table, None, "its newest version")
+                for table in OTHERS
+            ),
             *(
                 _size(installation.tables, table, (), "nothing: the next maintenance removes it")
                 for table in unnamed(installation.tables, views.snapshots, views.rebuilds)
@@ -71,22 +72,26 @@ def table_sizes(installation: Installation) -> list[TableSize]:
         return [size for size in sizes if size is not None]
 
 
-def _of_other(tables: Tables, table: Table, weeks: Sequence[FrozenWeek]) -> TableSize | None:
-    newest = table_log.newest_version(tables, table)
-    if newest is None:
+def _of_audiences(tables: Tables) -> TableSize | None:
+    """Return the sizes of the tables of all weeks as those of one."""
+    each = FrozenWeeks(tables).audience_tables()
+    found = storage.side_by_side(lambda table: _size(tables, table, None, ""), each)
+    sizes = [size for size in found if size is not None]
+    if not sizes:
         return None
-    if table != AUDIENCES:
-        return _size(tables, table, {newest}, "its newest version")
-    versions = {newest, *(week.audience_version for week in weeks)}
-    return _size(tables, table, versions, counted(len(weeks), "frozen week"))
+    names = ("files", "bytes", "log_bytes", "rows", "versions")
+    sums = {name: sum(getattr(size, name) for size in sizes) for name in names}
+    return TableSize(AUDIENCES.name, **sums, kept_for=counted(len(sizes), "frozen week"))
 
 
 def _size(
-    tables: Tables, table: Table, versions: Collection[int], kept_for: str
+    tables: Tables, table: Table, versions: Collection[int] | None, kept_for: str
 ) -> TableSize | None:
+    """Return the size of a table, of which those versions are kept, or the newest alone."""
     newest = table_log.newest_version(tables, table)
     if newest is None:
         return None
+    versions = {newest} if versions is None else versions
     files = stored_files(tables, table)
     data = [file.size for file in files if not file.path.startswith(LOG)]
     log = [file.size for file in files if file.path.startswith(LOG)]

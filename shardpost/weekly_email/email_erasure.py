@@ -1,11 +1,7 @@
 """The erasure of one client from the audiences and from the ledger.
 
-Its rows are removed from the files of all kept weeks. The steps, each of which may be the last
-before a crash; the next run continues:
-
-1. files without the client, and a version of `audiences` that has them in place of the others;
-2. the row of each of these weeks names that version;
-3. the files that no week needs leave the disk.
+The files of all kept weeks that have it are written anew without it, in one commit of the week's
+table; then the old ones leave the disk. A run that is killed in between is continued by the next.
 
 What the ledger says of it is put under a hash of the client. That a mail was sent must stay: else
 the client could be mailed again. Its id, and reasons, which often have its address, must not.
@@ -16,12 +12,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.transaction import AddAction
 
-from shardpost.delta import file_statistics, parquet_files
+from shardpost.delta import parquet_files, storage
 from shardpost.delta.object_store import Tables
-from shardpost.delta.storage import exists
+from shardpost.delta.query import row_files
+from shardpost.delta.rewritten_files import commit_files
+from shardpost.delta.stored_files import data_files
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
@@ -31,7 +29,6 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.logs import step
-from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import (
@@ -43,114 +40,83 @@ from shardpost.weekly_email.model.ledger import (
     erased_id,
 )
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
+from shardpost.weekly_email.model.week_tables import AUDIENCES, audience_table
 
 
 @dataclass(frozen=True)
 class AudienceOfClient:
     """A week whose audience is to be written anew, or an interrupted run began to.
 
-    `files` have the client; `is_behind`: the week's row names files that are to go; `left` are
-    unreferenced files on the disk.
+    `files` have the client; `left` are files on the disk that no run reads.
     """
 
-    frozen: FrozenWeek
+    week: IsoWeek
+    version: int
     files: tuple[str, ...]
-    is_behind: bool
     left: tuple[str, ...]
-
-    @property
-    def week(self) -> IsoWeek:
-        """The week."""
-        return IsoWeek.parse(self.frozen.week)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to do."""
-        return not (self.files or self.is_behind or self.left)
 
 
 def find_in_audiences(tables: Tables, client: str) -> list[AudienceOfClient]:
     """Return the weeks in which something of the client is left, as it is now."""
-    if not exists(tables, AUDIENCES):
-        return []
-    files = AudienceFiles(tables)
-    newest, on_disk = files.names(), _on_disk(files)
-    weeks = FrozenWeeks(tables).with_audience()
-    audiences = (_find(files, client, frozen, newest, on_disk) for frozen in weeks)
-    return [audience for audience in audiences if not audience.is_done]
+    on_disk, weeks = {*storage.folder_names(tables, AUDIENCES)}, FrozenWeeks(tables).with_audience()
+    found = [_find(tables, client, frozen) for frozen in weeks if frozen.week in on_disk]
+    return [audience for audience in found if audience.files or audience.left]
 
 
-def erase_from_audiences(tables: Tables, client: str, audience: AudienceOfClient) -> None:
+def erase_from_audience(tables: Tables, client: str, audience: AudienceOfClient) -> None:
     """Rewrite a week's audience without the client; no run may freeze or mail it meanwhile."""
-    week, files = audience.week, AudienceFiles(tables)
-    step(f"write audience {week}")
-    added = list(_write(tables, client, audience))
-    step(f"commit audience {week}")
-    version = files.replace(audience.files.__contains__, added)
-    step(f"repoint {week}")
-    if audience.files or audience.is_behind:
-        FrozenWeeks(tables).repoint(week, version)
-    step(f"remove files {week}")
-    for name in sorted({*_on_disk(files)} - {*files.names(version)}):
-        if is_of_week(name, week):
-            files.delete(name)
+    table = audience_table(audience.week)
+    if audience.files:
+
+        def without(rows: pa.Table) -> pa.Table:
+            return rows.filter(pc.not_equal(rows["client"], client))
+
+        changes = dict.fromkeys(audience.files, without)
+        commit_files(tables, table, audience.version, changes, f"{uuid.uuid4()}")
+    step(f"remove files {audience.week}")
+    storage.delete(tables, table, [*audience.files, *audience.left])
 
 
 def erase_unfrozen(tables: Tables, client: str, *, dry_run: bool) -> set[str]:
-    """Remove the audiences that no week has, from the table and the disk, unless `dry_run`.
-
-    Return the weeks whose had the client.
-    """
-    files = AudienceFiles(tables)
+    """Remove the audiences that no week has, unless `dry_run`; return whose had the client."""
     frozen = {week.week for week in FrozenWeeks(tables).with_audience()}
-    left = [folder for folder in files.folders() if folder.week not in frozen]
-    weeks = {
-        folder.week
-        for folder in left
-        if any(files.has_client(name, client) for name in folder.parquet)
-    }
-    if left and not dry_run and exists(tables, AUDIENCES):
-        step("commit without audiences that were never frozen")
-        files.remove_weeks({folder.week for folder in left})
+    left = {*storage.folder_names(tables, AUDIENCES)} - frozen
+    weeks = {week for week in left if _having(tables, week, _parquet(tables, week), client)}
+    if left and not dry_run:
         step("remove audiences that were never frozen")
-        for folder in left:
-            files.delete_folder(folder)
+        for week in left:
+            storage.delete_folder(tables, audience_table(week))
     return weeks
 
 
-def _find(
-    files: AudienceFiles,
-    client: str,
-    frozen: FrozenWeek,
-    newest: Iterable[str],
-    on_disk: Iterable[str],
-) -> AudienceOfClient:
-    def of_week(names: Iterable[str]) -> set[str]:
-        return {name for name in names if is_of_week(name, frozen.week)}
-
-    own, left = of_week(newest), of_week(on_disk)
-    is_behind = own != of_week(files.names(frozen.audience_version))
-    shard = f"/group={partition_of(client, frozen.shards)}/"
-    in_shard = (name for name in sorted(own) if shard in name)
-    having = tuple(name for name in in_shard if files.has_client(name, client))
-    return AudienceOfClient(frozen, having, is_behind, tuple(sorted(left - own)))
+def _find(tables: Tables, client: str, frozen: FrozenWeek) -> AudienceOfClient:
+    opened = storage.opened(tables, audience_table(frozen.week))
+    files, shard = row_files(opened, "shard"), partition_of(client, frozen.shards)
+    left = {*_parquet(tables, frozen.week)} - {file.path for file in files}
+    in_shard = [file.path for file in files if file.lowest <= shard <= file.highest]
+    having = _having(tables, frozen.week, in_shard, client)
+    return AudienceOfClient(
+        IsoWeek.parse(frozen.week), opened.version(), tuple(having), tuple(sorted(left))
+    )
 
 
-def _write(tables: Tables, client: str, audience: AudienceOfClient) -> Iterator[AddAction]:
-    """Write the files of a week anew without the client; yield what adds them to the table."""
-    folder = f"{audience.week}-{uuid.uuid4()}"
-    for number, name in enumerate(audience.files):
-        rows = parquet_files.read(tables, AUDIENCES, name)
-        kept = rows.filter(pc.not_equal(rows.column("client"), client))
-        if kept.num_rows:
-            path = f"{folder}/{name.split('/')[1]}/part-{number}.parquet"
-            action = parquet_files.write(tables, AUDIENCES, kept, path)
-            yield file_statistics.reduced(action, AUDIENCE_STATISTICS)
+def _having(tables: Tables, week: str, paths: Iterable[str], client: str) -> list[str]:
+    """Return those of some files of a week that have a client."""
+    table = audience_table(week)
+    return [
+        path
+        for path in paths
+        if any(
+            pc.any(pc.equal(rows["client"], client)).as_py()
+            for rows in parquet_files.parts(tables, table, path, ["client"])
+        )
+    ]
 
 
-def _on_disk(files: AudienceFiles) -> list[str]:
-    return [name for folder in files.folders() for name in folder.parquet]
+def _parquet(tables: Tables, week: str) -> list[str]:
+    """Return all Parquet files with clients of a week, also those that its table does not name."""
+    files = data_files(tables, audience_table(week), lambda _: False)
+    return [file.path for file in files if file.path.endswith(".parquet")]
 
 
 REASON = "erased"

@@ -134,7 +134,7 @@ def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> Job
     options = replace(options, has_unsubscribed=unsubscribed)
     rate = rules.mail_rate / groups if rules.mail_rate else None
     with week.state.locked(week.shards):
-        FrozenWeeks(installation.tables).require_audience(week.iso_week, week.frozen)
+        FrozenWeeks(installation.tables).require_audience(week.iso_week)
         if week.frozen is None:  # its audience and contacts are the snapshot's
             snapshots.require_in_force(installation.tables, week.snapshot)
         mail_looks.keep(installation.tables, week.context, week.shards, options.clock())

@@ -1,4 +1,4 @@
-"""Weeks whose audience is frozen, through deltalake: no JVM.
+"""Weeks whose audience is frozen, and their audiences, through deltalake: no JVM.
 
 The row of a week is its commit point. It stays when the audience is erased, and says so: the week
 is not frozen again.
@@ -15,18 +15,18 @@ from deltalake.exceptions import CommitFailedError
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, rows, select, stream
-from shardpost.delta.table import text_literal
+from shardpost.delta.table import Table, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
+from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, audience_table
 
 RECIPIENTS = "recipients"
 WITH_ADDRESS = "recipients with an address"
 
 
 class FrozenWeeks:
-    """The table `frozen_weeks`, and the table `audiences` at the versions that its rows name."""
+    """The table `frozen_weeks`, and the tables with the audiences of the weeks that it names."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -52,20 +52,17 @@ class FrozenWeeks:
             or (erased_since is not None and frozen.audience_erased_at > erased_since)
         ]
 
-    def require_audience(self, week: IsoWeek, known: FrozenWeek | None) -> None:
-        """Refuse a week whose audience was erased, or written anew, since a run read its row.
+    def audience_tables(self) -> list[Table]:
+        """Return the tables of the audiences that are there, the newest week first."""
+        return [audience_table(frozen.week) for frozen in self.with_audience()]
+
+    def require_audience(self, week: IsoWeek) -> None:
+        """Refuse a week whose audience was erased since a run read its row.
 
         To be called behind the locks of the run: from then on the audience stays as it is.
         """
-        now = self.find(week)
-        if now is None or known is None:
-            return
-        now.require_audience()
-        if now.audience_version != known.audience_version:
-            raise ShardpostError(
-                f"the audience of {week} was written anew since this run began, without a client"
-                " that was erased: run again"
-            )
+        if now := self.find(week):
+            now.require_audience()
 
     def commit(self, frozen: FrozenWeek) -> None:
         """Insert the week's row; ShardpostError if the week is frozen already."""
@@ -87,22 +84,17 @@ class FrozenWeeks:
     def mark_erased(self, week: IsoWeek, at: datetime) -> None:
         """Write into a week's row that its audience is erased from now on; at most once."""
         time = f"CAST('{at.astimezone(UTC).isoformat()}' AS TIMESTAMP)"
-        self._update(week, "audience_erased_at", time, " AND audience_erased_at IS NULL")
+        not_yet = f"week = '{week}' AND audience_erased_at IS NULL"
+        try:
+            self._writable().update(predicate=not_yet, updates={"audience_erased_at": time})
+        except CommitFailedError as error:
+            raise ShardpostError(f"week {week}: another run writes frozen_weeks: {error}") from None
 
-    def repoint(self, week: IsoWeek, version: int) -> None:
-        """Point a week's row to another version of `audiences`, which has the files of now."""
-        self._update(week, "audience_version", str(version))
-
-    def counts(self, week: IsoWeek, version: int) -> dict[str, int]:
-        """Return how many clients the week's audience has at a version of `audiences`.
-
-        All of them, and those with an address.
-        """
-        sql = (
-            f'SELECT count(*) AS "{RECIPIENTS}", count(email) AS "{WITH_ADDRESS}"'  # noqa: S608
-            f" FROM audiences WHERE week = '{week}'"
-        )
-        return rows(self._tables, sql, {AUDIENCES: version})[0]
+    def counts(self, week: object) -> dict[str, int]:
+        """Return how many clients a week's audience has: all, and those with an address."""
+        counts = f'count(*) AS "{RECIPIENTS}", count(email) AS "{WITH_ADDRESS}"'
+        sql = f"SELECT {counts} FROM audiences"  # noqa: S608 - our own
+        return rows(self._tables, sql, {audience_table(week): None})[0]
 
     def clients(self, frozen: FrozenWeek, shard: int) -> list[str]:
         """Return the audience of one shard."""
@@ -127,20 +119,12 @@ class FrozenWeeks:
 
     def positions(self, frozen: FrozenWeek) -> Iterator[pa.RecordBatch]:
         """Yield (client, positions) of the audience; positions are as in the table."""
-        sql = f"SELECT client, positions FROM audiences WHERE week = '{frozen.week}'"  # noqa: S608
-        return stream(self._tables, sql, {AUDIENCES: frozen.audience_version})
+        sql = "SELECT client, positions FROM audiences"
+        return stream(self._tables, sql, {audience_table(frozen.week): None})
 
     def _audience(self, frozen: FrozenWeek, columns: str, condition: str) -> pa.Table:
-        sql = f"SELECT {columns} FROM audiences WHERE week = '{frozen.week}' AND {condition}"  # noqa: S608
-        return query(self._tables, sql, {AUDIENCES: frozen.audience_version})
-
-    def _update(self, week: IsoWeek, column: str, value: str, condition: str = "") -> None:
-        try:
-            self._writable().update(
-                predicate=f"week = '{week}'{condition}", updates={column: value}
-            )
-        except CommitFailedError as error:
-            raise ShardpostError(f"week {week}: another run writes frozen_weeks: {error}") from None
+        sql = f"SELECT {columns} FROM audiences WHERE {condition}"  # noqa: S608 - our own
+        return query(self._tables, sql, {audience_table(frozen.week): None})
 
     def _writable(self) -> DeltaTable:
         from shardpost.delta import table_log  # who only reads does without Parquet

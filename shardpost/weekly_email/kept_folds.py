@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
+from shardpost.delta.table_log import newest_version
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
@@ -37,6 +38,7 @@ from shardpost.weekly_email.model.ledger_index import (
 )
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import EXPLAINED, ShardStatus
+from shardpost.weekly_email.model.week_tables import audience_table
 from shardpost.weekly_email.week_state import first_offsets
 
 MOST_WEEKS = 6
@@ -171,7 +173,8 @@ class KeptFolds:
         match status.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
                 frozen.require_shards(status.partitions)
-                of: tuple[Hashable, ...] = (frozen.week, frozen.audience_version, frozen.frozen_at)
+                version = newest_version(status.installation.tables, audience_table(frozen.week))
+                of: tuple[Hashable, ...] = (frozen.week, version, frozen.frozen_at)
             case EarlyAudience() as early:
                 of = (str(status.week), early.snapshot, early.as_of)
             case _:

@@ -158,7 +158,7 @@ def require_no_collapse(
     known = {RECIPIENTS: before.recipients} if before else {}
     if before and before.audience_erased_at is None:
         weeks = FrozenWeeks(state.installation.tables)
-        known = weeks.counts(IsoWeek.parse(before.week), before.audience_version)
+        known = weeks.counts(before.week)
     what = f"week {state.week} after {before.week}" if before else f"week {state.week}"
     positions = in_snapshot.positions
     plausibility.require_no_collapse(what, known, counts, most=most, advice=lambda: ACCEPT)

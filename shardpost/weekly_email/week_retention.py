@@ -5,8 +5,7 @@ last before a crash; the next run continues:
 
 1. the week's row says that its audience is erased: from then on no run reads it, and the week can
    neither be frozen nor mailed again;
-2. a version of `audiences` without its files;
-3. the files leave the disk, with those that crashed freezes of the week left.
+2. its table leaves the disk.
 
 In a ledger without records, every client looks open. So first each shard gets a record that closes
 the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
@@ -27,21 +26,21 @@ from datetime import datetime
 from typing import Any
 
 from shardpost import ownership
+from shardpost.delta import storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
-from shardpost.delta.storage import exists
+from shardpost.delta.stored_files import data_files
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.weekly_email import kept_dry_runs, week_state
-from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES, ClosedWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES, ClosedWeek, audience_table
 from shardpost.weekly_email.week_state import WeekState, compacted_ledger
 from shardpost.wording import counted
 
@@ -110,8 +109,6 @@ def erase_old_audiences(
     if not dry_run:
         with table_errors():
             kept_dry_runs.forget_old(installation.tables, now, days)
-    if not exists(installation.tables, AUDIENCES):
-        return result
     what = "erasing old audiences"
     with (
         table_errors(),
@@ -125,8 +122,10 @@ def erase_old_audiences(
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
         result.clients = sum(week.recipients for week in erased)
-        left = _never_frozen(installation.tables, clock, weeks, days)
-        _remove(installation.tables, {week.week for week in gone} | left, result)
+        on_disk = {*storage.folder_names(installation.tables, AUDIENCES)}
+        left = _are_old(clock, on_disk - {week.week for week in weeks}, days)
+        for name in sorted(on_disk & ({week.week for week in gone} | left)):
+            _remove(installation.tables, name, result)
     return result
 
 
@@ -149,14 +148,10 @@ def _is_old(clock: AgeClock, week: FrozenWeek, days: int) -> bool:
     return week.audience_erased_at is not None or is_old
 
 
-def _never_frozen(
-    tables: Tables, clock: AgeClock, weeks: Collection[FrozenWeek], days: int
-) -> set[str]:
-    """Return the old weeks of which a freeze left files, and that were not frozen since."""
-    frozen = {week.week for week in weeks}
-    left = {folder.week for folder in AudienceFiles(tables).folders()} - frozen
+def _are_old(clock: AgeClock, folders: Collection[str], days: int) -> set[str]:
+    """Return the old weeks of folders that freezes left, and that were not frozen since."""
     old = set()
-    for week in left:
+    for week in folders:
         with suppress(ShardpostError):  # a folder that is named for no week is not ours
             if clock.is_older(days, IsoWeek.parse(week).end):
                 old.add(week)
@@ -180,20 +175,16 @@ def _mark(
     return True
 
 
-def _remove(tables: Tables, weeks: Collection[str], result: ErasedAudiences) -> None:
-    """Remove these weeks from the table, and its files from the disk."""
-    files = AudienceFiles(tables)
-    folders = [folder for folder in files.folders() if folder.week in weeks]
-    result.files = sum(len(folder.files) for folder in folders)
-    result.bytes = sum(sum(folder.files.values()) for folder in folders)
-    if result.dry_run:
-        return
-    step("commit")
-    files.remove_weeks(weeks)
-    step("remove files")
-    for folder in folders:
-        files.delete_folder(folder)
-    step("erased")
+def _remove(tables: Tables, week: str, result: ErasedAudiences) -> None:
+    """Remove the table of a week's audience from the disk."""
+    table = audience_table(week)
+    files = data_files(tables, table, lambda _: False)
+    result.files += len(files)
+    result.bytes += sum(file.size for file in files)
+    if not result.dry_run:
+        step(f"remove {week}")
+        storage.delete_folder(tables, table)
+        step(f"removed {week}")
 
 
 # Tombstones of one transaction.

@@ -10,17 +10,16 @@ from uuid import uuid4
 
 from pyarrow import parquet
 
-from shardpost.delta import file_statistics, snapshots
+from shardpost.delta import file_statistics, snapshots, table_log
 from shardpost.holders.model import view_tables
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
+from shardpost.weekly_email.model.week_tables import AUDIENCES, audience_table
 from shardpost.weekly_email.week_state import WeekState
 from tests.support.histories import Batch, arrow, country_of, overwrite, put, snapshot, write
 from tests.support.installed import installed
@@ -92,10 +91,8 @@ def freeze(
         }
         for client in clients
     ]
-    version = _write_audience(settings, week, rows)
-    frozen = FrozenWeek(
-        *(str(week), 1, week.end, at, version, settings.partitions, len(rows), "US")
-    )
+    _write_audience(settings, week, rows)
+    frozen = FrozenWeek(*(str(week), 1, week.end, at, settings.partitions, len(rows), "US"))
     frozen = replace(frozen, **changed)
     FrozenWeeks(installed(settings).tables).commit(frozen)
     return frozen
@@ -108,19 +105,18 @@ def frozen_row(settings: Settings, week: IsoWeek) -> FrozenWeek:
     return found
 
 
-def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
-    """Write files as a freeze does, one for each shard; return the version that has them."""
-    table = AudienceFiles(installed(settings).tables)
-    table.create()
-    folder = f"{week}-{uuid4()}"
+def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> None:
+    """Write files as a freeze does, one for each shard."""
+    tables, table = installed(settings).tables, audience_table(week)
+    version = table_log.opened(tables, table).version()
+    folder = f"{uuid4()}"
     for shard in sorted({row["shard"] for row in rows}):
-        path = folder_of(settings, AUDIENCES) / folder / f"group={shard}"
+        path = folder_of(settings, table) / folder / f"group={shard}"
         path.mkdir(parents=True)
         own = [row for row in rows if row["shard"] == shard]
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
-    files = file_statistics.add_actions(installed(settings).tables, AUDIENCES, folder)
-    added = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in files]
-    return table.replace(lambda _name: False, added)
+    added = file_statistics.add_actions(tables, table, folder)
+    table_log.commit(tables, table, version, added, table_log.sizes(tables, table, version))
 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:

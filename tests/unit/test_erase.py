@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.decisions import Kind
+from shardpost.delta import rewritten_files
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
@@ -41,11 +42,15 @@ WEEKS = (SENT, FAILED, UNKNOWN, OPEN)
 NOW = OPEN.end + timedelta(hours=8)
 WHO = "c1"
 SHARD = partition_of(WHO, 2)
+MODULES = (erasure, weekly_email_erasure, rewritten_files)
 STEPS = (
     *(
-        f"{name} {week}"
+        name.format(week)
         for week in WEEKS
-        for name in ("ledger", "write audience", "commit audience", "repoint", "remove files")
+        for name in (
+            *("ledger {}", "write audiences/{}", "commit audiences/{}", "checkpoint audiences/{}"),
+            "remove files {}",
+        )
     ),
     "tables",
     "letters",
@@ -161,7 +166,7 @@ def test_a_dry_run_changes_nothing(kafka: MemoryKafka) -> None:
 def test_killed_at_any_step_and_run_again_it_is_erased(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
-    with killing(at_step(monkeypatch, erasure, weekly_email_erasure), killed_at):
+    with killing(at_step(monkeypatch, *MODULES), killed_at):
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
         frozen = frozen_row(kafka.settings, week)

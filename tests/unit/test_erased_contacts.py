@@ -179,7 +179,7 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
-    FrozenWeeks(installed(at).tables).commit(FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
+    FrozenWeeks(installed(at).tables).commit(FrozenWeek("2026-W46", 2, AT, AT, 2, 2, "US"))
     erased(at)
     maintain(installed(at), datetime.now(UTC) + GRACE / 2)
     old = snapshots.list_all(installed(at).tables)[1]

@@ -38,7 +38,7 @@ from tests.support.written_weeks import begin
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
-FROZEN = FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US")
+FROZEN = FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 2, 10, "US")
 LEDGER = "weekly-emails"
 
 

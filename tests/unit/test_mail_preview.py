@@ -10,8 +10,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from shardpost.delta import table_log
-from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -19,7 +17,6 @@ from shardpost.weekly_email.mail_preview import MailPreview, preview
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_decisions import Outcome, Resolution, resolve
 from shardpost.weekly_email.week_status import rows_of_begun
 from tests.support.command_line import CommandLineHere
@@ -293,19 +290,3 @@ def test_templates_are_written_and_a_wrong_one_stops_preview_and_send(
         said = own.refused("email", *command, str(WEEK), code=2)
         assert f"{folder}/subject.txt, line 2: " in said
     assert "not overwritten" in own.refused("email", "templates", "init", code=2)
-
-
-def test_an_audience_table_of_an_earlier_release_gets_the_column(at: Settings) -> None:
-    columns = tuple(one for one in AUDIENCES.columns if one[0] != "language")
-    table_log.create(installed(at).tables, Table("audiences", columns, "shard"), 1)
-    world = World(at)
-    world.position("1", "c1")
-    world.client("c1")
-    world.commit(looked_at=NOW)
-    freeze(at, WEEK, ["c1"], NOW)
-    assert preview(installed(at), "c1", WEEK, now=NOW).is_frozen
-    row = FrozenWeeks(installed(at).tables).member(
-        FrozenWeeks(installed(at).tables).list_all()[0], "c1"
-    )
-    assert row is not None
-    assert row["language"] is None

@@ -35,7 +35,7 @@ from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.model.week_tables import audience_table
 from tests.support.aged_tables import START, AgedTables, data_files, needed_files
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
 from tests.support.how_far import some
@@ -249,32 +249,33 @@ KAFKA = {"partitions": SHARDS}
 def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
     settings = aged.settings
     aged.compact()
-    table_log.create(installed(settings).tables, AUDIENCES, 36_500)
 
-    def written(folder: str) -> list[str]:
-        data = pa.Table.from_pylist([{"client": folder, "week": folder}], arrow_schema(AUDIENCES))
-        path = f"{folder}/group=0/a.parquet"
-        action = parquet_files.write(installed(settings).tables, AUDIENCES, data, path)
-        version = table_log.newest_version(installed(settings).tables, AUDIENCES) or 0
-        if not folder.startswith("running"):
-            table_log.commit(installed(settings).tables, AUDIENCES, version, [action])
-            _freeze(settings, folder, version + 1)
-        return [path]
+    def written(week: str, *, is_running: bool = False) -> Path:
+        at, table = installed(settings).tables, audience_table(week)
+        table_log.create(at, table, 1)
+        data = pa.Table.from_pylist([{"client": week, "week": week}], arrow_schema(table))
+        action = parquet_files.write(at, table, data, "1/group=0/a.parquet")
+        if not is_running:
+            table_log.commit(at, table, 0, [action])
+            _freeze(settings, week)
+        return folder_of(settings, table) / action.path
 
-    kept = [*written("2026-W01"), *written("2026-W02"), *written("running-2026-W03")]
+    weeks = ("2026-W01", "2026-W02")
+    kept = [*map(written, weeks), written("2026-W03", is_running=True)]
     for days in (1, 900):
         aged.wait(days=days)
         maintain(installed(settings), aged.now)
-    root = folder_of(settings, AUDIENCES)
-    assert [path for path in kept if not (root / path).exists()] == []
-    for week, version in (("2026-W01", 1), ("2026-W02", 2)):
-        sql = f"SELECT client FROM audiences WHERE week = '{week}'"  # noqa: S608
-        assert rows(installed(settings).tables, sql, {AUDIENCES: version}) == [{"client": week}]
+    assert [path for path in kept if not path.exists()] == []
+    for week in weeks:
+        found = rows(
+            installed(settings).tables, "SELECT client FROM audiences", {audience_table(week): None}
+        )
+        assert found == [{"client": week}]
 
 
-def _freeze(settings: Settings, week: str, version: int) -> None:
+def _freeze(settings: Settings, week: str) -> None:
     number = snapshots.current(installed(settings).tables).number
-    frozen = FrozenWeek(week, number, START, START, version, 2, 1, "US")
+    frozen = FrozenWeek(week, number, START, START, 2, 1, "US")
     FrozenWeeks(installed(settings).tables).commit(frozen)
 
 
@@ -282,7 +283,7 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
     aged: AgedTables,
 ) -> None:
     aged.compact()
-    _freeze(aged.settings, "2026-W01", 0)
+    _freeze(aged.settings, "2026-W01")
     for _ in range(6):
         aged.wait(hours=12)
         aged.compact()

@@ -13,12 +13,11 @@ from shardpost.delta import storage
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
-from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.model.week_tables import AUDIENCES, audience_table
 from shardpost.weekly_email.week_retention import erase_old_audiences
 from shardpost.weekly_email.week_state import WeekState
 from tests.support.at_step import at_step, killing
@@ -33,7 +32,7 @@ from tests.support.written_weeks import CLIENTS, freeze, frozen_row, look, maile
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
 LAST = NEW.next
 NOW = LAST.end + timedelta(hours=8)
-STEPS = ("mark 2024-W30", "commit", "remove files", "erased")
+STEPS = ("mark 2024-W30", "remove 2024-W30", "removed 2024-W30")
 
 
 @pytest.fixture
@@ -48,12 +47,12 @@ def request(week: IsoWeek, *arguments: str) -> Any:
 
 
 def is_complete(settings: Settings, week: IsoWeek) -> bool:
-    """Tell whether a kept week is read as it was frozen, at the version that its row names."""
+    """Tell whether a kept week is read as it was frozen."""
     frozen = frozen_row(settings, week)
     listed = [FrozenWeeks(installed(settings).tables).clients(frozen, shard) for shard in (0, 1)]
     member = FrozenWeeks(installed(settings).tables).member(frozen, "c1")
     assert member is not None
-    counts = FrozenWeeks(installed(settings).tables).counts(week, frozen.audience_version)
+    counts = FrozenWeeks(installed(settings).tables).counts(week)
     assert counts[RECIPIENTS] == len(CLIENTS)
     return sorted([*listed[0], *listed[1]]) == sorted(CLIENTS) and member["email"] == "c1@x.example"
 
@@ -64,17 +63,13 @@ def others_are_complete(settings: Settings) -> bool:
 
 def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
-    table = folder_of(settings, AUDIENCES)
-    files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
-    rows = FrozenWeeks(installed(settings).tables).counts(
-        week, AudienceFiles(installed(settings).tables).version()
-    )[RECIPIENTS]
-    return not files and not rows and frozen_row(settings, week).audience_erased_at is not None
+    is_there = folder_of(settings, audience_table(week)).exists()
+    return not is_there and frozen_row(settings, week).audience_erased_at is not None
 
 
 def log_text(settings: Settings) -> str:
-    log = Path(folder_of(settings, AUDIENCES), "_delta_log")
-    return "".join(path.read_text(errors="replace") for path in log.iterdir() if path.is_file())
+    logs = folder_of(settings, AUDIENCES).rglob("_delta_log/*")
+    return "".join(path.read_text(errors="replace") for path in logs if path.is_file())
 
 
 def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings) -> None:
@@ -90,7 +85,8 @@ def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings)
 
 
 def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
-    storage.opened(installed(at).tables, AUDIENCES).create_checkpoint()
+    for week in (OLD, LAST):
+        storage.opened(installed(at).tables, audience_table(week)).create_checkpoint()
     assert "x.example" not in log_text(at)
     erase_old_audiences(installed(at), NOW)
     assert "x.example" not in log_text(at)
@@ -130,8 +126,8 @@ def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
 
 
 def test_what_a_freeze_that_crashed_left_of_an_old_week_goes_too(at: Settings) -> None:
-    table = folder_of(at, AUDIENCES)
-    left = [table / f"{week}-1" / "group=0" / "part.parquet" for week in (OLD.next, LAST.next)]
+    weeks = (OLD.next, LAST.next)
+    left = [folder_of(at, audience_table(week)) / "1/group=0/part.parquet" for week in weeks]
     for file in left:
         file.parent.mkdir(parents=True)
         file.write_text("x")
@@ -205,9 +201,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
 def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> None:
     erase_old_audiences(installed(at), NOW)
     with pytest.raises(ShardpostError, match="was frozen by another run"):
-        FrozenWeeks(installed(at).tables).commit(
-            FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US")
-        )
+        FrozenWeeks(installed(at).tables).commit(FrozenWeek(str(OLD), 9, OLD.end, NOW, 2, 9, "US"))
     assert WeekState(installed(at), NEW).frozen_before(with_audience=True) is None
     before = WeekState(installed(at), LAST).frozen_before(with_audience=True)
     assert before is not None
@@ -234,4 +228,3 @@ def test_the_status_of_the_week_says_that_its_audience_was_erased(
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
     result = erase_old_audiences(installed(Settings(home=tmp_path)), NOW)
     assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
-    assert AudienceFiles(installed(Settings(home=tmp_path)).tables).folders() == []

@@ -38,7 +38,7 @@ def freeze(settings: Settings) -> None:
     """Have the week begun and frozen already, so that no run computes its audience."""
     begin(settings, WEEK, NOW)
     FrozenWeeks(installed(settings).tables).commit(
-        FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US")
+        FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 2, 10, "US")
     )
 
 

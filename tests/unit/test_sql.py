@@ -15,8 +15,11 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
+from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.week_tables import LEDGER_MARKS, LedgerMark
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES, LEDGER_MARKS, LedgerMark
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.histories import (
     Batch,
@@ -30,6 +33,7 @@ from tests.support.histories import (
 )
 from tests.support.installed import installed
 from tests.support.object_store import folder_of
+from tests.support.written_weeks import freeze
 
 DOCUMENTED = Path("docs/tables.md").read_text()
 MARK = LedgerMark("2026-W47", "weekly-emails", "id", (5,), datetime(2026, 11, 23, tzinfo=UTC))
@@ -178,12 +182,29 @@ def test_every_documented_table_is_asked_and_those_of_no_snapshot_are_as_they_ar
     assert len(VIEW) + len(tables.OTHERS) == len(re.findall(r"^## [a-z_]+$", DOCUMENTED, re.M))
     assert all(f"\n## {table.name}\n" in DOCUMENTED for table in (*VIEW, *tables.OTHERS))
     for table in tables.OTHERS:
-        table_log.opened(installed(settings).tables, table)
+        if table == AUDIENCES:
+            freeze(settings, IsoWeek(2026, 47), ["client1"], MARK.marked_at)
+        else:
+            table_log.opened(installed(settings).tables, table)
         found = tables.sql(f"SELECT * FROM {table.name}", 1, at).read_all()  # noqa: S608
         assert found.column_names == table.names
     table_log.append(installed(settings).tables, LEDGER_MARKS, lambda: MARK)
     row = f"SELECT week FROM ledger_marks WHERE week = {text_literal(MARK.week)}"  # noqa: S608
     assert tables.sql(row, 1, at).read_all().num_rows == 1
+
+
+def test_the_audiences_of_all_frozen_weeks_are_one_table(settings: Settings) -> None:
+    write(settings, STORY[:2])
+    weeks = [IsoWeek(2026, number) for number in (45, 46, 47)]
+    for week in weeks:
+        freeze(settings, week, ["client1", "client2"], week.end)
+    FrozenWeeks(installed(settings).tables).mark_erased(weeks[0], weeks[2].end)
+    sql = "SELECT week, count(*) AS n FROM audiences GROUP BY week ORDER BY week"
+    expected = [{"week": "2026-W46", "n": 2}, {"week": "2026-W47", "n": 2}]
+    assert tables.sql(sql, settings=settings).read_all().to_pylist() == expected
+    sizes = {size.table: size for size in table_sizes(installed(settings))}
+    found = sizes["audiences"]
+    assert (found.rows, found.versions, found.kept_for) == (4, 2, "2 frozen weeks")
 
 
 def test_what_fails_as_it_runs_is_one_line(shardpost: CommandLine) -> None:

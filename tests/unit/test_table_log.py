@@ -208,7 +208,9 @@ def give_form(settings: Settings, table: Table, form: int | None) -> None:
     log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
 
 
-@pytest.mark.parametrize(("form", "said"), [(None, BEFORE), (0, BEFORE), (FORM + 1, NEWER)])
+@pytest.mark.parametrize(
+    ("form", "said"), [(None, BEFORE), (0, BEFORE), (FORM - 1, BEFORE), (FORM + 1, NEWER)]
+)
 def test_tables_of_another_release_are_refused(
     kafka: MemoryKafka, shardpost: CommandLine, form: int | None, said: str
 ) -> None:

@@ -139,7 +139,7 @@ class IsoWeek:
 class FrozenWeek:
     """One row of `frozen_weeks`.
 
-    From which snapshot, as of when, at which version of `audiences`, and whose stock counts.
+    From which snapshot, as of when, and whose stock counts.
     `shards` is the number of partitions of the ledger's topic, `recipients` that of clients.
     Once `audience_erased_at` is set, the audience is erased or being erased: nobody reads it.
     `unknown_positions` are those on exchanges without a country, in the snapshot.
@@ -149,7 +149,6 @@ class FrozenWeek:
     snapshot: int
     as_of: datetime
     frozen_at: datetime
-    audience_version: int
     shards: Int32
     recipients: int
     country: str

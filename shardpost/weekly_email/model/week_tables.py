@@ -15,7 +15,8 @@ from shardpost.weekly_email.model.week_report import ShardCounts
 
 # What a member of an audience is mailed of each position.
 POSITION = columns("position STRING, ticker STRING, amount STRING, exchange STRING")
-# The audience of a week, frozen once: one row per client. `frozen_weeks` says which are complete.
+# The audiences, frozen once: a row per client, and a table for each week. `frozen_weeks` says which
+# are complete.
 AUDIENCES = Table(
     "audiences",
     (
@@ -24,11 +25,14 @@ AUDIENCES = Table(
         *columns("week STRING, shard INT, language STRING"),
     ),
     "shard",
+    contacts=("client", "name", "email", "has_contact", "positions", "language"),
 )
-# The columns whose bounds and nulls the log of `audiences` has: those of others would be names,
-# addresses and clients, which outlive the files.
-AUDIENCE_STATISTICS = frozenset({"week", "shard"})
 FROZEN_WEEKS = Table("frozen_weeks", columns_of(FrozenWeek))
+
+
+def audience_table(week: object) -> Table:
+    """Return the table that has the audience of a week."""
+    return replace(AUDIENCES, folder=f"{AUDIENCES.name}/{week}")
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,19 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.delta import file_statistics
+from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
 from shardpost.holders.spark.held_positions import contact_languages, contacts, held_positions
 from shardpost.locks.locks import exclusive
 from shardpost.logs import step
 from shardpost.spark import driver
-from shardpost.spark.delta_files import paths, read_files, write
+from shardpost.spark.delta_files import read, write
 from shardpost.spark.partitioning import partition_column
-from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailRequest, RunRules
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
+from shardpost.weekly_email.model.week_tables import audience_table
 from shardpost.weekly_email.prepared_week import (
     PreparedWeek,
     prepare_week,
@@ -89,15 +88,9 @@ class WeekFrames:
         )
 
     def frozen(self, frozen: FrozenWeek) -> DataFrame:
-        """Return the audience of a frozen week.
-
-        Its version names the files of other weeks, too, which may have been erased since.
-        """
+        """Return the audience of a frozen week, as it is now: without who was erased since."""
         frozen.require_audience()
-        names = AudienceFiles(self._tables).names(frozen.audience_version)
-        own = [name for name in names if is_of_week(name, frozen.week)]
-        rows = read_files(self.spark, AUDIENCES, paths(self._tables, AUDIENCES, own))
-        return rows.where(F.col("week") == frozen.week).drop("week")
+        return read(self.spark, self._tables, audience_table(frozen.week), None).drop("week")
 
     def _contacts(self) -> DataFrame:
         return contacts(self.spark, self._tables, self._week.snapshot)
@@ -118,10 +111,10 @@ def freeze(request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
         week = prepare_week(request, WeekState(installation, request.week))
         while week.frozen is None:
             computed = WeekFrames(installation.tables, week).computed()
-            version = _write(installation.tables, week.iso_week, computed)
+            _write(installation.tables, week.iso_week, computed)
             step("audience written")
             now = prepare_week(request, WeekState(installation, request.week))
-            week = _frozen(request, week, version) if _is_of(week, now) else now
+            week = _frozen(request, week) if _is_of(week, now) else now
     return week
 
 
@@ -136,11 +129,11 @@ def _is_of(week: PreparedWeek, now: PreparedWeek) -> bool:
     return False
 
 
-def _frozen(request: EmailRequest, week: PreparedWeek, version: int) -> PreparedWeek:
-    """Commit a week whose audience is written as that version; return it, frozen."""
+def _frozen(request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
+    """Commit a week whose audience is written; return it, frozen."""
     installation = week.state.installation
     weeks = FrozenWeeks(installation.tables)
-    counts = weeks.counts(week.iso_week, version)
+    counts = weeks.counts(week.iso_week)
     if not request.accept_drop:
         most = installation.values(RunRules).max_drop
         require_no_collapse(week.state, counts, week.snapshot.counts, most)
@@ -149,7 +142,6 @@ def _frozen(request: EmailRequest, week: PreparedWeek, version: int) -> Prepared
         snapshot=week.snapshot.number,
         as_of=week.as_of,
         frozen_at=request.now,
-        audience_version=version,
         shards=week.partitions,
         recipients=counts[RECIPIENTS],
         country=week.snapshot.country,
@@ -160,12 +152,14 @@ def _frozen(request: EmailRequest, week: PreparedWeek, version: int) -> Prepared
     return replace(week, frozen=frozen)
 
 
-def _write(tables: Tables, week: IsoWeek, audience: DataFrame) -> int:
-    """Write the audience, in place of one that a crashed run left; return the table's version."""
-    table = AudienceFiles(tables)
-    table.create()
+def _write(tables: Tables, week: IsoWeek, audience: DataFrame) -> None:
+    """Write the audience, in place of one that a crashed run left.
+
+    For one version: a run that lost its lock meanwhile changes nothing of what another one froze.
+    """
+    table = audience_table(week)
+    version = table_log.opened(tables, table).version()
     rows = audience.withColumn("week", F.lit(str(week)))
-    folder = f"{week}-{uuid.uuid4()}"  # whatever a crashed run left has another name
-    written = write(tables, AUDIENCES, rows, folder)
-    files = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in written.files]
-    return table.replace(lambda name: is_of_week(name, week), files)
+    folder = f"{uuid.uuid4()}"  # whatever a crashed run left has another name
+    written = write(tables, table, rows, folder)
+    table_log.commit(tables, table, version, written.files, table_log.sizes(tables, table, version))
