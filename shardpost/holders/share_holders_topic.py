@@ -18,11 +18,11 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
-from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
+from shardpost.holders.model.published import Published, SnapshotRun
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.coordinates import PartitionMark, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, batch_bytes
@@ -39,7 +39,7 @@ class PublishedPartition:
 
     partition: TopicPartition
     published: Published
-    now: Watermarks
+    now: PartitionMark
     wrong: str | None
 
     def since(self, largest: int) -> int:
@@ -102,14 +102,14 @@ def _inspected(
     now: tuple[int, int],
     runs: Mapping[int, str],
 ) -> PublishedPartition:
-    marks = Watermarks(*now)
+    marks = PartitionMark(*now)
     wrong = published.what_is_wrong(runs, marks)
     wrong = wrong or _written_by_others(kafka, partition, published, marks)
     return PublishedPartition(partition, published, marks, wrong)
 
 
 def _written_by_others(
-    kafka: Kafka, partition: TopicPartition, published: Published, now: Watermarks
+    kafka: Kafka, partition: TopicPartition, published: Published, now: PartitionMark
 ) -> str | None:
     """Return that there is a committed record after what was published; None if there is not.
 

@@ -1,7 +1,7 @@
 """Where things are in Kafka, as values that print themselves: `positions[3]`, `positions[3]@41`.
 
-Partitions, records, offsets and watermarks of partitions, ranges of offsets, and an open
-transaction, which keeps the records after it from whoever reads committed ones.
+Partitions, records, offsets and watermarks of partitions, ranges of offsets, what a topic was at a
+time, and an open transaction, which keeps the records after it from whoever reads committed ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,6 +44,66 @@ class Coordinates(NamedTuple):
 Offsets = Mapping[str, Mapping[int, int]]
 # {topic: {partition: (low watermark, end)}}
 Watermarks = Mapping[str, Mapping[int, tuple[int, int]]]
+
+
+class PartitionMark(NamedTuple):
+    """The first offset of a partition at a time, and the offset behind its last record."""
+
+    low: int
+    high: int
+
+    def lost_since(self, known: "PartitionMark") -> str | None:
+        """Return what is lost of what it held at an earlier mark, in words; None if nothing is."""
+        if self.low > known.low:
+            return f"the records from {known.low} to {self.low - 1} were deleted"
+        if self.high < known.high:
+            return f"it ends at {self.high}, and ended at {known.high}"
+        return None
+
+
+@dataclass(frozen=True)
+class TopicMark:
+    """What a topic was at a time: its id, and the mark of each partition.
+
+    `topic_id` is empty where the broker gives none: as far as can be known, it recreates no topic.
+    """
+
+    topic_id: str
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return len(self.low)
+
+    def lost_since(self, known: "TopicMark") -> str | None:
+        """Return what is lost of what it held at an earlier mark, in words; None if nothing is."""
+        if self.topic_id and known.topic_id and self.topic_id != known.topic_id:
+            return (
+                f"it was deleted and created again: its topic id is {self.topic_id}, and was"
+                f" {known.topic_id}"
+            )
+        if self.partitions != known.partitions:
+            had, has = known.partitions, self.partitions
+            return f"it has {has} partition{'s' * (has != 1)}, and had {had}"
+        marks = zip(self.low, self.high, known.low, known.high, strict=True)
+        for number, (low, high, first, end) in enumerate(marks):
+            if lost := PartitionMark(low, high).lost_since(PartitionMark(first, end)):
+                return f"partition {number}: {lost}"
+        return None
+
+    def merged(self, other: "TopicMark | None") -> "TopicMark":
+        """Return the mark with what another process noted of the same topic meanwhile.
+
+        That of another topic stays as it is: who wrote it has looked at the topic since.
+        """
+        if other is None:
+            return self
+        if (other.topic_id, other.partitions) != (self.topic_id, self.partitions):
+            return other
+        low = tuple(map(min, self.low, other.low))
+        return TopicMark(self.topic_id, low, tuple(map(max, self.high, other.high)))
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,13 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
+from shardpost.kafka.coordinates import TopicMark
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.locks.locks import all_exclusive, holders, remove_free
 from shardpost.locks.shared_files import Files
 from shardpost.settings.values import LEAST_LEDGER_DAYS
-from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
+from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, WeekClosedError
@@ -192,8 +193,7 @@ class WeekState:
         """Refuse a ledger that has lost records of the week since one of its marks."""
         start = tuple(map(min, zip(*(mark.ends for mark in marks), strict=False)))
         for mark in marks:
-            known = KnownStore(mark.topic_id, start, mark.ends)
-            if lost := ledger.what_is_lost(known):
+            if lost := ledger.lost_since(TopicMark(mark.topic_id, start, mark.ends)):
                 raise ShardpostError(
                     f"week {self.week}: the ledger (topic {ledger.name}) has changed since"
                     f" {mark.marked_at:%Y-%m-%d %H:%M} UTC: {lost}. Who got the e-mail of this week"

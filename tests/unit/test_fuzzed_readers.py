@@ -29,9 +29,9 @@ from shardpost.dead_letters.model.sweep_result import parked_group
 from shardpost.dead_letters.model.transition_records import Routes, outcome_records
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS
-from shardpost.holders.model.published import Published, Watermarks
+from shardpost.holders.model.published import Published
 from shardpost.holders.rejected_letters import committed_sent
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.coordinates import PartitionMark, TopicPartition
 from shardpost.kafka.greeting import metadata_level
 from shardpost.kafka.offsets import CommittedOffset
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
@@ -243,7 +243,7 @@ def use_published(record: Record) -> None:
     """Compare what was noted with what there is."""
     metadata = (record.value or b"").decode(errors="replace")
     noted = Published.of(metadata or None)
-    noted.what_is_wrong({7: "x"}, Watermarks(0, 9))
+    noted.what_is_wrong({7: "x"}, PartitionMark(0, 9))
     assert noted.since(9) >= 0
     assert Published.of(noted.then(noted.at, 9, 9).as_metadata()).end == 9
 

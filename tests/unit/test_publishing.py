@@ -13,13 +13,13 @@ from confluent_kafka import KafkaException
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders import holder_records, publishing, share_holders_topic
-from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
+from shardpost.holders.model.published import Published, SnapshotRun
 from shardpost.holders.publishing import Publication, publish
 from shardpost.holders.share_holders_topic import PublishedPartition
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka import transactions
 from shardpost.kafka.clients import KeptClients
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.coordinates import PartitionMark, TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_metadata import topic_config
@@ -362,7 +362,7 @@ def test_what_a_second_client_does_not_answer_either_is_left_to_the_next_compact
 
 RUNS = {1: "one", 2: "two", 3: "three"}
 AT = Published(SnapshotRun(2, "two"), None, low=10, end=20)
-THERE = Watermarks(10, 20)
+THERE = PartitionMark(10, 20)
 
 
 @pytest.mark.parametrize(
@@ -393,22 +393,22 @@ def test_what_another_program_committed_is_no_publication(metadata: str) -> None
     ("runs", "now", "wrong"),
     [
         (RUNS, THERE, None),
-        (RUNS, Watermarks(10, 25), None),  # whose records those are is to be seen
+        (RUNS, PartitionMark(10, 25), None),  # whose records those are is to be seen
         ({1: "one"}, THERE, "snapshot 2 was published, but is not in these tables"),
         (RUNS | {2: "other"}, THERE, "snapshot 2 was published, but is not in these tables"),
-        (RUNS, Watermarks(11, 20), "the records from 10 to 10 were deleted"),
-        (RUNS, Watermarks(10, 19), "it ends at 19, and ended at 20"),
+        (RUNS, PartitionMark(11, 20), "the records from 10 to 10 were deleted"),
+        (RUNS, PartitionMark(10, 19), "it ends at 19, and ended at 20"),
     ],
 )
-def test_what_is_wrong_is_told(runs: dict[int, str], now: Watermarks, wrong: str | None) -> None:
+def test_what_is_wrong_is_told(runs: dict[int, str], now: PartitionMark, wrong: str | None) -> None:
     assert AT.what_is_wrong(runs, now) == wrong
 
 
 def test_a_part_of_a_snapshot_that_is_gone_is_wrong_and_of_one_that_is_there_is_not() -> None:
     partly = AT.then_partly(SnapshotRun(3, "three"), 25)
-    assert partly.what_is_wrong(RUNS, Watermarks(10, 25)) is None
+    assert partly.what_is_wrong(RUNS, PartitionMark(10, 25)) is None
     said = "a part of snapshot 3 was published, but is not in these tables"
-    assert partly.what_is_wrong(RUNS | {3: "other"}, Watermarks(10, 25)) == said
+    assert partly.what_is_wrong(RUNS | {3: "other"}, PartitionMark(10, 25)) == said
     whole = partly.then(SnapshotRun(3, "three"), 30, None)
     assert whole == Published(SnapshotRun(3, "three"), None, 10, 30)
 

@@ -8,11 +8,11 @@ import pytest
 
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.coordinates import TopicMark, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.topics import stores
-from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores, require_stores
+from shardpost.topics.stores import StoreTopic, describe_stores, require_stores
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -67,25 +67,25 @@ def test_a_store_that_was_recreated_is_refused_until_a_person_removes_what_was_k
 
 
 def test_a_broker_that_gives_no_ids_recreates_no_topic() -> None:
-    with_id = StoreTopic("dead-letters", "id", "compact", (0,), (9,))
-    without = StoreTopic("dead-letters", "", "compact", (0,), (9,))
-    assert with_id.what_is_lost(KnownStore("", (0,), (9,))) is None
-    assert without.what_is_lost(KnownStore("id", (0,), (9,))) is None
-    assert with_id.what_is_lost(KnownStore("other", (0,), (9,)))
+    with_id = TopicMark("id", (0,), (9,))
+    without = TopicMark("", (0,), (9,))
+    assert with_id.lost_since(TopicMark("", (0,), (9,))) is None
+    assert without.lost_since(TopicMark("id", (0,), (9,))) is None
+    assert with_id.lost_since(TopicMark("other", (0,), (9,)))
 
 
 def test_a_store_of_which_records_were_deleted_is_refused(kafka: MemoryKafka) -> None:
     kafka.broker.log(TopicPartition(STORE, 0)).delete_before(1)
     check(kafka)  # what was deleted before its first use here cannot be known
     kafka.broker.log(TopicPartition(STORE, 0)).delete_before(3)
-    assert "of partition 0 the records from 1 to 2 were deleted" in refused(kafka)
+    assert "partition 0: the records from 1 to 2 were deleted" in refused(kafka)
 
 
 def test_a_store_that_was_cut_off_is_refused(kafka: MemoryKafka) -> None:
     check(kafka)
     log = kafka.broker.log(TopicPartition(STORE, 0))
     log.end, log.entries = 2, log.entries[:2]
-    assert "partition 0 ends at 2, and ended at 3" in refused(kafka)
+    assert "partition 0: it ends at 2, and ended at 3" in refused(kafka)
 
 
 def test_a_store_that_grows_while_another_process_looks_is_whole_and_stays_known(
@@ -109,10 +109,10 @@ def test_a_store_that_grows_while_another_process_looks_is_whole_and_stays_known
 
 
 def test_what_two_processes_know_of_a_store_is_the_most_that_it_held() -> None:
-    known = KnownStore("id", (2, 0), (9, 5))
+    known = TopicMark("id", (2, 0), (9, 5))
     assert known.merged(None) == known
-    assert known.merged(KnownStore("id", (1, 3), (8, 7))) == KnownStore("id", (1, 0), (9, 7))
-    for other in (KnownStore("new", (0, 0), (1, 1)), KnownStore("id", (0,), (1,))):
+    assert known.merged(TopicMark("id", (1, 3), (8, 7))) == TopicMark("id", (1, 0), (9, 7))
+    for other in (TopicMark("new", (0, 0), (1, 1)), TopicMark("id", (0,), (1,))):
         assert known.merged(other) == other
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from shardpost.delta.table import text_literal
 from shardpost.kafka import records
+from shardpost.kafka.coordinates import PartitionMark
 
 
 def _whole(number: object) -> int:
@@ -43,13 +44,6 @@ class SnapshotRun(NamedTuple):
 
 
 NONE = SnapshotRun(0)
-
-
-class Watermarks(NamedTuple):
-    """The first offset of a partition, and the offset behind its last record."""
-
-    low: int
-    high: int
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ class Published:
         form |= {"largest": self.largest, "low": self.low, "end": self.end, "partly": self.partly}
         return json.dumps({name: value for name, value in form.items() if value is not None})
 
-    def what_is_wrong(self, runs: Mapping[int, str], now: Watermarks) -> str | None:
+    def what_is_wrong(self, runs: Mapping[int, str], now: PartitionMark) -> str | None:
         """Return why its records are not those of {number: run}, the snapshots of the tables."""
         if not self.at.number:
             return None
@@ -106,11 +100,7 @@ class Published:
             return (
                 f"a part of snapshot {self.partly.number} was published, but is not in these tables"
             )
-        if now.low > self.low:
-            return f"the records from {self.low} to {now.low - 1} were deleted"
-        if now.high < self.end:
-            return f"it ends at {now.high}, and ended at {self.end}"
-        return None
+        return now.lost_since(PartitionMark(self.low, self.end))
 
     def since(self, largest: int) -> int:
         """Return the number of the snapshot whose later changes are to be published.
