@@ -122,7 +122,8 @@ def email_command(
         return DONE
     if week is None:
         raise click.UsageError("Missing option '--week'.")
-    from shardpost import ownership, refused_runs
+    from shardpost import refused_runs
+    from shardpost.topics import guards
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
     from shardpost.weekly_email.model.email_request import EmailRequest, Mode
     from shardpost.weekly_email.prepared_week import preview_week
@@ -134,7 +135,7 @@ def email_command(
     if take_over and dry_run:
         raise UsageError("--take-over: expected without --dry-run, which takes nothing over")
     if take_over:
-        ownership.take(installation, take_over=True)
+        guards.take_topics(installation, take_over=True)
     log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
     with (
         refused_runs.noting(installation.files, WEEKLY_EMAIL.name)

@@ -20,7 +20,6 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
 
-from shardpost import ownership
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.sweep_result import (
     SEE_PARKED,
@@ -44,6 +43,7 @@ from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
 from shardpost.retry_settings import split_names
+from shardpost.topics import guards
 from shardpost.topics.declared import PRODUCED_BYTES
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ def _writer(installation: Installation, source: TopicPartition) -> Transactions:
     return Transactions(
         installation.kafka,
         f"{source.topic}/intake/{source.partition}",
-        may_write=partial(ownership.require, installation),
+        may_write=partial(guards.require_owner, installation),
         fenced=f"fenced: a newer sweep takes in {source}; this one stops",
         failed=f"{source}: its letters cannot be taken in ({{reason}}): sweep again when Kafka is"
         " available",

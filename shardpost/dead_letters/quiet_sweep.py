@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 from pydantic import TypeAdapter, ValidationError
 
-from shardpost import checkout, ownership
+from shardpost import checkout
 from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.sweep_result import Intake, as_json
@@ -26,10 +26,9 @@ from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import topic_ids
-from shardpost.locks import locks
 from shardpost.locks.shared_files import Files
 from shardpost.spark.job_spec import JobResult
-from shardpost.topics.stores import require_stores
+from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +118,7 @@ def result_if_nothing_is_due(
     """
     if installation.settings.foreign_dead_letters:  # only a sweep checks whether they have anything
         return None
-    with locks.exclusive(installation.files, lock, lock):
-        ownership.require(installation)
-        require_stores(installation, "dead-letters", "parking-lot")
+    with guards.run(installation, lock):
         progress = current_progress(installation)
         if progress.transactions:
             return None

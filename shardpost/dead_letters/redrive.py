@@ -17,7 +17,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from shardpost import ownership
 from shardpost.dead_letters.model import transition_records
 from shardpost.dead_letters.model.letter_format import (
     SHA256,
@@ -40,6 +39,7 @@ from shardpost.kafka.reading import read_selected, read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.projection import disk_errors_explained, open_temporary
+from shardpost.topics import guards
 from shardpost.topics.declared import PRODUCED_BYTES
 
 PARKED_AGAIN = "it was parked again in the meantime: check it, and decide again"
@@ -190,7 +190,7 @@ def _writer(installation: Installation, partition: TopicPartition) -> Transactio
     return Transactions(
         installation.kafka,
         f"{partition.topic}/redrive/{partition.partition}",
-        may_write=partial(ownership.require, installation),
+        may_write=partial(guards.require_owner, installation),
         fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
         failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not moved:"
         " run it again when Kafka is available",

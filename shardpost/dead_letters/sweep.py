@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from shardpost import logs, ownership
+from shardpost import logs
 from shardpost.dead_letters import letters_table, quiet_sweep
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import routes_of
@@ -38,11 +38,10 @@ from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partitions_with_records
-from shardpost.locks import locks
 from shardpost.logs import step
 from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
-from shardpost.topics.stores import require_stores
+from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +55,11 @@ Result = TypeVar("Result")
 
 def sweep_dead_letters(installation: Installation, now: datetime) -> JobResult:
     """Sweep once, under a lock; LockedError beside another sweep."""
-    with locks.exclusive(installation.files, SWEEP_DEAD_LETTERS.name, SWEEP_DEAD_LETTERS.name):
+    with guards.run(installation, SWEEP_DEAD_LETTERS.name):
         return _sweep(installation, now)
 
 
 def _sweep(installation: Installation, now: datetime) -> JobResult:
-    ownership.require(installation)
-    require_stores(installation, "dead-letters", "parking-lot")
     routes = routes_of(installation)
     step("intake")
     intake = take_in(installation, routes, now)

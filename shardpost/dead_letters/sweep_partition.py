@@ -17,7 +17,6 @@ from itertools import chain
 from operator import attrgetter
 from sqlite3 import Connection
 
-from shardpost import ownership
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
@@ -31,6 +30,7 @@ from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.logs import step
 from shardpost.projection import disk_errors_explained, open_temporary
 from shardpost.retry_settings import RetryRules
+from shardpost.topics import guards
 from shardpost.topics.declared import PRODUCED_BYTES
 
 SelectedRecord = tuple[Record, SelectedLetter]
@@ -169,7 +169,7 @@ def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
     return Transactions(
         sweep.installation.kafka,
         f"{partition.topic}/sweep/{partition.partition}",
-        may_write=partial(ownership.require, sweep.installation),
+        may_write=partial(guards.require_owner, sweep.installation),
         fenced=f"fenced: a newer sweep has taken over {partition}; this one stops and sends"
         " nothing more",
         failed=f"{partition}: the sweep cannot write ({{reason}}); what is not committed was not"

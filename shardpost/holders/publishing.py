@@ -18,7 +18,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from shardpost import ownership
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
 from shardpost.holders.holder_records import ChangedHolders, HolderRecords
@@ -45,6 +44,7 @@ from shardpost.kafka.transactions import (
     anyone,
 )
 from shardpost.logs import step
+from shardpost.topics import guards
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class _Publisher:
                 stack.callback(self._done_with, partition, writer, unsure)
             # Read after that: who takes over is the owner before it publishes, and a newer run
             # commits its snapshot before it publishes it.
-            ownership.require(self._installation)
+            guards.require_owner(self._installation)
             found = self._look([*opened], self._reader)
             behind = [there for there in found if self._is_behind(there)]
             # The marker of the last transaction of a writer that was kept may be yet to come. Who

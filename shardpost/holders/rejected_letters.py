@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from shardpost import ownership
 from shardpost.dead_letters.model import letters
 from shardpost.delta import storage
 from shardpost.delta.query import at_snapshot, has_rows, stream
@@ -37,6 +36,7 @@ from shardpost.kafka.records import Outgoing, Record, batch_bytes, queue_config
 from shardpost.kafka.topic_metadata import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
+from shardpost.topics import guards
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def former_groups(installation: Installation) -> list[str]:
 
     Of other installations, which have other topics, none is among them.
     """
-    here = (ownership.this_installation(installation), ownership.owner(installation.kafka))
+    here = (guards.this_installation(installation), guards.owner(installation.kafka))
     kept = {group_of(one.tables) for one in here if one}
     topic = installation.kafka.topic("dead-letters")
     return [
@@ -167,7 +167,7 @@ class _Sending:
         return Transactions(
             self._installation.kafka,
             f"{topic}/rejected/{tables}",
-            may_write=partial(ownership.require, self._installation),
+            may_write=partial(guards.require_owner, self._installation),
             fenced=f"fenced: a newer compaction sends rejected records to {topic}; this one stops",
             failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction"
             " sends them",

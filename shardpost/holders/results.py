@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
@@ -25,9 +24,9 @@ from shardpost.holders.publishing import Publication
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
-from shardpost.locks import locks
 from shardpost.logs import step
 from shardpost.spark.job_spec import JobResult
+from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ def publish_results(
     records may be lost.
     """
     try:
-        ownership.take(installation, take_over=take_over)
+        guards.take_topics(installation, take_over=take_over)
     except ShardpostError as error:
         left = f"publishing to {installation.kafka.topic('share-holders')}, and letters"
         raise _left_to_do(latest, {left: error}) from error
@@ -171,7 +170,7 @@ def explain_outage(kafka: Kafka) -> Iterator[None]:
                 kafka.require_listening()
             raise
     except KafkaUnreachableError as error:
-        raise KafkaUnreachableError(f"nothing was changed: {error}; then run it again") from None
+        raise guards.nothing_changed(error) from None
 
 
 def report_state(state: TopicState, unread: Unread) -> None:
@@ -205,10 +204,8 @@ def result_if_nothing_new(
 
     Under the compaction's lock, after any that is running: `lock_wait` at most.
     """
-    with locks.after_running(installation.files, lock):
+    with guards.run(installation, lock, asks_owner=not take_over):
         with explain_outage(installation.kafka):
-            if not take_over:
-                ownership.require_to_begin(installation)
             inputs, last = Inputs(installation), snapshots.newest(installation.tables)
             if last is None or inputs.unread_originals(last):
                 return None  # the job itself looks at all: twice would be once too often

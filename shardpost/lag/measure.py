@@ -29,8 +29,8 @@ from shardpost.lag.model.time_to_loss import assess, unknown
 from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.partition_sizes import SizeLook, with_sizes
 from shardpost.lag.partitions import partitions_now, with_unread
-from shardpost.ownership import GROUP as OWNER
 from shardpost.run_requests.request_topics import GROUP as DISPATCH
+from shardpost.topics.guards import GROUP as OWNER
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)

@@ -11,7 +11,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from shardpost import ownership
 from shardpost.dead_letters import removal as letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.decisions import Decision, Kind, decisions_topic
@@ -20,10 +19,11 @@ from shardpost.errors import shown
 from shardpost.holders import erasure as holders_erasure
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
-from shardpost.locks.locks import exclusive, postponing
+from shardpost.locks.locks import postponing
 from shardpost.logs import step
 from shardpost.rebuilds import drop as standby_tables
 from shardpost.rebuilds.registry import rebuilding
+from shardpost.topics import guards
 from shardpost.weekly_email import email_erasure, kept_dry_runs, week_state
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -153,16 +153,10 @@ def erase(
     `lock_wait`. No week is frozen meanwhile: its audience would have the contact again. LockedError
     while a freeze runs; ShardpostError for a ledger of which Kafka may delete records.
     """
-    if not dry_run:
-        ownership.require(installation)
     client = request.client
     result = ErasedClient(client, erased_id(client), dry_run, others(installation.kafka, client))
     partitions = compacted_ledger(installation.kafka).partitions
-    what = "erasing a client"
-    with (
-        table_errors(),
-        exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait),
-    ):
+    with table_errors(), guards.run(installation, "erase_client", asks_owner=not dry_run):
         _Erasure(installation, request, result, partitions).run()
     if not dry_run and not result.postponed:
         step("decision")
@@ -269,6 +263,6 @@ def _record(installation: Installation, request: ErasureRequest, result: ErasedC
         f"{installation.kafka.topic('decisions')}/erase/{result.name}",
         decision,
         headers,
-        may_write=partial(ownership.require, installation),
+        may_write=partial(guards.require_owner, installation),
         done="the client is erased: run again",
     )

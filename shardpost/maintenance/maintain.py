@@ -33,12 +33,13 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.holders.table_commits import Rewrites, commit_rewritten
 from shardpost.installation import Installation
-from shardpost.locks.locks import LockedError, after_running, exclusive, postponing
+from shardpost.locks.locks import LockedError, after_running, postponing
 from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.removable_files import plan
 from shardpost.rebuilds.drop import remove_unnamed, require_none
 from shardpost.rebuilds.registry import rebuilding
+from shardpost.topics import guards
 from shardpost.weekly_email import week_retention
 from shardpost.weekly_email.week_retention import ClosedWeeks, ErasedAudiences
 from shardpost.wording import in_bytes
@@ -161,7 +162,7 @@ def maintain(installation: Installation, now: datetime, *, dry_run: bool = False
     with table_errors():
         if dry_run:
             return plan(installation, now)
-        with exclusive(installation.files, LOCK, "the maintenance of the tables"):
+        with guards.run(installation, LOCK):
             planned = plan(installation, now)
             if planned.dropped:
                 planned = _thinned(installation, planned, now)

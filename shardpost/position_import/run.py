@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import has_rows
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
@@ -38,7 +37,6 @@ from shardpost.kafka.topic_metadata import (
     topic_config,
 )
 from shardpost.kafka.transactions import Transactions
-from shardpost.locks import locks
 from shardpost.logs import step
 from shardpost.position_import.base import Base, find_base
 from shardpost.position_import.import_job import IMPORT_POSITIONS
@@ -48,6 +46,7 @@ from shardpost.position_import.model.plan import WRITTEN
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.spark.comparison import Comparison, compare
 from shardpost.spark.job_spec import JobResult
+from shardpost.topics import guards
 from shardpost.wording import counted
 
 
@@ -81,7 +80,7 @@ class ImportWriter:
         self._writer = Transactions(
             installation.kafka,
             f"{self._topic}/import",
-            may_write=partial(ownership.require, installation),
+            may_write=partial(guards.require_owner, installation),
             fenced=f"fenced: another import into {self._topic} has taken over; this one stops."
             " Run it again to see what is left",
             failed=f"{self._topic}: cannot be written ({{reason}}): run the import again, which"
@@ -155,7 +154,7 @@ def import_positions(installation: Installation, request: ImportRequest) -> JobR
 
     NEEDS_ATTENTION, and nothing is written, if the plan is refused.
     """
-    with locks.exclusive(installation.files, IMPORT_POSITIONS.name, IMPORT_POSITIONS.name):
+    with guards.run(installation, IMPORT_POSITIONS.name):
         config = topic_config(installation.kafka, installation.kafka.topic("positions"))
         if not request.is_applied:
             return _import(installation, request, largest_batch(config), None)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from shardpost import ownership
 from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.object_store import Tables
@@ -28,6 +27,7 @@ from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.registry import rebuilding
+from shardpost.topics import guards
 
 
 def record(
@@ -71,7 +71,7 @@ def _record(
         f"{installation.kafka.topic('decisions')}/{about}",
         Decision(about.encode(), kind, by, datetime.now(UTC), why),
         headers,
-        may_write=partial(ownership.require, installation),
+        may_write=partial(guards.require_owner, installation),
         done=f"{_DONE[kind]}: run it again",
         unless=is_there,
     )

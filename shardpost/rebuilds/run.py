@@ -9,17 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.holders import countries
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.installation import Installation
-from shardpost.locks.locks import after_running
 from shardpost.logs import step
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.comparison import compare
@@ -36,6 +33,7 @@ from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.registry import rebuilding
 from shardpost.rebuilds.swap import swap_tables
 from shardpost.spark.job_spec import JobResult
+from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
 
@@ -187,8 +185,7 @@ def _start(request: RebuildRequest, installation: Installation, work: SparkWork)
 
 def _swap(request: RebuildRequest, installation: Installation, work: SparkWork) -> JobResult:
     tables, done = installation.tables, dict[str, Any]()
-    with after_running(installation.files, COMPACT_POSITIONS.name):
-        ownership.require(installation)
+    with guards.run(installation, "rebuild_swap"):
         last = snapshots.current(tables)
         rebuild = registry.require_current(tables, request.number)
         if rebuild.standing(last) is not _AFTERWARDS[request.action]:

@@ -2,24 +2,22 @@
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from datetime import datetime, timedelta
 
-from shardpost import ownership, refused_runs
+from shardpost import refused_runs
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import LostAnswerError
-from shardpost.locks.locks import exclusive
-from shardpost.locks.shared_files import Files
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowLogin, AirflowRuns, connected
 from shardpost.run_requests.model.commands import Command, DispatchCounts, fold
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.run_requests.request_topics import CommandWriter
-from shardpost.topics.stores import require_stores
+from shardpost.topics import guards
 from shardpost.wording import counted
 
 log = logging.getLogger(__name__)
@@ -42,12 +40,10 @@ def dispatch(installation: Installation, now: datetime) -> DispatchCounts:
 
 
 def _dispatch(installation: Installation, now: datetime) -> DispatchCounts:
-    with dispatch_lock(installation.files):
+    with guards.run(installation, LOCK):
         dags = installation.settings.requestable_dags
         max_age = timedelta(installation.settings.request_days)
         rules = RequestRules(dags, max_age, request_topics.partitions(installation.kafka), now)
-        ownership.require(installation)
-        require_stores(installation, "run-commands")
         with connected(installation.values(AirflowLogin)) as runs:
             counts = _dispatch_partitions(installation, runs, rules)
             if counts.forwarded:
@@ -62,11 +58,6 @@ def _dispatch(installation: Installation, now: datetime) -> DispatchCounts:
             " retries them"
         )
     return counts
-
-
-def dispatch_lock(files: Files) -> AbstractContextManager[None]:
-    """Return the lock under which run commands are written on this machine."""
-    return exclusive(files, LOCK, "the dispatch of run requests", wait=files.lock_wait)
 
 
 def _dispatch_partitions(
@@ -113,21 +104,22 @@ def release(
     `run_id`: or if its run is not the one that was shown to who decides.
     """
     partition = partition_of(key, request_topics.partitions(installation.kafka))
-    with dispatch_lock(installation.files):
-        require_stores(installation, "run-commands")
-        with closing(CommandWriter(installation, partition)) as writer:
-            writer.open()
-            entry = fold(request_topics.command_entries(installation.kafka, partition)).get(key)
-            if entry is None or entry.command is None:
-                raise ShardpostError(
-                    f"no requested run is active under key {key}: see `shardpost runs list`"
-                )
-            if run_id not in (None, entry.command.run_id):
-                found = f"expected run {run_id}, found {entry.command.run_id}, which came since"
-                raise ShardpostError(f"key {key}: {found}: nothing was released")
-            decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
-            tombstone = request_topics.release_record(
-                installation.kafka, partition, key, f"by {who}: {why}"
+    with (
+        guards.run(installation, LOCK),
+        closing(CommandWriter(installation, partition)) as writer,
+    ):
+        writer.open()
+        entry = fold(request_topics.command_entries(installation.kafka, partition)).get(key)
+        if entry is None or entry.command is None:
+            raise ShardpostError(
+                f"no requested run is active under key {key}: see `shardpost runs list`"
             )
-            writer.commit([tombstone, decisions_topic.written(installation.kafka, decision, {})])
+        if run_id not in (None, entry.command.run_id):
+            found = f"expected run {run_id}, found {entry.command.run_id}, which came since"
+            raise ShardpostError(f"key {key}: {found}: nothing was released")
+        decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
+        tombstone = request_topics.release_record(
+            installation.kafka, partition, key, f"by {who}: {why}"
+        )
+        writer.commit([tombstone, decisions_topic.written(installation.kafka, decision, {})])
     return entry.command

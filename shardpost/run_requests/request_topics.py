@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from shardpost import ownership
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
@@ -21,6 +20,7 @@ from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.run_requests.model.commands import CommandEntry, decode
+from shardpost.topics import guards
 from shardpost.wording import counted
 
 
@@ -77,7 +77,7 @@ class CommandWriter:
         self._transactions = Transactions(
             installation.kafka,
             transactional_id,
-            may_write=partial(ownership.require, installation),
+            may_write=partial(guards.require_owner, installation),
             fenced=f"fenced: a newer dispatch has taken over {transactional_id}; this one stops",
             failed=f"{transactional_id}: the transaction failed ({{reason}}); run it again",
         )

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
-from shardpost import ownership, tables
+from shardpost import tables
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
@@ -18,8 +18,9 @@ from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.greeting import broker_level
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
-from shardpost.ownership import NotOwnerError
 from shardpost.topic_names import TopicName
+from shardpost.topics import guards
+from shardpost.topics.guards import NotOwnerError
 from shardpost.topics.model.cluster import WHICH_RELEASE, WITHOUT_LOSS, known_loss, release
 from shardpost.topics.stores import inspect_stores
 from shardpost.watch import audit
@@ -110,7 +111,7 @@ def check_kafka(installation: Installation, now: datetime) -> Iterator[DoctorFin
 def check_owner(installation: Installation) -> Iterator[DoctorFinding]:
     """Say that this installation does not own the topics; nothing if it does, or nobody."""
     try:
-        ownership.require_to_begin(installation)
+        guards.require_owner_to_begin(installation)
     except NotOwnerError as problem:
         yield refused("owner", problem, "work in the owner's home: set SHARDPOST_HOME")
     except ShardpostError:

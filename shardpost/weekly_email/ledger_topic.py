@@ -16,7 +16,6 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from shardpost import ownership
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
@@ -25,6 +24,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Header, Headers, Outgoing, Record
 from shardpost.kafka.transactions import Transactions
+from shardpost.topics import guards
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
@@ -150,7 +150,7 @@ class Ledger(ShardLedger):
         self._transactions = Transactions(
             installation.kafka,
             f"{self._topic}/{week}/{shard}",
-            may_write=partial(ownership.require, installation),
+            may_write=partial(guards.require_owner, installation),
             fenced=f"fenced: a newer run has taken over shard {shard} of {week};"
             " this one stops and sends no more mails",
             failed=f"{self._topic}[{shard}]: the ledger cannot be written ({{reason}}); no"

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.model import plausibility
 from shardpost.rebuilds import registry
+from shardpost.topics import guards
 from shardpost.topics.stores import StoreTopic
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model import email_request
@@ -133,7 +133,7 @@ def preview_week(
         _require_history(snapshot, request.week, as_of)
     week = PreparedWeek(state, ledger, as_of, sender, snapshot, chosen, frozen, templates)
     if request.is_real:
-        ownership.require(installation)
+        guards.require_owner(installation)
         most_old = installation.values(RunRules).mail_snapshot_age
         _require_recent(snapshot, request.now, most_old)
     return week

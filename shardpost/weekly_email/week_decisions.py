@@ -15,7 +15,6 @@ from datetime import datetime
 from enum import StrEnum
 from functools import partial
 
-from shardpost import ownership
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta import table_log
 from shardpost.errors import ShardpostError, shown
@@ -23,6 +22,7 @@ from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import by_partition
 from shardpost.kafka.transactions import TransactionError
+from shardpost.topics import guards
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerId
@@ -95,7 +95,7 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
     ShardpostError if a client is not unknown: then nothing is changed. LockedError beside a run.
     A client's ledger record and the record of the decision are one transaction, one per shard.
     """
-    ownership.require(installation)
+    guards.require_owner(installation)
     week = resolution.week
     state = WeekState(installation, week)
     state.require_open(resolution.when)
@@ -159,7 +159,7 @@ def accept_ledger(
             f"{ledger.name}/{week}/accept",
             decision,
             headers,
-            may_write=partial(ownership.require, installation),
+            may_write=partial(guards.require_owner, installation),
             done=f"the ledger of {week} is not accepted: run it again",
         )
         mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
@@ -192,7 +192,7 @@ def _change(installation: Installation, changed: PausedWeek, kind: Kind) -> Paus
         f"{installation.kafka.topic('weekly-emails')}/{changed.week}/pause",
         Decision(changed.week.encode(), kind, changed.who, changed.at, changed.why),
         {},
-        may_write=partial(ownership.require, installation),
+        may_write=partial(guards.require_owner, installation),
         done=f"{changed.week} is as it was: run it again",
     )
 

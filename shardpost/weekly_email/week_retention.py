@@ -25,7 +25,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shardpost import ownership
 from shardpost.delta import storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
@@ -34,6 +33,7 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
+from shardpost.topics import guards
 from shardpost.weekly_email import kept_dry_runs, week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
@@ -239,7 +239,7 @@ def _try_to_close(
                 len(ShardLedger(installation.kafka, week, n).keys()) for n in shards
             )
         else:
-            ownership.require(installation)
+            guards.require_owner(installation)
             with WeekState(installation, week).locked(shards):
                 frozen = FrozenWeeks(installation.tables).find(
                     week

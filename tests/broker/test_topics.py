@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.rejected_letters import group_of
@@ -17,6 +16,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts, topic_configs
 from shardpost.settings import Settings
+from shardpost.topics import guards
 from shardpost.topics.creation import AppliedTopic, apply_topics
 from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES
 from tests.support.broker_process import commit
@@ -226,7 +226,7 @@ def test_groups_of_former_homes_are_listed_and_deleted_once_that_is_confirmed(
 ) -> None:
     apply_topics(installed(settings))
     snapshots.commit(installed(settings).tables, snapshot(1, {}))
-    own = ownership.this_installation(installed(settings))
+    own = guards.this_installation(installed(settings))
     assert own is not None
     former, others = (f"shardpost-rejected-{uuid.uuid4()}" for _ in range(2))
     here = TopicPartition(settings.topic("dead-letters"), 0)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from shardpost import ownership
 from shardpost.commands import positions
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import CompactionRequest
@@ -18,6 +18,7 @@ from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobSpec
+from shardpost.topics import guards
 from tests.support.command_line import CommandLineHere
 from tests.support.installed import installed
 
@@ -113,7 +114,8 @@ OTHERS = [ShardpostError("the tables"), PySparkException("out of memory"), OSErr
 def test_without_kafka_it_says_that_nothing_was_changed(
     gone: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ownership, "require_to_begin", fail(gone))
+    monkeypatch.setattr(guards, "run", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(compaction, "Inputs", fail(gone))
     monkeypatch.setattr(Kafka, "why_nobody_listens", lambda *_: "connection refused")
     with pytest.raises(KafkaUnreachableError) as found:
         compaction.compact(installed(Settings(home=tmp_path)))
@@ -126,7 +128,8 @@ def test_without_kafka_it_says_that_nothing_was_changed(
 def test_any_other_error_stays_as_it_is(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ownership, "require_to_begin", fail(error))
+    monkeypatch.setattr(guards, "run", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(compaction, "Inputs", fail(error))
     monkeypatch.setattr(Kafka, "why_nobody_listens", lambda *_: None)
     with pytest.raises(type(error)) as found:
         compaction.compact(installed(Settings(home=tmp_path)))

@@ -18,7 +18,7 @@ from shardpost.lag.model.report import Lag, LagRow
 from shardpost.locks.locks import exclusive
 from shardpost.page import access, dag_runs, rendering
 from shardpost.page.rendering import Link, Listing
-from shardpost.run_requests.dispatch import dispatch_lock
+from shardpost.run_requests.dispatch import LOCK
 from shardpost.run_requests.request_client import send_request
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
@@ -158,7 +158,7 @@ def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
     with page_client(at, monkeypatch) as page:
         token = access.form_token("admin", "/shardpost/runs/release")
         with (
-            dispatch_lock(installed(at).files),
+            exclusive(installed(at).files, LOCK, "the dispatch of run requests"),
             exclusive(installed(at).files, notifier.LOCK, "sending alerts"),
         ):
             sent = page.post("runs/release", {"token": token, "key": "k", "run": "r", "why": "w"})

@@ -18,13 +18,13 @@ from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
-from shardpost.ownership import NotOwnerError
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, JobSpec
 from shardpost.spark.submit import submit
+from shardpost.topics.guards import NotOwnerError
 from shardpost.watch.sources import collect_snapshot
 from shardpost.watch.table_checks import check_snapshot
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks

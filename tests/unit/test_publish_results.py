@@ -7,7 +7,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from shardpost import ownership
 from shardpost.delta import snapshots
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.holders import countries, results
@@ -25,6 +24,7 @@ from shardpost.locks.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT, document_of
 from shardpost.spark.submit import submit
+from shardpost.topics import guards
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
 from tests.support.installed import installed
 from tests.support.letter_world import committed
@@ -101,7 +101,7 @@ def test_what_fails_after_the_snapshot_is_stored_is_left_to_do(
 ) -> None:
     commit_snapshot(kafka)
     gone = Mock(side_effect=KafkaUnreachableError("Kafka cannot be reached"))
-    monkeypatch.setattr(ownership, "take", gone)
+    monkeypatch.setattr(guards, "take_topics", gone)
     with pytest.raises(ShardpostError) as found:
         submit(installed(kafka.settings), COMPACT_POSITIONS)
     assert str(found.value) == (

@@ -11,7 +11,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, ShardpostError, UsageError
 from shardpost.holders import countries, publishing
-from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark import compaction
 from shardpost.holders.spark.decoder_id import decoder_id
@@ -19,7 +19,6 @@ from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Transactions
-from shardpost.locks.locks import after_running
 from shardpost.locks.shared_files import Files
 from shardpost.rebuilds import drop, registry, run, swap
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
@@ -28,6 +27,7 @@ from shardpost.rebuilds.run import begun
 from shardpost.rebuilds.spark import top_up
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
+from shardpost.topics import guards
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, published, records
@@ -186,12 +186,14 @@ def test_a_compaction_that_waited_for_a_swap_keeps_the_country_of_the_swap(
     settings = kafka.settings.model_copy(update={"country": "GB"})
 
     @contextmanager
-    def after_a_swap(of: Files, job: str) -> Iterator[None]:
-        done(settings, Action.SWAP)
-        with after_running(of, job):
+    def after_a_swap(of: Installation, job: str, *, asks_owner: bool = True) -> Iterator[None]:
+        if job == COMPACT_POSITIONS.name:
+            done(settings, Action.SWAP)
+        with of_jobs(of, job, asks_owner=asks_owner):
             yield
 
-    monkeypatch.setattr(compaction, "after_running", after_a_swap)
+    of_jobs = guards.run
+    monkeypatch.setattr(guards, "run", after_a_swap)
     monkeypatch.setattr(compaction, "build_snapshot", needs_spark)
     code, result = compacted(settings)
     assert (code, result["changed"], result["published"]) == (DONE, False, 0)

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from shardpost import __version__, ownership
+from shardpost import __version__
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
 from shardpost.holders import countries
@@ -51,11 +51,11 @@ from shardpost.holders.spark.topic_update import (
 )
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
-from shardpost.locks.locks import after_running
 from shardpost.logs import step
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
+from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ def compact(
     """
     asked = asked or CompactionRequest()
     with (
-        after_running(installation.files, COMPACT_POSITIONS.name),
+        guards.run(installation, COMPACT_POSITIONS.name, asks_owner=not asked.take_over),
         installation.tables.versions.opened_once(),
     ):
         return _compact(now_in_force(installation, asked), asked)
@@ -233,8 +233,6 @@ def compact(
 
 def _compact(installation: Installation, asked: CompactionRequest) -> JobResult:
     with explain_outage(installation.kafka):
-        if not asked.take_over:
-            ownership.require_to_begin(installation)
         inputs, setting = Inputs(installation), installation.settings.country
         state, unread = inputs.state(reconcile=asked.reconcile)
         if state.last and not asked.country_changed:

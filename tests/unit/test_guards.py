@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from shardpost import ownership
 from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
@@ -20,8 +20,8 @@ from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import snapshots
 from shardpost.holders import publishing
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.maintenance.erasure import ErasureRequest, erase
-from shardpost.ownership import GROUP, NotOwnerError
 from shardpost.rebuilds import run as rebuilds
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.refused_runs import refusals
@@ -29,6 +29,8 @@ from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT
 from shardpost.spark.submit import submit
+from shardpost.topics import guards
+from shardpost.topics.guards import GROUP, NotOwnerError
 from shardpost.watch.kafka_checks import check_owner
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
@@ -177,7 +179,7 @@ def test_a_restored_copy_is_the_same_installation_wherever_it_is(
     copy = home(kafka, tmp_path / "copy")
     shutil.copytree(kafka.settings.home / "tables", copy.settings.home / "tables")
     compact(copy)
-    found = ownership.owner(installed(kafka.settings).kafka)
+    found = guards.owner(installed(kafka.settings).kafka)
     assert found is not None
     assert found.home == str(copy.settings.home)
     compact(kafka)
@@ -187,16 +189,16 @@ def test_an_empty_home_is_refused_where_somebody_published_though_kafka_forgot_w
     kafka: MemoryKafka, tmp_path: Path
 ) -> None:
     empty = home(kafka, tmp_path / "empty").settings
-    ownership.require_to_begin(installed(empty))  # nothing was published yet
+    guards.require_owner_to_begin(installed(empty))  # nothing was published yet
     commit_snapshot(kafka)
     compact(kafka)
     forget_owner(kafka)
     with pytest.raises(NotOwnerError, match=r"share-holders has records, and .* has no snapshot"):
         submit(installed(empty), COMPACT_POSITIONS)
     with pytest.raises(NotOwnerError, match=r"no snapshot"):
-        ownership.require_to_begin(installed(empty))
+        guards.require_owner_to_begin(installed(empty))
     compact(kafka)
-    assert ownership.owner(installed(empty).kafka) == ownership.this_installation(
+    assert guards.owner(installed(empty).kafka) == guards.this_installation(
         installed(kafka.settings)
     )
 
@@ -217,10 +219,10 @@ def test_other_topics_have_another_owner(kafka: MemoryKafka, other: MemoryKafka)
     own = other.settings.model_copy(
         update={"topics": other.settings.topics | {"share-holders": "others-holders"}}
     )
-    ownership.require(installed(own))
-    assert ownership.owner(installed(own).kafka) is None
+    guards.require_owner(installed(own))
+    assert guards.owner(installed(own).kafka) is None
     with pytest.raises(NotOwnerError):
-        ownership.require(installed(other.settings))
+        guards.require_owner(installed(other.settings))
 
 
 def test_a_long_name_of_a_home_fits_into_what_kafka_takes(
@@ -231,7 +233,29 @@ def test_a_long_name_of_a_home_fits_into_what_kafka_takes(
     of = home(kafka, deep)
     commit_snapshot(of)
     compact(of)
-    place = GroupPartition(GROUP, ownership._place(installed(of.settings).kafka))
+    place = GroupPartition(GROUP, guards._place(installed(of.settings).kafka))
     found = kafka.broker.coordinator.committed(place)
     assert found is not None
     assert len(found.metadata.encode()) <= 4096
+
+
+@pytest.mark.parametrize("job", sorted(guards.GUARDS))
+def test_of_a_run_that_could_not_begin_it_is_said_that_nothing_was_changed(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    own = installed(kafka.settings)
+
+    def gone(*_: object) -> None:
+        raise KafkaUnreachableError("no answer")
+
+    monkeypatch.setattr(guards, "owner", gone)
+    begun = []
+    with suppress(KafkaUnreachableError), guards.run(own, job):
+        begun.append(job)
+    assert bool(begun) is (guards.GUARDS[job].owner is None)
+    if not begun:
+        said = "nothing was changed: no answer; then run it again"
+        with pytest.raises(KafkaUnreachableError, match=said), guards.run(own, job):
+            pass
+        with guards.run(own, job, asks_owner=False):  # and its lock is free again
+            pass

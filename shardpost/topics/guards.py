@@ -1,0 +1,200 @@
+"""What must hold before a run begins: its lock is free, its topics are its own and whole. No JVM.
+
+`run` asks all of it, for each job by the table GUARDS. What a run asks again on its way keeps out
+what comes meanwhile (docs/architecture.md, Guards).
+
+The owner of the topics is the installation that publishes to `share-holders`. Another one on the
+same topics would publish what it has over what the owner has published. An installation is its
+tables, by the id that Delta gave to the table `snapshots`: a restored copy has the same one,
+whatever its folder or machine. Kafka keeps the owner's id as metadata of an offset of the group
+GROUP, which every compaction commits again. Kafka forgets the offset some days after the last
+compaction; then an installation that has no snapshot is refused if `share-holders` has records
+(decision 0035 says why the id is kept there).
+"""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from deltalake.exceptions import TableNotFoundError
+
+from shardpost.delta.query import open_table
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.errors import ShardpostError, single_line
+from shardpost.installation import Installation
+from shardpost.kafka import offsets
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
+from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.locks.locks import exclusive
+from shardpost.topic_names import TopicName
+from shardpost.topics.stores import require_stores
+
+GROUP = "shardpost-owner"
+# Kafka takes metadata of 4096 bytes, and JSON needs up to 6 for a character.
+LONGEST = 250
+TAKE_OVER = (
+    "If that one is never to publish again, take over with `shardpost compact --take-over`: it is"
+    " refused from then on"
+)
+
+
+class NotOwnerError(ShardpostError):
+    """The topics belong to another installation."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An installation: the id of its table `snapshots`, and where it was when it wrote that."""
+
+    tables: str
+    home: str
+    host: str
+
+
+def this_installation(installation: Installation) -> Owner | None:
+    """Return this installation; None before its first snapshot."""
+    try:
+        table = open_table(installation.tables, SNAPSHOTS)
+    except TableNotFoundError:
+        return None
+    home, host = (
+        single_line(text, LONGEST) for text in (str(installation.files.home), socket.gethostname())
+    )
+    return Owner(str(table.metadata().id), home, host)
+
+
+def owner(kafka: Kafka) -> Owner | None:
+    """Return the owner of the topics, None if there is none."""
+    place = _place(kafka)
+    with kafka.kept_consumer(GROUP) as reader:
+        found = offsets.committed_offsets(kafka, reader, [place]).get(place)
+    if found is None or not found.metadata:
+        return None
+    form = json.loads(found.metadata)
+    return Owner(form["tables"], form["home"], form["host"])
+
+
+def require_owner(installation: Installation) -> tuple[Owner | None, Owner | None]:
+    """Return the owner of the topics, and this installation.
+
+    NotOwnerError, which names the owner, if that is another one.
+    """
+    known, own = owner(installation.kafka), this_installation(installation)
+    if known is not None and (own is None or own.tables != known.tables):
+        raise NotOwnerError(
+            f"topic {installation.kafka.topic('share-holders')} belongs to the home {known.home} on"
+            f" {known.host}, and this is {installation.files.home} on {socket.gethostname()}, with"
+            " other tables: nothing is written to Kafka. Work in that home"
+            f" (SHARDPOST_HOME={known.home}). {TAKE_OVER}"
+        )
+    return known, own
+
+
+def require_owner_to_begin(installation: Installation) -> None:
+    """Refuse as `require_owner` does; of topics without an owner, also one without a snapshot.
+
+    That is if somebody has published already.
+    """
+    if require_owner(installation) == (None, None) and _has_records(installation.kafka):
+        raise NotOwnerError(
+            f"topic {installation.kafka.topic('share-holders')} has records, and"
+            f" {installation.tables.root} has no snapshot: another installation has published"
+            f" them. Work in its home (SHARDPOST_HOME). {TAKE_OVER}"
+        )
+
+
+def take_topics(installation: Installation, *, take_over: bool = False) -> None:
+    """Record this installation as the owner, or again; errors as those of `require_owner`.
+
+    ShardpostError if it has no snapshot yet.
+    """
+    own = this_installation(installation) if take_over else require_owner(installation)[1]
+    if own is None:
+        raise ShardpostError(
+            f"no snapshot in {installation.tables.root} yet: run `shardpost compact"
+            f"{' --take-over' * take_over}`"
+        )
+    topic, partition = _place(installation.kafka)
+    offsets.commit_offsets(
+        installation.kafka, GROUP, {topic: {partition: 0}}, json.dumps(asdict(own))
+    )
+
+
+def _place(kafka: Kafka) -> TopicPartition:
+    return TopicPartition(kafka.topic("share-holders"), 0)
+
+
+def _has_records(kafka: Kafka) -> bool:
+    counts = partition_counts(kafka, [], if_there=[kafka.topic("share-holders")])
+    return bool(offsets.partitions_with_records(kafka, counts))
+
+
+@dataclass(frozen=True)
+class Guards:
+    """What must hold before a job begins, behind the lock of a name.
+
+    `what` says what is running to whoever finds the lock; with `waits` the run comes after it, by
+    `lock_wait`. `owner` refuses an installation that does not own the topics; None if it only reads
+    them, or its writer asks. `stores` are those that it relies on.
+    """
+
+    lock: str
+    what: str
+    waits: bool = False
+    owner: Callable[[Installation], object] | None = None
+    stores: tuple[TopicName, ...] = ()
+
+
+GUARDS = {
+    "compact_positions": Guards(
+        "compact_positions", "compact_positions", waits=True, owner=require_owner_to_begin
+    ),
+    "rebuild_swap": Guards(
+        "compact_positions", "compact_positions", waits=True, owner=require_owner
+    ),
+    "sweep_dead_letters": Guards(
+        "sweep_dead_letters",
+        "sweep_dead_letters",
+        owner=require_owner,
+        stores=("dead-letters", "parking-lot"),
+    ),
+    "dispatch_run_requests": Guards(
+        "dispatch_run_requests",
+        "the dispatch of run requests",
+        waits=True,
+        owner=require_owner,
+        stores=("run-commands",),
+    ),
+    "import_positions": Guards("import_positions", "import_positions"),
+    "maintain_tables": Guards("maintain_tables", "the maintenance of the tables"),
+    "erase_client": Guards("freeze", "erasing a client", waits=True, owner=require_owner),
+}
+
+
+@contextmanager
+def run(installation: Installation, job: str, *, asks_owner: bool = True) -> Iterator[None]:
+    """Hold the lock of a job, once all its guards are asked; nothing was changed before that.
+
+    LockedError beside another run, NotOwnerError in a home of others, ShardpostError for a store
+    that has lost something, KafkaUnreachableError. A run that takes the topics over, or changes
+    nothing, does not ask for their owner.
+    """
+    guards = GUARDS[job]
+    wait = installation.files.lock_wait if guards.waits else 0
+    with exclusive(installation.files, guards.lock, guards.what, wait=wait):
+        try:
+            if guards.owner and asks_owner:
+                guards.owner(installation)
+            if guards.stores:
+                require_stores(installation, *guards.stores)
+        except KafkaUnreachableError as error:
+            raise nothing_changed(error) from None
+        yield
+
+
+def nothing_changed(error: KafkaUnreachableError) -> KafkaUnreachableError:
+    """Return the error of a run that had changed nothing when Kafka was gone."""
+    return KafkaUnreachableError(f"nothing was changed: {error}; then run it again")
