@@ -13,7 +13,8 @@ from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import CLIENTS_HIDDEN, KAFKA, acts, sees
-from shardpost.page.rendering import Asked, Link, Listing, Reason, Visit, page_of
+from shardpost.page.rendering import Link, Listing, page_of
+from shardpost.page.request import CurrentRequest, PageRequest, Reason
 
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
 COLUMNS = ("alert", "severity", "since", "ended", "last sent", "silenced until", "found")
@@ -21,7 +22,7 @@ LONGEST_NAME = 100
 NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
 
 
-def firing(visit: Visit) -> list[Firing]:
+def firing(visit: PageRequest) -> list[Firing]:
     """Return what fires, as the user may see it: over or silenced last, the others worst first."""
     from shardpost.alerts.history import list_firing
     from shardpost.delta.query import table_errors
@@ -33,18 +34,18 @@ def firing(visit: Visit) -> list[Firing]:
     return [replace(o, condition=o.condition.without_clients(), silenced_why=None) for o in known]
 
 
-def needs_a_person(one: Firing, visit: Visit) -> bool:
+def needs_a_person(one: Firing, visit: PageRequest) -> bool:
     """Tell whether somebody has to look at it now."""
     return one.ended_at is None and not one.is_silenced(visit.now)
 
 
-def _urgency(one: Firing, visit: Visit) -> tuple[Any, ...]:
+def _urgency(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
     is_event = one.condition.source == EVENT
     return not needs_a_person(one, visit), is_event, urgency(one.condition), one.since
 
 
 @router.get("")
-def alerts(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
+def alerts(visit: CurrentRequest, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """Show what is firing, worst first."""
     found = firing(visit)
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
@@ -56,7 +57,7 @@ def alerts(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
 LINES = 50
 
 
-def _told_lately(visit: Visit) -> Listing:
+def _told_lately(visit: PageRequest) -> Listing:
     """Return what was told last, also of what is over: the end of alerts.log."""
     from shardpost.alerts.channels import last_lines
 
@@ -74,7 +75,7 @@ def _instant(text: str) -> datetime | str:
         return text
 
 
-def _row(one: Firing, visit: Visit) -> tuple[Any, ...]:
+def _row(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
     name, told = one.condition.name, [one.at for one in one.told.values()]
     silenced = one.silenced_until if one.is_silenced(visit.now) else None
     return (
@@ -88,7 +89,7 @@ def _row(one: Firing, visit: Visit) -> tuple[Any, ...]:
     )
 
 
-def _channels(visit: Visit) -> list[str]:
+def _channels(visit: PageRequest) -> list[str]:
     """Return the names of the channels, which have no secrets."""
     from shardpost.alerts.channels import channels
 
@@ -119,7 +120,7 @@ PLACES: dict[str, tuple[str, str, Callable[[str], dict[str, str]]]] = {
 }
 
 
-def place_of(condition: Condition, visit: Visit) -> Link:
+def place_of(condition: Condition, visit: PageRequest) -> Link:
     """Return the page that shows what a condition is about."""
     if condition.rule in PLACES:
         title, path, query = PLACES[condition.rule]
@@ -132,7 +133,7 @@ def place_of(condition: Condition, visit: Visit) -> Link:
 
 
 @router.get("/one")
-def alert(visit: Asked, key: str) -> Response:
+def alert(visit: CurrentRequest, key: str) -> Response:
     """Show one alert, who was told, and what silences it."""
     found = _require(firing(visit), key)
     told = [(name, told.at, str(told.severity)) for name, told in sorted(found.told.items())]
@@ -162,7 +163,7 @@ Key = Annotated[str, Form()]
 
 @router.post("/silence", dependencies=acts(KAFKA))
 def silence(
-    visit: Asked, key: Key, duration: Annotated[str, Form(max_length=20)], why: Reason
+    visit: CurrentRequest, key: Key, duration: Annotated[str, Form(max_length=20)], why: Reason
 ) -> Response:
     """Send nothing of an alert for a time, but its end, or that it became worse."""
     wanted = parse_duration(duration.strip())
@@ -172,12 +173,12 @@ def silence(
 
 
 @router.post("/unsilence", dependencies=acts(KAFKA))
-def unsilence(visit: Asked, key: Key, why: Reason) -> Response:
+def unsilence(visit: CurrentRequest, key: Key, why: Reason) -> Response:
     """End a silence."""
     return _silence(visit, key, timedelta(), why)
 
 
-def _silence(visit: Visit, key: str, duration: timedelta, why: str) -> Response:
+def _silence(visit: PageRequest, key: str, duration: timedelta, why: str) -> Response:
     from shardpost.alerts.notifier import silence, silence_text
 
     wanted = Silence(visit.now + duration, visit.name, why)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing, Visit
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing
+from shardpost.page.request import PageRequest
 
 # Days that are offered.
 PERIODS = (1, 7, 30, 90)
@@ -13,7 +14,7 @@ FEW_POINTS = 30
 Points = Sequence[tuple[datetime, float]]
 
 
-def since(visit: Visit, days: int) -> datetime:
+def since(visit: PageRequest, days: int) -> datetime:
     """Return when a chart of so many days begins."""
     return visit.now - timedelta(days=days)
 

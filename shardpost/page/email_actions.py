@@ -10,7 +10,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.page.access import EMAILS, acts, sees
 from shardpost.page.emails import is_being_read
 from shardpost.page.mails import unpacked
-from shardpost.page.rendering import Asked, Visit
+from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
@@ -26,7 +26,7 @@ OnUnknown = Literal["", "hold", "resend"]
 
 @router.post("/resolve", dependencies=acts(EMAILS))
 def resolve(
-    visit: Asked,
+    visit: CurrentRequest,
     week: Annotated[str, Form()],
     outcome: Annotated[Literal["sent", "open"], Form()],
     why: Why,
@@ -62,7 +62,7 @@ class SendOrder(BaseModel):
         given = self.model_dump(include=set(SendOrder.model_fields))
         return {name: value for name, value in given.items() if value not in ("", False)}
 
-    def request(self, visit: Visit) -> "EmailRequest":
+    def request(self, visit: PageRequest) -> "EmailRequest":
         """Return what such a run would be asked for; UsageError for what no run can be."""
         from shardpost.weekly_email.model.email_request import (
             EmailRequest,
@@ -92,7 +92,7 @@ class SentOrder(SendOrder):
 
 
 @router.get("/start")
-def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
+def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Response:
     """Show what a run of a week would find now, and the form that starts it."""
     from shardpost.weekly_email.bounded_rendering import templates_of
     from shardpost.weekly_email.limits import totals
@@ -124,7 +124,7 @@ def plan(visit: Asked, order: Annotated[SendOrder, Query()]) -> Response:
     )
 
 
-def _would_mail(visit: Visit, order: SendOrder, counts: dict[str, int]) -> int:
+def _would_mail(visit: PageRequest, order: SendOrder, counts: dict[str, int]) -> int:
     """Return how many clients of the week a run would try to mail at most."""
     from shardpost.weekly_email.model.email_request import RunRules
 
@@ -134,9 +134,9 @@ def _would_mail(visit: Visit, order: SendOrder, counts: dict[str, int]) -> int:
 
 
 @router.post("/start", dependencies=acts(EMAILS))
-def start(visit: Asked, order: Annotated[SentOrder, Form()]) -> Response:
+def start(visit: CurrentRequest, order: Annotated[SentOrder, Form()]) -> Response:
     """Start a run of the DAG weekly_email."""
-    from shardpost.page.dag_runs import start_run
+    from shardpost.page.access import start_run
 
     order.request(visit)
     run_id = start_run(visit.name, EMAILS, order.conf(), order.why)
@@ -147,7 +147,7 @@ def start(visit: Asked, order: Annotated[SentOrder, Form()]) -> Response:
 
 
 @router.post("/pause", dependencies=acts(EMAILS))
-def pause(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
+def pause(visit: CurrentRequest, week: Annotated[str, Form()], why: Why) -> Response:
     """Stop runs that mail a week, and have others refuse it."""
     from shardpost.weekly_email import week_decisions
 
@@ -157,7 +157,7 @@ def pause(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
 
 
 @router.post("/resume", dependencies=acts(EMAILS))
-def resume(visit: Asked, week: Annotated[str, Form()], why: Why) -> Response:
+def resume(visit: CurrentRequest, week: Annotated[str, Form()], why: Why) -> Response:
     """Let runs mail a week again that was paused."""
     from shardpost.weekly_email import week_decisions
 

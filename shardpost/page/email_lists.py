@@ -9,8 +9,8 @@ from fastapi.responses import Response, StreamingResponse
 
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
-from shardpost.page.parameters import PageNumber, Required
-from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
+from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Required
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ NONE_MADE = "No dry run of this week is kept. One can be started below; it sends
 
 @router.get("")
 def lists(
-    visit: Asked,
+    visit: CurrentRequest,
     week: Required,
     kind: Annotated[str, Query(alias="list")] = "recipients",
     q: str = "",
@@ -58,7 +58,7 @@ def _columns(kind: "DryRunList") -> Sequence[str]:
     return ["address" if field == "email" else field for field in kind.fields]
 
 
-def _row(visit: Visit, week: str, line: Any) -> Sequence[Any]:
+def _row(visit: PageRequest, week: str, line: Any) -> Sequence[Any]:
     client, *rest = _cells(line)
     return (Link(client, visit.url("emails/mail", week=week, client=client)), *rest)
 

@@ -9,8 +9,8 @@ from fastapi.responses import Response
 
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
-from shardpost.page.parameters import PageNumber, Required
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Required
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import COLUMNS, STATES, cause_of
 
@@ -34,7 +34,7 @@ QUIET_SECONDS = 60
 
 
 @router.get("")
-def weeks(visit: Asked, page: PageNumber = 1) -> Response:
+def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show the weeks that were begun, the newest first."""
     from shardpost.weekly_email.week_totals import known_weeks
 
@@ -68,7 +68,7 @@ def _iso(at: Any) -> str | None:
     return at.isoformat() if at is not None else None
 
 
-def _week_row(visit: Visit, known: "KnownWeek", counts: Mapping[str, int]) -> Sequence[Any]:
+def _week_row(visit: PageRequest, known: "KnownWeek", counts: Mapping[str, int]) -> Sequence[Any]:
     frozen, week = known.frozen, str(known.week)
     note = None
     if known.closed is not None:
@@ -95,7 +95,7 @@ def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[
 
 
 @router.get("/week")
-def week(visit: Asked, week: Required) -> Response:
+def week(visit: CurrentRequest, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
     from shardpost.weekly_email.kept_folds import pace_of
     from shardpost.weekly_email.limits import totals
@@ -139,18 +139,18 @@ def _paused_at(document: Mapping[str, Any]) -> datetime | None:
     return parse_instant(paused["at"]) if paused else None
 
 
-def is_being_read(visit: Visit, found: "FoundWeek") -> bool:
+def is_being_read(visit: PageRequest, found: "FoundWeek") -> bool:
     """Tell whether a page has to wait for the ledger: whoever wants JSON or CSV does wait."""
     if found.closed is not None or visit.request.query_params.get("format"):
         return False
     return not visit.memory.ledger.is_read(found.status)
 
 
-def _clients_url(visit: Visit, week: str, state: str, **more: object) -> str:
+def _clients_url(visit: PageRequest, week: str, state: str, **more: object) -> str:
     return visit.url("emails/clients", week=week, state=state, **more)
 
 
-def _causes(visit: Visit, week: str, state: str, document: Mapping[str, Any]) -> Listing:
+def _causes(visit: PageRequest, week: str, state: str, document: Mapping[str, Any]) -> Listing:
     rows = [
         (
             Link(cause["reason"], _clients_url(visit, week, state, reason=cause["reason"])),
@@ -162,7 +162,7 @@ def _causes(visit: Visit, week: str, state: str, document: Mapping[str, Any]) ->
     return Listing(("reason", "clients", "such as"), rows, f"No client is in state {state}.")
 
 
-def _late(visit: Visit, week: str, late: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _late(visit: PageRequest, week: str, late: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return whom late records concern, as the page shows it; None if nobody."""
     from shardpost.weekly_email.model.week_report import late_line
 
@@ -172,7 +172,7 @@ def _late(visit: Visit, week: str, late: Mapping[str, Any] | None) -> dict[str, 
     return {"line": late_line(late), "listing": Listing(("client",), rows)}
 
 
-def _exceeded(visit: Visit, found: "FoundWeek", document: Mapping[str, Any]) -> list[str]:
+def _exceeded(visit: PageRequest, found: "FoundWeek", document: Mapping[str, Any]) -> list[str]:
     """Return which limits the week exceeds, and what to do."""
     from shardpost.weekly_email.limits import MailLimits, too_many, why_too_late
     from shardpost.weekly_email.model.week import FrozenWeek
@@ -187,13 +187,13 @@ def _exceeded(visit: Visit, found: "FoundWeek", document: Mapping[str, Any]) -> 
     return reasons
 
 
-def _is_running(pace: "Pace | None", visit: Visit) -> bool:
+def _is_running(pace: "Pace | None", visit: PageRequest) -> bool:
     if pace is None or pace.newest is None:
         return False
     return (visit.now - pace.newest).total_seconds() < QUIET_SECONDS
 
 
-def _left(pace: "Pace | None", open_clients: int, visit: Visit) -> dict[str, Any] | None:
+def _left(pace: "Pace | None", open_clients: int, visit: PageRequest) -> dict[str, Any] | None:
     """Return the pace of a send that is running, as facts; None where none is."""
     from shardpost.wording import duration_text
 
@@ -211,7 +211,7 @@ def _left(pace: "Pace | None", open_clients: int, visit: Visit) -> dict[str, Any
 
 @router.get("/clients")
 def clients(
-    visit: Asked,
+    visit: CurrentRequest,
     week: Required,
     state: str = "open",
     reason: str = "",
@@ -244,7 +244,7 @@ def clients(
     )
 
 
-def _listed(visit: Visit, found: "FoundWeek", state: str, reason: str, page: int) -> Listing:
+def _listed(visit: PageRequest, found: "FoundWeek", state: str, reason: str, page: int) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
     ledger = visit.memory.ledger
     columns = ("client", "shard", "reason")
@@ -266,7 +266,7 @@ def _listed(visit: Visit, found: "FoundWeek", state: str, reason: str, page: int
 
 
 def _shards_of_page(
-    visit: Visit, found: "FoundWeek", state: str, page: int
+    visit: PageRequest, found: "FoundWeek", state: str, page: int
 ) -> tuple[int, list[int], int]:
     """Return how many there are, the shards that a page is of, and how many come before it."""
     first = (page - 1) * ROWS_OF_A_PAGE
@@ -282,6 +282,6 @@ def _shards_of_page(
     return before, chosen, max(0, skipped)
 
 
-def _client_row(visit: Visit, found: "FoundWeek", one: "ListedClient") -> Sequence[Any]:
+def _client_row(visit: PageRequest, found: "FoundWeek", one: "ListedClient") -> Sequence[Any]:
     url = visit.url("emails/mail", week=found.week, client=one.client)
     return (Link(one.client, url), one.shard, one.reason)

@@ -8,9 +8,17 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost.page.access import POSITIONS, sees
-from shardpost.page.parameters import Instant, Number, PageNumber, Required, Text
 from shardpost.page.record_outcomes import record_link
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.request import (
+    CurrentRequest,
+    Instant,
+    Number,
+    PageNumber,
+    PageRequest,
+    Required,
+    Text,
+)
 
 if TYPE_CHECKING:
     from shardpost.holders.holder_pages import HoldersPage
@@ -34,7 +42,7 @@ CHART_POINTS = 1_000
 
 @router.get("")
 def holders(
-    visit: Asked,
+    visit: CurrentRequest,
     search: Text = None,
     shard: Number = None,
     as_of: Instant = None,
@@ -80,7 +88,9 @@ def holders(
     )
 
 
-def _holders(visit: Visit, found: "HoldersPage", page: int, empty: str, **at: object) -> Listing:
+def _holders(
+    visit: PageRequest, found: "HoldersPage", page: int, empty: str, **at: object
+) -> Listing:
     rows = [
         (
             Link(one.client, visit.url("holders/client", client=one.client, **at)),
@@ -99,7 +109,7 @@ def _iso(at: datetime | None) -> str | None:
 
 
 @router.get("/shards")
-def shards(visit: Asked, snapshot: Number = None) -> Response:
+def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
     """Show how the holders are spread over the shards."""
     from shardpost import tables
     from shardpost.holders.holder_pages import by_shard
@@ -129,7 +139,7 @@ def shards(visit: Asked, snapshot: Number = None) -> Response:
 
 
 @router.get("/history")
-def history(visit: Asked, page: PageNumber = 1) -> Response:
+def history(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show how many held at each snapshot."""
     from shardpost.delta.snapshot_retention import kept_snapshots
     from shardpost.holders.holder_pages import counts_over_time
@@ -159,13 +169,13 @@ def history(visit: Asked, page: PageNumber = 1) -> Response:
     return visit.answer("holders_history.html", document, listing, figure={"data": lines})
 
 
-def _snapshot(visit: Visit, number: int, kept: set[int]) -> Link | int:
+def _snapshot(visit: PageRequest, number: int, kept: set[int]) -> Link | int:
     return Link(str(number), visit.url("holders", snapshot=number)) if number in kept else number
 
 
 @router.get("/client")
 def client(
-    visit: Asked,
+    visit: CurrentRequest,
     client: Required,
     as_of: Instant = None,
     snapshot: Number = None,
@@ -214,14 +224,14 @@ CHANGES = ("time", "change", "position", "why", "record")
 
 
 def _newest_first(
-    visit: Visit, changes: Sequence["Transition"], snapshot: int | None
+    visit: PageRequest, changes: Sequence["Transition"], snapshot: int | None
 ) -> list[tuple[object, ...]]:
     newest = sorted(changes, key=lambda change: change.timestamp)[::-1]
     return [_change(visit, change, snapshot) for change in newest]
 
 
 def _last_of_each(
-    visit: Visit, changes: Sequence["Transition"], snapshot: int | None, page: int, total: int
+    visit: PageRequest, changes: Sequence["Transition"], snapshot: int | None, page: int, total: int
 ) -> Listing:
     """Return a page of a client with very many positions: of each what was done to it last."""
     last = {change.position: change for change in changes}
@@ -229,17 +239,19 @@ def _last_of_each(
     return Listing(CHANGES, rows, NO_CHANGE, total=total, number=page)
 
 
-def _change(visit: Visit, change: "Transition", snapshot: int | None) -> tuple[object, ...]:
+def _change(visit: PageRequest, change: "Transition", snapshot: int | None) -> tuple[object, ...]:
     position = _position(visit, change.position, snapshot)
     record = record_link(visit, *change.coordinates)
     return change.timestamp, str(change.change), position, change.why, record
 
 
-def _position(visit: Visit, position: str, snapshot: int | None) -> Link:
+def _position(visit: PageRequest, position: str, snapshot: int | None) -> Link:
     return Link(position, visit.url("holders/position", position=position, snapshot=snapshot))
 
 
-def _rejected(visit: Visit, records: Sequence["RecordOfPosition"], snapshot: int | None) -> Listing:
+def _rejected(
+    visit: PageRequest, records: Sequence["RecordOfPosition"], snapshot: int | None
+) -> Listing:
     rows = [
         (
             one.timestamp,
@@ -254,7 +266,7 @@ def _rejected(visit: Visit, records: Sequence["RecordOfPosition"], snapshot: int
 
 @router.get("/position")
 def position(
-    visit: Asked,
+    visit: CurrentRequest,
     position: Required,
     as_of: Instant = None,
     snapshot: Number = None,
@@ -292,7 +304,7 @@ def position(
 
 
 def _client(
-    visit: Visit, client: str | None, as_of: datetime | None, snapshot: int | None
+    visit: PageRequest, client: str | None, as_of: datetime | None, snapshot: int | None
 ) -> Link | None:
     if client is None:
         return None
@@ -303,7 +315,7 @@ def _client(
 RECORDS = ("time", "what it did", "client", "exchange", "ticker", "amount", "snapshot", "record")
 
 
-def _records(visit: Visit, found: "PositionHistory") -> list[tuple[object, ...]]:
+def _records(visit: PageRequest, found: "PositionHistory") -> list[tuple[object, ...]]:
     """Return rows of all records of a position, and of those of exchanges that changed it."""
     effects: dict[Coordinates, list[str]] = {}
     for change in found.changes:
@@ -321,7 +333,9 @@ def _records(visit: Visit, found: "PositionHistory") -> list[tuple[object, ...]]
     return [row for _, row in sorted(timed, key=lambda one: one[0], reverse=True)]
 
 
-def _record(visit: Visit, one: "RecordOfPosition", effects: Sequence[str]) -> tuple[object, ...]:
+def _record(
+    visit: PageRequest, one: "RecordOfPosition", effects: Sequence[str]
+) -> tuple[object, ...]:
     said = "; ".join(effects) or "nothing: it changed nobody's positions"
     if one.reason is not None:
         said = f"rejected: {one.reason}"

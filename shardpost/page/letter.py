@@ -11,7 +11,8 @@ from shardpost.errors import ShardpostError, shown
 from shardpost.instants import instant_of, parse_instant
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.record_outcomes import outcomes_of, own_topics, record_link
-from shardpost.page.rendering import HEADERS, Asked, Link, Listing, Visit
+from shardpost.page.rendering import HEADERS, Link, Listing
+from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.page.value_layout import ON_OWN_PAGE, key_text, laid_out, summary
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ EDITED_BYTES = 100_000
 
 
 @router.get("/letter")
-def letter(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in the address
+def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it stands in the address
     """Show one letter."""
     from shardpost.dead_letters.letter_details import describe, text_or_base64
 
@@ -50,7 +51,7 @@ def letter(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in t
 
 
 @router.get("/value")
-def value(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in the address
+def value(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it stands in the address
     """Return a letter's value as it is, to be saved."""
     from shardpost.dead_letters.letter_details import describe
 
@@ -61,7 +62,7 @@ def value(visit: Asked, id: str) -> Response:  # noqa: A002 - as it stands in th
     return Response(record.value, media_type="application/octet-stream", headers=headers)
 
 
-def _facts(visit: Visit, found: "LetterDetails") -> dict[str, Any]:
+def _facts(visit: PageRequest, found: "LetterDetails") -> dict[str, Any]:
     origin = next((step for step in found.life if step.origin_offset is not None), None)
     newest = next((step for step in reversed(found.life) if step.fingerprint), None)
     facts: dict[str, Any] = {"state": found.state or "unknown"}
@@ -77,7 +78,7 @@ def _facts(visit: Visit, found: "LetterDetails") -> dict[str, Any]:
     return facts
 
 
-def _life(visit: Visit, found: "LetterDetails") -> Listing:
+def _life(visit: PageRequest, found: "LetterDetails") -> Listing:
     rows = [
         (
             step.at,
@@ -92,7 +93,7 @@ def _life(visit: Visit, found: "LetterDetails") -> Listing:
     return Listing(("at", "state", "attempt", "error", "due", "record"), rows)
 
 
-def _retries(visit: Visit, found: "LetterDetails") -> Listing:
+def _retries(visit: PageRequest, found: "LetterDetails") -> Listing:
     from shardpost.dead_letters.model.letter_format import attempt_of
 
     same = found.record.value if found.record else None
@@ -111,7 +112,7 @@ def _retries(visit: Visit, found: "LetterDetails") -> Listing:
     return Listing(("sent", "attempt", "record", "value", "what became of it"), rows, empty)
 
 
-def _became(visit: Visit, retries: Sequence["Record"]) -> dict["Coordinates", str]:
+def _became(visit: PageRequest, retries: Sequence["Record"]) -> dict["Coordinates", str]:
     """Return what became of retries; of those in topics that are not to be seen nothing."""
     found = dict["Coordinates", str]()
     for name, topic in own_topics(visit.installation).items():

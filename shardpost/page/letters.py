@@ -13,9 +13,9 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.errors import ShardpostError, UsageError, single_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, sees
-from shardpost.page.parameters import PageNumber
 from shardpost.page.redrives import READ_ONE_BY_ONE
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.page.value_layout import key_text
 from shardpost.wording import counted
 
@@ -67,7 +67,7 @@ AskedFor = Annotated[Wanted, Depends(wanted)]
 
 
 @router.get("")
-def letters(visit: Asked, asked: AskedFor, page: PageNumber = 1) -> Response:
+def letters(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> Response:
     """Show the letters by state, origin and error, and when they came there."""
     found, given = _found(visit, asked)
     groups = found.groups()
@@ -97,7 +97,7 @@ def letters(visit: Asked, asked: AskedFor, page: PageNumber = 1) -> Response:
 
 
 @router.get("/list")
-def one_by_one(visit: Asked, asked: AskedFor, page: PageNumber = 1) -> Response:
+def one_by_one(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> Response:
     """Show the letters one by one, newest first."""
     found, given = _found(visit, asked)
     steps = found.page((page - 1) * ROWS_OF_A_PAGE, ROWS_OF_A_PAGE)
@@ -121,7 +121,7 @@ def one_by_one(visit: Asked, asked: AskedFor, page: PageNumber = 1) -> Response:
     return visit.answer("letter_list.html", [step.as_json() for step in steps], listing, **given)
 
 
-def _found(visit: Visit, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]]:
+def _found(visit: PageRequest, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]]:
     """Return the letters, and what every page of them has."""
     from shardpost.dead_letters.letter_index import open_index
     from shardpost.dead_letters.letters_table import FEW_OFFSETS
@@ -142,7 +142,7 @@ def _found(visit: Visit, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]
     }
 
 
-def _warnings(visit: Visit, unread: int) -> list[str]:
+def _warnings(visit: PageRequest, unread: int) -> list[str]:
     """Return why the letters may not be all."""
     from shardpost.dead_letters.letter_topics import not_visible
     from shardpost.topics.stores import inspect_stores
@@ -161,7 +161,7 @@ def _warnings(visit: Visit, unread: int) -> list[str]:
 
 
 def _group_row(
-    visit: Visit, asked: Wanted, by_text: Sequence["Step"], group: "LetterGroup"
+    visit: PageRequest, asked: Wanted, by_text: Sequence["Step"], group: "LetterGroup"
 ) -> tuple[object, ...]:
     chosen = {"state": group.state, "origin": group.origin, "error": group.error}
     query = {**asked.query, **{name: value or "" for name, value in chosen.items()}}
@@ -187,7 +187,7 @@ def _is_of(step: "Step", group: "LetterGroup") -> bool:
 
 
 def _plan_url(
-    visit: Visit, asked: Wanted, by_text: Sequence["Step"], **group: str | None
+    visit: PageRequest, asked: Wanted, by_text: Sequence["Step"], **group: str | None
 ) -> str | None:
     """Return the address of a decision about the parked ones of the letters that are asked for.
 

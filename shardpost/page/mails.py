@@ -10,9 +10,9 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, acts, sees
-from shardpost.page.parameters import Required
 from shardpost.page.record_outcomes import record_link
-from shardpost.page.rendering import HEADERS, Asked, Listing, Visit
+from shardpost.page.rendering import HEADERS, Listing
+from shardpost.page.request import CurrentRequest, PageRequest, Required
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Subject = Annotated[str, Form(min_length=1, max_length=500)]
 
 
 @router.get("")
-def mail(visit: Asked, week: Required, client: Required) -> Response:
+def mail(visit: CurrentRequest, week: Required, client: Required) -> Response:
     """Show a client's mail of a week, and the ledger's records of it."""
     from shardpost.weekly_email.week_status import find_week, rows_of, why_of
 
@@ -66,7 +66,7 @@ def mail(visit: Asked, week: Required, client: Required) -> Response:
 
 @router.post("/subject", dependencies=acts(EMAILS))
 def try_subject(
-    visit: Asked,
+    visit: CurrentRequest,
     week: Annotated[str, Form()],
     client: Annotated[str, Form()],
     subject: Subject,
@@ -90,7 +90,7 @@ def try_subject(
     )
 
 
-def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
+def _row(visit: PageRequest, row: Mapping[str, Any]) -> Sequence[Any]:
     record = record_link(
         visit, visit.installation.kafka.topic("weekly-emails"), row["shard"], row["offset"]
     )
@@ -99,7 +99,7 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> Sequence[Any]:
 
 
 @router.get("/html")
-def html(visit: Asked, week: Required, client: Required) -> Response:
+def html(visit: CurrentRequest, week: Required, client: Required) -> Response:
     """Return the HTML of the mail alone, for a frame that runs and loads nothing."""
     from shardpost.weekly_email.week_status import find_week, rows_of
 
@@ -115,7 +115,7 @@ def _framed(shown: "MailPreview | None", why_none: str | None) -> Response:
 
 
 def _shown(
-    visit: Visit,
+    visit: PageRequest,
     found: "FoundWeek",
     client: str,
     rows: Sequence[Mapping[str, Any]],
@@ -137,7 +137,7 @@ def _shown(
 
 @router.post("/test", dependencies=acts(EMAILS))
 def test(
-    visit: Asked,
+    visit: CurrentRequest,
     week: Annotated[str, Form()],
     client: Annotated[str, Form()],
     to: Annotated[str, Form(min_length=3, max_length=320)],
@@ -158,7 +158,7 @@ def test(
     )
 
 
-def _record_test(visit: Visit, about: bytes, why: str) -> None:
+def _record_test(visit: PageRequest, about: bytes, why: str) -> None:
     from shardpost.decisions import Decision, Kind, decisions_topic
     from shardpost.kafka.transactions import anyone
     from shardpost.weekly_email.model.ledger import erased_id

@@ -17,7 +17,8 @@ from shardpost.alerts.model.firing import Firing
 from shardpost.errors import ShardpostError, single_line
 from shardpost.page.access import KAFKA, sees
 from shardpost.page.alerts import LONGEST_NAME, firing, needs_a_person, place_of
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing
+from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.page.topics import time_to_loss
 from shardpost.schedules import longest_pause
 from shardpost.topics.model.finding import Severity
@@ -96,7 +97,7 @@ class Known:
 
 
 @router.get("/")
-def overview(visit: Asked) -> Response:
+def overview(visit: CurrentRequest) -> Response:
     """Show what needs a person, then the numbers."""
     known = _known(visit)
     found = sorted(_needs(visit, known), key=lambda one: (urgency(one), str(one.since)))
@@ -116,7 +117,7 @@ def overview(visit: Asked) -> Response:
     )
 
 
-def _known(visit: Visit) -> Known:
+def _known(visit: PageRequest) -> Known:
     from shardpost.alerts.history import last_looks
     from shardpost.delta import snapshots
     from shardpost.refused_runs import refusals
@@ -144,7 +145,7 @@ def _of(problems: list[str], ask: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _needs(visit: Visit, known: Known) -> Iterator[Need]:
+def _needs(visit: PageRequest, known: Known) -> Iterator[Need]:
     tables = Link("Tables", visit.url("tables"))
     for problem in known.problems:
         yield Need(Severity.LOSS, "tables", problem, None, tables)
@@ -176,14 +177,14 @@ def _needs(visit: Visit, known: Known) -> Iterator[Need]:
         yield Need(Severity.DRIFT, "conflicts of run requests", text, runs.at, see)
 
 
-def _of_kafka(visit: Visit) -> Iterator[Need]:
+def _of_kafka(visit: PageRequest) -> Iterator[Need]:
     kafka = visit.installation.kafka
     if why := kafka.why_nobody_listens(LISTEN_SECONDS):
         text = f"{kafka.bootstrap} does not answer: {why}; `shardpost doctor` says more"
         yield Need(Severity.RISK, "kafka", text, None, Link("Topics", visit.url("topics")))
 
 
-def _of_watch(visit: Visit, known: Known) -> Iterator[Need]:
+def _of_watch(visit: PageRequest, known: Known) -> Iterator[Need]:
     """Say that nobody looks: then no alert says anything either."""
     dag, at = "watch_kafka", known.looked_at
     most = 2 * longest_pause(visit.installation.settings.watch_schedule)
@@ -195,7 +196,7 @@ def _of_watch(visit: Visit, known: Known) -> Iterator[Need]:
         yield Need(Severity.RISK, "watch", text, at, Link(dag, visit.airflow_url("dags", dag)))
 
 
-def _cards(visit: Visit, known: Known) -> Iterator[Card]:
+def _cards(visit: PageRequest, known: Known) -> Iterator[Card]:
     yield _snapshot_card(visit, known.snapshot)
     makers = {
         "lag": _lag_card,
@@ -211,7 +212,7 @@ def _cards(visit: Visit, known: Known) -> Iterator[Card]:
     yield Card("Alerts", str(len(active)), "firing, or happened today", visit.url("alerts"))
 
 
-def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
+def _snapshot_card(visit: PageRequest, newest: "Snapshot | None") -> Card:
     from shardpost.delta.snapshot import NEVER
     from shardpost.holders.following import following
 
@@ -228,7 +229,7 @@ def _snapshot_card(visit: Visit, newest: "Snapshot | None") -> Card:
     return Card("Snapshot", age, more, visit.url("tables/snapshots"))
 
 
-def _lag_card(visit: Visit, last: "LastValues") -> Card:
+def _lag_card(visit: PageRequest, last: "LastValues") -> Card:
     left = [
         (value, f"{labels['group']} in {labels['topic']}")
         for labels, value in last.of("least_time_to_loss_seconds")
@@ -240,7 +241,7 @@ def _lag_card(visit: Visit, last: "LastValues") -> Card:
     return Card("Time to loss", time_to_loss(seconds), where, visit.url("topics"), last.at)
 
 
-def _emails_card(visit: Visit, last: "LastValues") -> Card:
+def _emails_card(visit: PageRequest, last: "LastValues") -> Card:
     weeks: dict[str, dict[str, int]] = {}
     for labels, value in last.of("emails"):
         weeks.setdefault(labels["week"], {})[labels["state"]] = int(value)
@@ -254,14 +255,14 @@ def _emails_card(visit: Visit, last: "LastValues") -> Card:
     return Card("Weekly e-mails", sent, more, visit.url("emails/week", week=week), last.at)
 
 
-def _letters_card(visit: Visit, last: "LastValues") -> Card:
+def _letters_card(visit: PageRequest, last: "LastValues") -> Card:
     states = last.by_label("letters", "state")
     waiting, parked = (int(states.get(state, 0)) for state in ("waiting", "parked"))
     more = f"parked; {waiting:,} waiting for a retry"
     return Card("Dead letters", f"{parked:,}", more, visit.url("letters"), last.at)
 
 
-def _runs_card(visit: Visit, last: "LastValues") -> Card:
+def _runs_card(visit: PageRequest, last: "LastValues") -> Card:
     states = last.by_label("runs", "state")
     oldest = last.one("run_age_seconds")
     if oldest is not None and last.at is not None:
@@ -271,7 +272,7 @@ def _runs_card(visit: Visit, last: "LastValues") -> Card:
     return Card("Run keys at work", f"{count:,}", more, visit.url("runs"), last.at)
 
 
-def _sizes_card(visit: Visit, last: "LastValues") -> Card:
+def _sizes_card(visit: PageRequest, last: "LastValues") -> Card:
     sizes, free = last.by_label("table_bytes", "table"), last.one("disk_free_bytes")
     more = counted(len(sizes), "table")
     if free is not None:

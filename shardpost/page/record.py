@@ -1,29 +1,120 @@
 """One record of Kafka: whole, committed or not; and where Kafka has it no more, as history does."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import Response
 
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.instants import instant_of
 from shardpost.page.access import POSITIONS, sees
-from shardpost.page.parameters import Number, Required
-from shardpost.page.record_outcomes import IN_EFFECT, INPUTS, OwnTopic, outcomes_of, own_topic
-from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Asked, Visit
-from shardpost.page.shown_record import ShownRecord
-from shardpost.page.value_layout import ON_OWN_PAGE
+from shardpost.page.record_outcomes import (
+    IN_EFFECT,
+    INPUTS,
+    Outcome,
+    OwnTopic,
+    outcomes_of,
+    own_topic,
+)
+from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link
+from shardpost.page.request import CurrentRequest, Number, PageRequest, Required
+from shardpost.page.value_layout import ON_OWN_PAGE, Layout, laid_out, summary
 
 if TYPE_CHECKING:
     from shardpost.kafka.coordinates import Coordinates
     from shardpost.kafka.record_pages import Bounds, State
     from shardpost.kafka.records import Record
 
+
+@dataclass(frozen=True)
+class ShownRecord:
+    """A record, of whose value about `most` characters are shown.
+
+    `state` is None of one that is committed for certain, since only such ones were read.
+    """
+
+    record: "Record"
+    most: int
+    outcome: Outcome | None = None
+    state: "State | None" = None
+
+    @property
+    def time(self) -> datetime | None:
+        """Its timestamp; None where an old client gave it none."""
+        at = self.record.timestamp
+        return None if at < 0 else instant_of(at)
+
+    @property
+    def key(self) -> str | None:
+        """Its key as text, or in base64."""
+        return _text(self.record.key)
+
+    @property
+    def headers(self) -> list[tuple[str, str | None]]:
+        """Its headers, likewise."""
+        return [(name, _text(value)) for name, value in self.record.headers]
+
+    @property
+    def summary(self) -> str:
+        """Its value in one line."""
+        return summary(self.record.value)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Its value, laid out."""
+        return laid_out(self.record.value, self.most)
+
+    @property
+    def uncommitted(self) -> str:
+        """What it is, if it is not committed."""
+        if self.state is None or self.state.is_committed:
+            return ""
+        return "not committed yet" if self.state.is_open else "aborted"
+
+    @property
+    def became(self) -> str | None:
+        """What became of it, in words; None where nothing is known."""
+        said = (self.uncommitted, self.outcome.text if self.outcome else "")
+        return "; ".join(filter(None, said)) or None
+
+    def link(self, visit: PageRequest) -> Link:
+        """Return a link to its own page."""
+        record = self.record
+        place = {"partition": str(record.partition), "offset": str(record.offset)}
+        url = visit.url("records/record", topic=record.topic, **place)
+        return Link(str(record.offset), url)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON; its value is as it is shown, bounded."""
+        record, layout = self.record, self.layout
+        return {
+            **record.coordinates._asdict(),
+            "timestamp": self.time and self.time.isoformat(timespec="milliseconds"),
+            "append_time": record.is_append_time,
+            "key": self.key,
+            "headers": [list(header) for header in self.headers],
+            "form": layout.kind,
+            "value": None if record.value is None else layout.text,
+            "cut": layout.is_cut,
+            "size": layout.size,
+            "became": self.became,
+        }
+
+
+def _text(raw: str | bytes | None) -> str | None:
+    from shardpost.dead_letters.letter_details import text_or_base64
+
+    return text_or_base64(raw)
+
+
 router = APIRouter(prefix="/records", dependencies=[sees(POSITIONS)])
 
 
 @router.get("/record")
-def record(visit: Asked, topic: Required, partition: Number, offset: Number) -> Response:
+def record(visit: CurrentRequest, topic: Required, partition: Number, offset: Number) -> Response:
     """Show one record, committed or not; of an input also one that only history has yet."""
     own, place = _place(visit, topic, partition, offset)
     found, notes = _found(visit, own, place)
@@ -47,7 +138,7 @@ def record(visit: Asked, topic: Required, partition: Number, offset: Number) -> 
     )
 
 
-def _counts(visit: Visit, position: str, notes: list[str]) -> str | None:
+def _counts(visit: PageRequest, position: str, notes: list[str]) -> str | None:
     """Return whether a position counts by its latest record, and why."""
     from shardpost.delta import snapshots
     from shardpost.holders.position_history import position_history
@@ -64,7 +155,7 @@ def _counts(visit: Visit, position: str, notes: list[str]) -> str | None:
 
 
 def _place(
-    visit: Visit, topic: str, partition: int | None, offset: int | None
+    visit: PageRequest, topic: str, partition: int | None, offset: int | None
 ) -> "tuple[OwnTopic, Coordinates]":
     from shardpost.kafka.coordinates import Coordinates
 
@@ -82,7 +173,7 @@ class FoundRecord:
     state: "State | None" = None
 
 
-def _found(visit: Visit, topic: OwnTopic, at: "Coordinates") -> tuple[FoundRecord, list[str]]:
+def _found(visit: PageRequest, topic: OwnTopic, at: "Coordinates") -> tuple[FoundRecord, list[str]]:
     """Return a record out of Kafka, else as history keeps it; and what is to be said of that."""
     from shardpost.kafka import record_pages
 
@@ -113,7 +204,9 @@ def _why_none(at: "Coordinates", bounds: "Bounds") -> str:
     )
 
 
-def _kept(visit: Visit, topic: OwnTopic, at: "Coordinates", notes: list[str]) -> "Record | None":
+def _kept(
+    visit: PageRequest, topic: OwnTopic, at: "Coordinates", notes: list[str]
+) -> "Record | None":
     """Return a record of an input, or a retry of one, as history keeps it."""
     origins = INPUTS if topic.kind == "retries" else (topic.kind,)
     if topic.kind not in (*INPUTS, "retries"):
@@ -131,7 +224,7 @@ def _kept(visit: Visit, topic: OwnTopic, at: "Coordinates", notes: list[str]) ->
 
 
 @router.get("/value")
-def value(visit: Asked, topic: Required, partition: Number, offset: Number) -> Response:
+def value(visit: CurrentRequest, topic: Required, partition: Number, offset: Number) -> Response:
     """Give the value of a record, byte by byte, as a file."""
     own, place = _place(visit, topic, partition, offset)
     found, notes = _found(visit, own, place)

@@ -9,7 +9,8 @@ from fastapi import HTTPException
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.page import access
-from shardpost.page.rendering import Link, Visit
+from shardpost.page.rendering import Link
+from shardpost.page.request import PageRequest
 from shardpost.topic_names import TopicName
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class OwnTopic:
         """The DAGs of all of which a user has to see its records."""
         return DAGS_OF[self.kind]
 
-    def is_seen(self, visit: Visit) -> bool:
+    def is_seen(self, visit: PageRequest) -> bool:
         """Tell whether the user may see its records."""
         return all(access.is_allowed(visit.user, dag, "GET") for dag in self.dags)
 
@@ -66,7 +67,7 @@ def own_topics(installation: Installation) -> dict[str, OwnTopic]:
     return found
 
 
-def own_topic(visit: Visit, name: str) -> OwnTopic:
+def own_topic(visit: PageRequest, name: str) -> OwnTopic:
     """Return one of our topics; UsageError for any other, 403 for who may not see its records."""
     topics = own_topics(visit.installation)
     if name not in topics:
@@ -77,13 +78,13 @@ def own_topic(visit: Visit, name: str) -> OwnTopic:
     return topics[name]
 
 
-def topic_link(visit: Visit, name: str) -> Link | str:
+def topic_link(visit: PageRequest, name: str) -> Link | str:
     """Return the link to a topic's records; its name alone of a topic that is not ours."""
     is_own = name in own_topics(visit.installation)
     return Link(name, visit.url("records", topic=name)) if is_own else name
 
 
-def record_link(visit: Visit, topic: str, partition: int, offset: int) -> Link | str:
+def record_link(visit: PageRequest, topic: str, partition: int, offset: int) -> Link | str:
     """Return the link to a record; its place alone in a topic that is not ours."""
     place = f"{topic}[{partition}]@{offset}"
     if topic not in own_topics(visit.installation):
@@ -111,7 +112,7 @@ Outcomes = dict["Coordinates", Outcome]
 
 
 def outcomes_of(
-    visit: Visit, topic: OwnTopic, records: Sequence["Record"]
+    visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]
 ) -> tuple[Outcomes, str | None]:
     """Return what became of records of a topic, and why that is not known if it is not."""
     tell = _TELLERS.get(topic.kind)
@@ -123,11 +124,11 @@ def outcomes_of(
         return {}, f"what became of these records is not known: {error}"
 
 
-def _of_inputs(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_inputs(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
     return _fates(visit, topic.kind, records)
 
 
-def _fates(visit: Visit, origin: TopicName, records: Sequence["Record"]) -> Outcomes:
+def _fates(visit: PageRequest, origin: TopicName, records: Sequence["Record"]) -> Outcomes:
     from shardpost.delta import snapshots
     from shardpost.holders.record_fates import fates_of
 
@@ -139,7 +140,7 @@ def _fates(visit: Visit, origin: TopicName, records: Sequence["Record"]) -> Outc
     return {at: _of_fate(visit, fate, by_place[at]) for at, fate in fates.items()}
 
 
-def _of_fate(visit: Visit, fate: "Fate", record: "Record") -> Outcome:
+def _of_fate(visit: PageRequest, fate: "Fate", record: "Record") -> Outcome:
     from shardpost.dead_letters.model.letters import letter_id
     from shardpost.holders.record_fates import FateKind
 
@@ -158,12 +159,12 @@ def _of_fate(visit: Visit, fate: "Fate", record: "Record") -> Outcome:
     return Outcome(str(fate))
 
 
-def letter_link(visit: Visit, letter: str, text: str) -> Link:
+def letter_link(visit: PageRequest, letter: str, text: str) -> Link:
     """Return a link to a letter's own page."""
     return Link(text, visit.url("letters/letter", id=letter))
 
 
-def _of_letters(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_letters(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
     from shardpost.dead_letters import letter_topics
     from shardpost.dead_letters.model.letter_history import step_of
 
@@ -174,7 +175,7 @@ def _of_letters(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> O
     return _lives(visit, {at: step.id for at, step in steps.items() if step})
 
 
-def _lives(visit: Visit, names: Mapping["Coordinates", str]) -> Outcomes:
+def _lives(visit: PageRequest, names: Mapping["Coordinates", str]) -> Outcomes:
     from shardpost.dead_letters.letters_table import letters_named
     from shardpost.dead_letters.model.letter_format import OPEN
 
@@ -191,7 +192,7 @@ def _lives(visit: Visit, names: Mapping["Coordinates", str]) -> Outcomes:
     return outcomes
 
 
-def _of_retries(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_retries(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
     """Return what became of retries: by history of those of our inputs, else by their letters."""
     from shardpost.dead_letters.model.letter_format import ID, ORIGIN_TOPIC, header_text, name_of
     from shardpost.kafka.records import header_bytes
@@ -218,7 +219,7 @@ def _of_retries(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> O
 _TAG_OF_STATE = {"sent": "good", "failed": "bad", "unknown": "bad", "sending": "warn"}
 
 
-def _of_ledger(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_ledger(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
     """Return the state that each record of the ledger gives its client."""
     from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
     from shardpost.weekly_email.model.week import IsoWeek
@@ -243,7 +244,7 @@ def _of_ledger(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Ou
     return found
 
 
-def _of_holders(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_holders(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
     found: Outcomes = {}
     for record in records:
         client = (record.key or b"").decode(errors="replace")
@@ -253,7 +254,7 @@ def _of_holders(visit: Visit, topic: OwnTopic, records: Sequence["Record"]) -> O
     return found
 
 
-_Teller = Callable[[Visit, OwnTopic, Sequence["Record"]], Outcomes]
+_Teller = Callable[[PageRequest, OwnTopic, Sequence["Record"]], Outcomes]
 _TELLERS: Mapping[TopicName, _Teller] = {
     "positions": _of_inputs,
     "clients": _of_inputs,

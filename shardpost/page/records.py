@@ -12,10 +12,10 @@ from fastapi.responses import Response
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page import access
-from shardpost.page.parameters import Instant, Number, Text
+from shardpost.page.record import ShownRecord
 from shardpost.page.record_outcomes import Outcome, OwnTopic, outcomes_of, own_topic, own_topics
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Listing, Visit
-from shardpost.page.shown_record import ShownRecord
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing
+from shardpost.page.request import CurrentRequest, Instant, Number, PageRequest, Text
 from shardpost.page.value_layout import IN_LIST
 from shardpost.wording import counted
 
@@ -52,7 +52,7 @@ class Question:
 
 @router.get("")
 def records(
-    visit: Asked,
+    visit: CurrentRequest,
     topic: Text = None,
     partition: Number = None,
     offset: Number = None,
@@ -91,7 +91,7 @@ def records(
 COLUMNS = ("partition", "offset", "time", "key", "value", "bytes", "what became of it")
 
 
-def _row(visit: Visit, one: ShownRecord) -> tuple[object, ...]:
+def _row(visit: PageRequest, one: ShownRecord) -> tuple[object, ...]:
     place = (one.record.partition, one.link(visit))
     return (*place, one.time, one.key, one.summary, one.layout.size, one.became)
 
@@ -130,7 +130,7 @@ class Shown:
         }
 
 
-def _shown(visit: Visit, topic: OwnTopic, asked: Question) -> Shown:
+def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
     from shardpost.kafka import record_pages
 
     installation = visit.installation
@@ -191,7 +191,7 @@ def _keys(text: str | None) -> set[bytes] | None:
 
 
 def _places(
-    visit: Visit, asked: Question, bounds: "Mapping[int, Bounds]", notes: list[str]
+    visit: PageRequest, asked: Question, bounds: "Mapping[int, Bounds]", notes: list[str]
 ) -> "Places":
     """Return where reading begins in each partition; add what has to be said of that."""
     from shardpost.kafka import record_pages
@@ -237,7 +237,9 @@ def _out_of_range(topic: str, offset: int, bounds: "Mapping[int, Bounds]") -> li
     return [f"offset {offset} is out of range: {', '.join(shown[:5])}{more}"]
 
 
-def _open_transactions(visit: Visit, topic: OwnTopic, bounds: "Mapping[int, Bounds]") -> list[str]:
+def _open_transactions(
+    visit: PageRequest, topic: OwnTopic, bounds: "Mapping[int, Bounds]"
+) -> list[str]:
     """Say which transactions keep records from who reads committed ones."""
     from shardpost.kafka.coordinates import Coordinates
     from shardpost.kafka.reading import open_transaction_at

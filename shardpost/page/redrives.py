@@ -18,7 +18,8 @@ from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selecti
 from shardpost.errors import UsageError, one_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, acts, sees
-from shardpost.page.rendering import Asked, Link, Listing, Reason, Visit, patient_installation
+from shardpost.page.rendering import Link, Listing
+from shardpost.page.request import CurrentRequest, PageRequest, Reason, patient_installation
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 from shardpost.wording import counted
 
@@ -103,20 +104,20 @@ class Applied(BaseModel):
 
 
 @router.get("/choose")
-def choose(visit: Asked, typed: Annotated[Typed, Query()]) -> Response:
+def choose(visit: CurrentRequest, typed: Annotated[Typed, Query()]) -> Response:
     """Lead to the plan of what a form says."""
     return RedirectResponse(visit.url("letters/plan", **typed.query()), 303)
 
 
 @router.get("/plan")
-def plan(visit: Asked, chosen: Annotated[Chosen, Query()]) -> Response:
+def plan(visit: CurrentRequest, chosen: Annotated[Chosen, Query()]) -> Response:
     """Show what a decision would do, by its own parameters."""
     return _plan(visit, chosen, None)
 
 
 @router.post("/edit", dependencies=acts(LETTERS))
 def edit(
-    visit: Asked,
+    visit: CurrentRequest,
     id: Annotated[str, Form()],  # noqa: A002 - as it stands in the address
     value: Annotated[str, Form()],
     written: Annotated[Literal["text", "base64"], Form()] = "text",
@@ -128,7 +129,7 @@ def edit(
 
 
 @router.post("/apply", dependencies=acts(LETTERS))
-def apply(visit: Asked, applied: Annotated[Applied, Form()]) -> Response:
+def apply(visit: CurrentRequest, applied: Annotated[Applied, Form()]) -> Response:
     """Carry a decision out, and show how far it has come."""
     from shardpost.dead_letters.redrive_runs import start
 
@@ -141,7 +142,7 @@ def apply(visit: Asked, applied: Annotated[Applied, Form()]) -> Response:
 
 
 @router.post("/stop", dependencies=acts(LETTERS))
-def stop(visit: Asked, run: Annotated[str, Form()]) -> Response:
+def stop(visit: CurrentRequest, run: Annotated[str, Form()]) -> Response:
     """Stop what goes on after the letters that it is writing."""
     from shardpost.dead_letters.redrive_runs import ask_to_stop
 
@@ -150,7 +151,7 @@ def stop(visit: Asked, run: Annotated[str, Form()]) -> Response:
 
 
 @router.get("/run")
-def last(visit: Asked) -> Response:
+def last(visit: CurrentRequest) -> Response:
     """Show how far the last decision is, or how it ended."""
     from shardpost.dead_letters.redrive_runs import last_run
 
@@ -175,7 +176,7 @@ def _said(run: "RedriveRun") -> str:
     return f"{done}."
 
 
-def _again(visit: Visit, run: "RedriveRun | None") -> str | None:
+def _again(visit: PageRequest, run: "RedriveRun | None") -> str | None:
     """Return the address of the plan of what a run has left; None of one with another value.
 
     It has shown these letters, and no others.
@@ -186,7 +187,7 @@ def _again(visit: Visit, run: "RedriveRun | None") -> str | None:
 
 
 def _redrive(
-    visit: Visit, chosen: Chosen, value: bytes | None, why: str, *, is_patient: bool = False
+    visit: PageRequest, chosen: Chosen, value: bytes | None, why: str, *, is_patient: bool = False
 ) -> "Redrive":
     from shardpost.dead_letters.redrive_plan import prepared
 
@@ -202,7 +203,7 @@ def _redrive(
     return prepared(installation, request, chosen.canary, chosen.rate, chosen.up_to)
 
 
-def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
+def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
     from shardpost.dead_letters.redrive_plan import lot_size, plan_of_ids, plan_redrive
     from shardpost.dead_letters.redrive_runs import last_run
 
@@ -243,7 +244,7 @@ def _plan(visit: Visit, chosen: Chosen, value: bytes | None) -> Response:
     )
 
 
-def _problem(visit: Visit, document: dict[str, Any], value: bytes) -> str | None:
+def _problem(visit: PageRequest, document: dict[str, Any], value: bytes) -> str | None:
     """Return what a compaction would have against the new value of a letter of an input."""
     from shardpost.holders.inputs import problem_of
 
@@ -251,7 +252,7 @@ def _problem(visit: Visit, document: dict[str, Any], value: bytes) -> str | None
     return next(found, None)
 
 
-def _inputs_of(visit: Visit, document: dict[str, Any]) -> list[str]:
+def _inputs_of(visit: PageRequest, document: dict[str, Any]) -> list[str]:
     """Return the letters' origins that are inputs of the compaction."""
     from shardpost.holders.inputs import input_topics
 
@@ -259,7 +260,7 @@ def _inputs_of(visit: Visit, document: dict[str, Any]) -> list[str]:
     return sorted(origins & {*input_topics(visit.installation.kafka)})
 
 
-def _listed(visit: Visit, redrive: "Redrive") -> "ListedLetters":
+def _listed(visit: PageRequest, redrive: "Redrive") -> "ListedLetters":
     """Return the parked letters that a decision is about, by the list."""
     from shardpost.dead_letters.letter_index import open_index
     from shardpost.dead_letters.letters_table import FEW_OFFSETS
@@ -288,12 +289,12 @@ def _counted(redrive: "Redrive", found: "ListedLetters") -> dict[str, Any]:
     return {**plan, "letters": count, "groups": groups}
 
 
-def _refused(visit: Visit, refusals: list[tuple[str, str]]) -> Listing:
+def _refused(visit: PageRequest, refusals: list[tuple[str, str]]) -> Listing:
     rows = [(_letter_link(visit, one), why) for one, why in refusals]
     return Listing(("letter", "why it is refused"), rows, "None is refused.")
 
 
-def _letter_link(visit: Visit, id_: str) -> Link:
+def _letter_link(visit: PageRequest, id_: str) -> Link:
     return Link(id_, visit.url("letters/letter", id=id_))
 
 

@@ -10,8 +10,8 @@ from shardpost.decisions import Kind
 from shardpost.errors import NotFoundError, shown
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.page.access import RUNS, acts, sees
-from shardpost.page.parameters import MAX_OFFSET, PageNumber
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Reason, Visit, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.request import MAX_OFFSET, CurrentRequest, PageNumber, PageRequest, Reason
 from shardpost.run_requests.request_client import Decided, RunRow, SentRequest
 
 router = APIRouter(prefix="/runs", dependencies=[sees(RUNS)])
@@ -24,7 +24,7 @@ REFRESH_SECONDS = 3
 
 
 @router.get("")
-def runs(visit: Asked, page: PageNumber = 1) -> Response:
+def runs(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show which keys are at work, and what was decided on requests lately."""
     from shardpost.run_requests.request_client import list_runs
 
@@ -42,7 +42,7 @@ def runs(visit: Asked, page: PageNumber = 1) -> Response:
     )
 
 
-def _all_decided(visit: Visit) -> list[Decided]:
+def _all_decided(visit: PageRequest) -> list[Decided]:
     from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided
 
     installation = visit.installation
@@ -50,7 +50,7 @@ def _all_decided(visit: Visit) -> list[Decided]:
     return list_decided(installation.kafka, visit.now, days, most=RECENT_DECISIONS)
 
 
-def _row(row: RunRow, visit: Visit) -> tuple[Any, ...]:
+def _row(row: RunRow, visit: PageRequest) -> tuple[Any, ...]:
     return (
         Link(row["key"], visit.url("runs/key", key=row["key"])),
         row["state"],
@@ -61,7 +61,7 @@ def _row(row: RunRow, visit: Visit) -> tuple[Any, ...]:
     )
 
 
-def _run(row: RunRow, visit: Visit) -> Link | None:
+def _run(row: RunRow, visit: PageRequest) -> Link | None:
     """Return the page of the run in Airflow."""
     if not row["dag"] or not row["run_id"]:
         return None
@@ -75,7 +75,7 @@ def _decided_row(one: Decided) -> tuple[Any, ...]:
 
 
 @router.get("/key")
-def key(visit: Asked, key: str) -> Response:
+def key(visit: CurrentRequest, key: str) -> Response:
     """Show what runs under one key, and what was decided on it."""
     from shardpost.run_requests.request_client import list_runs
 
@@ -94,7 +94,7 @@ def key(visit: Asked, key: str) -> Response:
 
 @router.post("/request", dependencies=acts(RUNS))
 def request(
-    visit: Asked,
+    visit: CurrentRequest,
     key: Annotated[str, Form()],
     dag: Annotated[str, Form()],
     conf: Annotated[str, Form()] = "",
@@ -117,7 +117,7 @@ def request(
 
 @router.get("/request")
 def outcome(
-    visit: Asked,
+    visit: CurrentRequest,
     key: str,
     partition: Annotated[int, Query(ge=0, le=2**31 - 1)],
     offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)],
@@ -161,7 +161,7 @@ def outcome(
 
 @router.post("/release", dependencies=acts(RUNS))
 def release(
-    visit: Asked, key: Annotated[str, Form()], run: Annotated[str, Form()], why: Reason
+    visit: CurrentRequest, key: Annotated[str, Form()], run: Annotated[str, Form()], why: Reason
 ) -> Response:
     """Free a key whose run never ends; none that another run has taken since it was shown."""
     from shardpost.run_requests.dispatch import release

@@ -12,9 +12,11 @@ from fastapi.responses import Response
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
+from shardpost.page import access
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
 from shardpost.page.charts import PERIODS, Points, chart_of, numbers_of, since
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Reason, Visit, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.request import CurrentRequest, PageRequest, Reason
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.shares import parse_share
 from shardpost.wording import in_bytes
@@ -31,7 +33,9 @@ MOST_LINES = 6
 
 
 @router.get("")
-def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) -> Response:
+def sizes(
+    visit: CurrentRequest, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]
+) -> Response:
     """Show the size of each table, what keeps its files, and how it grew."""
     from shardpost.maintenance.table_sizes import table_sizes
 
@@ -56,7 +60,7 @@ def sizes(visit: Asked, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]) 
     )
 
 
-def _kept_sizes(visit: Visit, days: int) -> dict[str, Points]:
+def _kept_sizes(visit: PageRequest, days: int) -> dict[str, Points]:
     """Return {table: its size in bytes over time}, as the watch has kept it."""
     from shardpost.alerts.history import series
 
@@ -69,7 +73,7 @@ def _kept_sizes(visit: Visit, days: int) -> dict[str, Points]:
 
 
 @router.get("/snapshots")
-def snapshots(visit: Asked, page: Page = 1) -> Response:
+def snapshots(visit: CurrentRequest, page: Page = 1) -> Response:
     """Show the snapshots that can be asked, the newest first."""
     from shardpost import tables
 
@@ -83,7 +87,7 @@ def snapshots(visit: Asked, page: Page = 1) -> Response:
     return visit.answer("snapshots.html", found, listing, history_from=history_from)
 
 
-def _snapshot_row(one: Snapshot, leaves: bool, visit: Visit) -> tuple[Any, ...]:
+def _snapshot_row(one: Snapshot, leaves: bool, visit: PageRequest) -> tuple[Any, ...]:
     read, counts = sum(sum(ends.values()) for ends in one.end_offsets.values()), one.counts
     holders = Link(f"{counts.holders:,}", visit.url("holders", snapshot=one.number))
     return (
@@ -94,7 +98,7 @@ def _snapshot_row(one: Snapshot, leaves: bool, visit: Visit) -> tuple[Any, ...]:
 
 
 @router.get("/snapshot")
-def snapshot(visit: Asked, number: Annotated[int, Query(ge=1)]) -> Response:
+def snapshot(visit: CurrentRequest, number: Annotated[int, Query(ge=1)]) -> Response:
     """Show the versions of the tables at a snapshot, and up to which offsets it has read."""
     from shardpost import tables
 
@@ -117,12 +121,12 @@ def snapshot(visit: Asked, number: Annotated[int, Query(ge=1)]) -> Response:
     )
 
 
-def _records_url(visit: Visit, topic: str, partition: int, end: int) -> str:
+def _records_url(visit: PageRequest, topic: str, partition: int, end: int) -> str:
     return visit.url("records", topic=topic, partition=str(partition), offset=str(end))
 
 
 @router.get("/rebuilds")
-def rebuilds(visit: Asked) -> Response:
+def rebuilds(visit: CurrentRequest) -> Response:
     """Show all rebuilds, and what can be done with the one whose tables are there."""
     from shardpost.rebuilds.run import list_described
 
@@ -137,11 +141,9 @@ def rebuilds(visit: Asked) -> Response:
     return visit.answer("rebuilds.html", found, listing, current=current, run=run)
 
 
-def _run_at_work(visit: Visit) -> Link | None:
+def _run_at_work(visit: PageRequest) -> Link | None:
     """Return the run of the DAG that is not over, if any: another one would wait for its end."""
-    from shardpost.page import dag_runs
-
-    run = dag_runs.unfinished_run(REBUILDS)
+    run = access.unfinished_run(REBUILDS)
     return None if run is None else Link(run, visit.airflow_url("dags", REBUILDS, "runs", run))
 
 
@@ -158,7 +160,7 @@ DIFFERENCES = ("of", "equal", "changed", "only in the old", "only in the new", "
 
 
 @router.get("/diff")
-def diff(visit: Asked) -> Response:
+def diff(visit: CurrentRequest) -> Response:
     """Compare the rebuilt tables with the old ones, key by key."""
     from shardpost.rebuilds.comparison import compare_open
     from shardpost.rebuilds.model.difference import TITLES
@@ -192,7 +194,7 @@ def diff(visit: Asked) -> Response:
 
 @router.post("/rebuilds/swap", dependencies=acts(REBUILDS))
 def swap(
-    visit: Asked,
+    visit: CurrentRequest,
     number: Annotated[int, Form()],
     max_changed: Annotated[str, Form(max_length=20)],
     why: Reason,
@@ -209,7 +211,7 @@ def swap(
 
 
 @router.post("/rebuilds/rollback", dependencies=acts(REBUILDS))
-def rollback(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Response:
+def rollback(visit: CurrentRequest, number: Annotated[int, Form()], why: Reason) -> Response:
     """Have the DAG put the tables before the swap in use again."""
     from shardpost.rebuilds import registry
 
@@ -218,21 +220,19 @@ def rollback(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Respo
     return _started(visit, {"action": "rollback", "why": why}, why)
 
 
-def _started(visit: Visit, params: dict[str, Any], why: str) -> Response:
+def _started(visit: PageRequest, params: dict[str, Any], why: str) -> Response:
     """Start a run of the DAG, unless one is at work; it needs a JVM, which no page starts."""
-    from shardpost.page import dag_runs
-
     if run := _run_at_work(visit):
         raise UsageError(
             f"{run.text}, a run of the DAG {REBUILDS}, has not ended: answer it under Required"
             " Actions, or wait for its end; nothing was started"
         )
-    started = dag_runs.start_run(visit.name, REBUILDS, params, why)
+    started = access.start_run(visit.name, REBUILDS, params, why)
     return visit.back_to("tables/rebuilds", f"started: {started} of the DAG {REBUILDS}")
 
 
 @router.post("/rebuilds/drop", dependencies=acts(REBUILDS))
-def drop(visit: Asked, number: Annotated[int, Form()], why: Reason) -> Response:
+def drop(visit: CurrentRequest, number: Annotated[int, Form()], why: Reason) -> Response:
     """Give up the tables of a rebuild that are not in use."""
     from shardpost.rebuilds.drop import drop
 

@@ -7,10 +7,12 @@ from fastapi import APIRouter, Form, Query
 from fastapi.responses import Response
 
 from shardpost.errors import ShardpostError
+from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.charts import PERIODS, chart_of, numbers_of, since
 from shardpost.page.record_outcomes import own_topics, topic_link
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Asked, Link, Listing, Visit, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.wording import duration_text
 
 router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
@@ -23,7 +25,7 @@ LAG = "lag"
 
 
 @router.get("")
-def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
+def topics(visit: CurrentRequest, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """Show what the audit finds now, and the readers as they were at the last look."""
     problem, found, names = None, list[Any](), list[tuple[Link | str, int]]()
     try:
@@ -46,7 +48,7 @@ def topics(visit: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     )
 
 
-def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link | str, int]]]:
+def _audited(visit: PageRequest) -> tuple[list[Any], list[tuple[Link | str, int]]]:
     """Return the findings, and the declared topics that are there with their partitions."""
     from shardpost.kafka.topic_metadata import cluster_metadata
     from shardpost.topics.topics_file import expected_topics
@@ -61,13 +63,13 @@ def _audited(visit: Visit) -> tuple[list[Any], list[tuple[Link | str, int]]]:
     ]
 
 
-def _finding_row(one: Any, visit: Visit) -> tuple[Any, ...]:
+def _finding_row(one: Any, visit: PageRequest) -> tuple[Any, ...]:
     found, more = f"{one.found} ({one.source})", f"{visit.installation.settings.runbook}{one.rule}"
     said = (one.setting, found, one.expected, one.why, one.fix)
     return (str(one.severity), one.topic, *said, more)
 
 
-def _readers(visit: Visit, last: Any) -> Iterator[tuple[Any, ...]]:
+def _readers(visit: PageRequest, last: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the row of each group and topic, soonest loss first."""
     metrics = ("records_behind", "behind_seconds", "least_time_to_loss_seconds")
     values: dict[tuple[str, str], dict[str, float]] = {}
@@ -103,7 +105,7 @@ CHARTS = (
 
 @router.get("/lag")
 def lag(
-    visit: Asked,
+    visit: CurrentRequest,
     group: str,
     topic: str,
     days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1],
@@ -136,15 +138,13 @@ def lag(
 
 
 @router.post("/look", dependencies=acts(KAFKA))
-def look(visit: Asked, back: Annotated[Literal["", "topics"], Form()] = "") -> Response:
+def look(visit: CurrentRequest, back: Annotated[Literal["", "topics"], Form()] = "") -> Response:
     """Have the DAG watch_kafka look now, unless it is looking."""
-    from shardpost.page import dag_runs
-
-    run = dag_runs.unfinished_run(KAFKA) or dag_runs.start_run(visit.name, KAFKA, {}, "look now")
+    run = access.unfinished_run(KAFKA) or access.start_run(visit.name, KAFKA, {}, "look now")
     return visit.back_to(back, f"{run} of {KAFKA} looks: once it has ended, it is here")
 
 
-def _measured(visit: Visit, group: str, topic: str) -> tuple[list[Any], list[str]]:
+def _measured(visit: PageRequest, group: str, topic: str) -> tuple[list[Any], list[str]]:
     """Return the rows of each partition, and what could not be asked."""
     from shardpost.lag.measure import measure
     from shardpost.lag.model.report import Selection
@@ -158,7 +158,7 @@ def _measured(visit: Visit, group: str, topic: str) -> tuple[list[Any], list[str
     return [*found.rows], [*found.problems]
 
 
-def _last(visit: Visit, group: str, topic: str) -> dict[str, Any] | None:
+def _last(visit: PageRequest, group: str, topic: str) -> dict[str, Any] | None:
     """Return what the last look of the watch found of the topic as a whole; None: no offsets."""
     last = _looked(visit)
     if last is None:
@@ -173,7 +173,7 @@ def _is_of(row: tuple[Any, ...], group: str, topic: str) -> bool:
     return (row[0].text, getattr(row[1], "text", row[1])) == (group, topic)
 
 
-def _looked(visit: Visit) -> Any:
+def _looked(visit: PageRequest) -> Any:
     """Return what the last look that could ask for lag has found; None if none has."""
     from shardpost.alerts.history import last_looks
     from shardpost.delta.query import table_errors
@@ -182,7 +182,7 @@ def _looked(visit: Visit) -> Any:
         return last_looks(visit.installation.tables, visit.now).get(LAG)
 
 
-def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:
+def _partition_row(one: Any, visit: PageRequest) -> tuple[Any, ...]:
     records = visit.url(
         "records", topic=one.topic, partition=str(one.partition), offset=str(one.committed or 0)
     )
@@ -196,7 +196,9 @@ def _partition_row(one: Any, visit: Visit) -> tuple[Any, ...]:
     )
 
 
-def _charts(visit: Visit, group: str, topic: str, days: int) -> list[tuple[str, Any, Listing]]:
+def _charts(
+    visit: PageRequest, group: str, topic: str, days: int
+) -> list[tuple[str, Any, Listing]]:
     """Return a title, a figure and its numbers for each metric of the group that was kept."""
     from shardpost.alerts.history import series
     from shardpost.delta.query import table_errors

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.page import dag_runs
+from shardpost.page import access
 from shardpost.settings import load
 from tests.support.page_client import page_client
 
@@ -39,22 +39,22 @@ def test_a_run_is_started_by_its_user_with_the_reason_and_params_that_the_dag_ac
     conf = {"week": "2026-W46", "dry_run": True}
     pause("weekly_email", is_paused=True)
     with pytest.raises(ShardpostError, match="is paused in Airflow"):
-        dag_runs.start_run("eve", "weekly_email", conf, "to look")
+        access.start_run("eve", "weekly_email", conf, "to look")
     pause("weekly_email", is_paused=False)
-    run_id = dag_runs.start_run("eve", "weekly_email", conf, "to look\nonce")
+    run_id = access.start_run("eve", "weekly_email", conf, "to look\nonce")
     with create_session() as session:
         run = session.scalars(select(DagRun).where(DagRun.run_id == run_id)).one()
         assert (run.conf, run.triggering_user_name, run.state) == (conf, "eve", "queued")
         assert run.note == "eve: to look once"
     with pytest.raises(UsageError, match="there is no such week in 2025"):
-        dag_runs.start_run("eve", "weekly_email", {"week": "2025-W53"}, "to look")
+        access.start_run("eve", "weekly_email", {"week": "2025-W53"}, "to look")
     with pytest.raises(UsageError, match="again"):
-        dag_runs.start_run("eve", "weekly_email", {"again": "EVERYBODY"}, "to look")
+        access.start_run("eve", "weekly_email", {"again": "EVERYBODY"}, "to look")
     with pytest.raises(ShardpostError, match="Airflow has no DAG other"):
-        dag_runs.start_run("eve", "other", {}, "to look")
+        access.start_run("eve", "other", {}, "to look")
     assert len(DagRun.find(dag_id="weekly_email")) == 1
-    assert dag_runs.unfinished_run("weekly_email") == run_id
-    assert dag_runs.unfinished_run("rebuild_tables") is None
+    assert access.unfinished_run("weekly_email") == run_id
+    assert access.unfinished_run("rebuild_tables") is None
 
 
 @pytest.mark.usefixtures("known")

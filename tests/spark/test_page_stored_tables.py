@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shardpost.decisions import Kind
-from shardpost.page import access, dag_runs
+from shardpost.page import access
 from shardpost.page.access import CLIENTS_HIDDEN, KAFKA, TABLES
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import NAMES
@@ -27,8 +27,8 @@ class PlayedAirflow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.started: list[dict[str, Any]] = []
         self.unfinished: str | None = None
-        monkeypatch.setattr(dag_runs, "start_run", self._start_run)
-        monkeypatch.setattr(dag_runs, "unfinished_run", lambda _dag: self.unfinished)
+        monkeypatch.setattr(access, "start_run", self._start_run)
+        monkeypatch.setattr(access, "unfinished_run", lambda _dag: self.unfinished)
 
     def _start_run(self, user: str, dag: str, conf: dict[str, Any], why: str) -> str:
         assert (user, dag, why) == ("anna", "rebuild_tables", conf["why"])

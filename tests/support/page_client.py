@@ -101,7 +101,7 @@ def page_client(
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import FastAPI
 
-    from shardpost.page import access, rendering, site
+    from shardpost.page import access, request, site
 
     inner, outer = FastAPI(), FastAPI()
     site.add_to(inner)
@@ -113,7 +113,7 @@ def page_client(
         "is_allowed",
         lambda _user, dag, method, *_: method in may and (sees is None or dag in sees),
     )
-    monkeypatch.setattr(rendering, "task_installation", lambda: installed(settings))
+    monkeypatch.setattr(request, "task_installation", lambda: installed(settings))
     browser = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
     base = "http://airflow.test/shardpost/"
     with ExitStack() as running:

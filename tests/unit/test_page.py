@@ -16,7 +16,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.lag import measure
 from shardpost.lag.model.report import Lag, LagRow
 from shardpost.locks.locks import exclusive
-from shardpost.page import access, dag_runs, rendering
+from shardpost.page import access, request
 from shardpost.page.rendering import Link, Listing
 from shardpost.run_requests.dispatch import LOCK
 from shardpost.run_requests.request_client import send_request
@@ -151,7 +151,7 @@ def test_a_run_is_requested_by_who_may_run_that_dag(
 def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendering, "MOST_SECONDS", 0.01)
+    monkeypatch.setattr(request, "MOST_SECONDS", 0.01)
     found = Condition("task-failed", "d t", Severity.RISK, "x", "m", REPORTED)
     notifier.report(installed(at), found, NOW)
     key = quote("task-failed:d t")
@@ -225,8 +225,8 @@ def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(
         started.append((user, dag))
         return "run1"
 
-    monkeypatch.setattr(dag_runs, "start_run", start)
-    monkeypatch.setattr(dag_runs, "unfinished_run", lambda _dag: "run1" if started else None)
+    monkeypatch.setattr(access, "start_run", start)
+    monkeypatch.setattr(access, "unfinished_run", lambda _dag: "run1" if started else None)
     looked_at = datetime.now(UTC) - timedelta(minutes=14, seconds=5)
     up = [Measure("source_up", 1, {"source": name}) for name in ("lag", "letters")]
     history.add_measures(

@@ -1,0 +1,232 @@
+"""A request to a page: who asks, of which installation, when, with which parameters; its answer.
+
+Parameters of addresses may be empty, as a form leaves them; a page has none but its own.
+"""
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from operator import methodcaller
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode
+
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.core_api.security import GetUserDep
+from annotated_types import Ge, Le
+from fastapi import Depends, Form, Query, Request
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
+from pydantic import AfterValidator, BeforeValidator
+
+from shardpost import __version__
+from shardpost.errors import UsageError
+from shardpost.installation import Installation
+from shardpost.instants import parse_instant
+from shardpost.orchestration.connections import task_installation
+from shardpost.page import access
+from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment
+
+if TYPE_CHECKING:
+    from shardpost.dead_letters.letter_index import KeptIndex
+    from shardpost.weekly_email.kept_folds import KeptFolds
+    from shardpost.weekly_email.week_totals import KeptTotals
+
+# Who waits for a page waits no longer for Kafka, nor for what others are doing.
+MOST_SECONDS = 5.0
+MAX_OFFSET = 2**63 - 1
+
+
+def _given(text: Any) -> Any:
+    return text if text != "" else None
+
+
+def _instant(text: Any) -> datetime | None:
+    return parse_instant(text.strip()) if text else None
+
+
+# None where the field was left empty; an instant without a zone is UTC.
+Number = Annotated[Annotated[int, Ge(0), Le(MAX_OFFSET)] | None, BeforeValidator(_given), Query()]
+Instant = Annotated[datetime | None, BeforeValidator(_instant), Query()]
+Text = Annotated[str | None, BeforeValidator(_given), Query()]
+Required = Annotated[str, Query(min_length=1)]
+PageNumber = Annotated[int, Query(ge=1, le=10**9)]
+
+
+async def require_known(request: Request) -> None:
+    """Refuse parameters and fields that a page does not have: a misspelt filter would mean all."""
+    route, form = request.scope["route"], await request.form()
+    asked = {"format", "said"}.union(one.alias for one in get_flat_params(route.dependant))
+    body = route.body_field and route.body_field.field_info.annotation
+    sent = {"token", *(body.model_fields if body else ())}
+    for known, given in ((asked, request.query_params), (sent, form)):
+        if unknown := sorted({*given} - known):
+            names = ", ".join(sorted(known))
+            raise UsageError(f"{unknown[0]}: expected one of {names}, found this parameter")
+
+
+class Memory:
+    """The memory of one app; its parts are imported when a page first asks for them."""
+
+    @cached_property
+    def letters(self) -> "KeptIndex":
+        """The index of letters."""
+        from shardpost.dead_letters.letter_index import KeptIndex
+
+        return KeptIndex()
+
+    @cached_property
+    def ledger(self) -> "KeptFolds":
+        """The folds of the ledger."""
+        from shardpost.weekly_email.kept_folds import KeptFolds
+
+        return KeptFolds()
+
+    @cached_property
+    def totals(self) -> "KeptTotals":
+        """The counts of all weeks."""
+        from shardpost.weekly_email.week_totals import KeptTotals
+
+        return KeptTotals(self.ledger)
+
+
+@dataclass(frozen=True)
+class PageContext:
+    """Where a request went, and the addresses of our pages from there."""
+
+    request: Request
+
+    @property
+    def root(self) -> str:
+        """The path below which all pages are, whatever stands before Airflow."""
+        return str(self.request.scope.get("root_path", ""))
+
+    @property
+    def path(self) -> str:
+        """The path below that of all pages, without slashes around it."""
+        return self.request.url.path.removeprefix(self.root).strip("/")
+
+    @property
+    def section(self) -> Section:
+        """The entry of the navigation that this page belongs to."""
+        first = self.path.partition("/")[0]
+        return next((one for one in SECTIONS if one.path == first), SECTIONS[0])
+
+    def url(self, path: str, /, **query: object) -> str:
+        """Return the address of a page of ours; parameters that are None or empty are left out."""
+        given = {name: value for name, value in query.items() if value not in (None, "", False)}
+        return f"{self.root}/{path}" + (f"?{urlencode(given)}" if given else "")
+
+    def airflow_url(self, *path: str) -> str:
+        """Return the address of a page of Airflow's own, such as that of a run."""
+        return "/".join([self.root.rpartition("/")[0], *(quote(one, safe="") for one in path)])
+
+    def again(self, /, **query: object) -> str:
+        """Return the address of this page with some other parameters, and no message."""
+        return self.url(self.path, **{**self.request.query_params, "said": "", **query})
+
+    def static(self, name: str) -> str:
+        """Return the address of a script or a style sheet of this release."""
+        return self.url(f"static/{__version__}/{name}")
+
+
+@dataclass(frozen=True)
+class PageRequest(PageContext):
+    """A request to a page: who asks, of which installation, and when; what the page remembers."""
+
+    user: BaseUser
+    installation: Installation
+    memory: Memory
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def name(self) -> str:
+        """The user's name, as decisions have it."""
+        return str(self.user.get_name())
+
+    def may_run(self, dag: str) -> bool:
+        """Tell whether forms of that DAG's actions are to be shown."""
+        return access.may_run(self.user, dag)
+
+    @property
+    def sees_clients(self) -> bool:
+        """Whether texts may be shown that name clients, or may do so."""
+        return all(access.is_allowed(self.user, dag, "GET") for dag in access.CLIENTS)
+
+    def token(self, path: str) -> str:
+        """Return what the form of the action at that path carries."""
+        return access.form_token(self.name, self.url(path))
+
+    def answer(
+        self,
+        template: str,
+        document: object = None,
+        listing: Listing | None = None,
+        *,
+        status: int = 200,
+        **values: object,
+    ) -> Response:
+        """Return the page: the document as JSON, the listing as CSV, or all of it as HTML."""
+        wanted = self.request.query_params.get("format", "")
+        if wanted == "json":
+            return JSONResponse(json.loads(_json(document)), status, headers=HEADERS)
+        if wanted == "csv" and listing is not None:
+            headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{self._file()}"'}
+            return PlainTextResponse(listing.as_csv(), media_type="text/csv", headers=headers)
+        given = {"listing": listing, "document": document, **values}
+        text = environment().get_template(template).render(visit=self, sections=SECTIONS, **given)
+        return HTMLResponse(text, status, HEADERS)
+
+    def _file(self) -> str:
+        name = self.request.url.path.rstrip("/").rpartition("/")[2]
+        return f"{name}-{self.now:%Y%m%dT%H%M%SZ}.csv"
+
+    def back_to(self, path: str, said: str, **query: object) -> Response:
+        """Return to a page after an action, which says there what was done."""
+        url = self.url(path, **query, said=access.sealed(self.name, said))
+        return RedirectResponse(url, 303, HEADERS)
+
+    @property
+    def said(self) -> str:
+        """What the action said from which one comes here; nobody else can have it say anything."""
+        return access.unsealed(self.name, self.request.query_params.get("said", ""))
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, default=methodcaller("as_json"))
+
+
+def _visit(
+    request: Request, user: GetUserDep, _: Annotated[None, Depends(require_known)]
+) -> PageRequest:
+    installation = task_installation()
+    waits = ("kafka_timeout", "lock_wait")
+    bounded = {name: min(getattr(installation.settings, name), MOST_SECONDS) for name in waits}
+    own, app = installation.having(**bounded), request.app.state
+    # As the request before had it: not each connects, or asks again whether Kafka admits it.
+    app.installation = own.sharing(getattr(app, "installation", own))
+    return PageRequest(request, user, app.installation, app.memory)
+
+
+CurrentRequest = Annotated[PageRequest, Depends(_visit)]
+
+
+def _reason(reason: str) -> str:
+    if not reason.strip():
+        raise ValueError("expected a reason, found none")
+    return reason
+
+
+# Why somebody does something, in a form of an action.
+Reason = Annotated[str, Form(max_length=500), AfterValidator(_reason)]
+
+
+def patient_installation() -> Installation:
+    """Return the installation of tasks, for work that goes on after its answer."""
+    return task_installation()
