@@ -1,32 +1,38 @@
-"""`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it."""
+"""`shardpost email`: the weekly e-mail of one ISO week, as the DAG sends it, and its look."""
 
 import json
 import logging
+import tempfile
+import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands import email_look
 from shardpost.commands.console import (
     ACCEPT_DROP,
     AS_JSON,
     COUNTRY_CHANGED,
+    KEY,
     TAKE_OVER,
+    WEEK,
     print_document,
     text_table,
 )
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line, shown
-from shardpost.installation import opened
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, harmless, one_line, shown
+from shardpost.installation import Installation, opened
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.weekly_email.dry_run_file import DryRunLists
+    from shardpost.weekly_email.mail_preview import MailPreview
     from shardpost.weekly_email.model.email_request import EmailRequest
+
 
 log = logging.getLogger(__name__)
 
@@ -187,5 +193,101 @@ def _dry_run_document(result: Mapping[str, Any], lists: "DryRunLists") -> Iterat
     yield "}\n"
 
 
-for _command in email_look.COMMANDS:
-    email_command.add_command(_command)
+@email_command.command("preview")
+@click.argument("client", type=KEY)
+@WEEK
+@click.option("--open", "is_opened", is_flag=True, help="Show the HTML in a browser.")
+@AS_JSON
+def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> int:
+    """Print one client's e-mail of a week: as it was sent, or as a run of now would send it.
+
+    Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
+    """
+    found = _preview(opened(), client, week, datetime.now(UTC))
+    if as_json:
+        print_document(found, str, as_json=True)
+    else:
+        click.echo(harmless("\n".join(_lines(found))))
+    if is_opened:
+        _open(found.html)
+    return DONE
+
+
+def _preview(installation: Installation, client: str, week: str, now: datetime) -> "MailPreview":
+    from shardpost.weekly_email.mail_preview import preview
+    from shardpost.weekly_email.week_status import rows_of_begun
+
+    iso_week = IsoWeek.parse(week)
+    rows = rows_of_begun(installation, iso_week, client, now)
+    return preview(installation, client, iso_week, rows, now=now)
+
+
+def _lines(found: "MailPreview") -> Iterator[str]:
+    of = "its frozen audience" if found.is_frozen else "the newest snapshot, not frozen yet"
+    if since := found.look_since:
+        templates = f"templates since {since:%Y-%m-%d %H:%M} UTC"
+        of = f"snapshot {found.snapshot}, as it was sent ({templates})"
+    yield f"# {found.week}, of {of}; nothing is sent now"
+    if found.remark:
+        yield f"# {one_line(found.remark)}"
+    for name, value in found.headers.items():
+        yield f"{name}: {one_line(value)}"
+    yield ""
+    yield found.text.rstrip("\n")
+
+
+def _open(html: str) -> None:
+    """Write HTML into a file that only this user can read, and open it."""
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="shardpost-mail-", suffix=".html", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(html)
+    is_shown = webbrowser.open(Path(file.name).as_uri())
+    click.echo(
+        f"{'opened' if is_shown else 'no browser found: the HTML is in'} {file.name}", err=True
+    )
+
+
+@email_command.command("test")
+@click.argument("client", type=KEY)
+@click.option("--to", required=True, metavar="ADDRESS", help="Who gets it, in place of the client.")
+@click.option("--week", metavar="WEEK", help="ISO week; by default the last one that ended.")
+@AS_JSON
+def test_command(client: str, to: str, week: str | None, as_json: bool) -> int:
+    """Send the e-mail that `email preview` prints to an address of yours, marked as a test.
+
+    Nothing of it is in the ledger, and its link unsubscribes nobody.
+    """
+    from shardpost.weekly_email.mail_preview import send_test
+
+    installation, now = opened(), datetime.now(UTC)
+    chosen = str(IsoWeek.last_ended(now)) if week is None else week
+    sent = send_test(installation, _preview(installation, client, chosen, now), to, now)
+    print_document(
+        sent, lambda: [f"sent to {sent.to}: {sent.subject} ({sent.message_id})"], as_json=as_json
+    )
+    return DONE
+
+
+@email_command.group("templates")
+def templates_command() -> None:
+    """Write the templates of the e-mail, to be changed."""
+
+
+@templates_command.command("init")
+@click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+def init_command(folder: Path | None) -> int:
+    """Write the shipped templates into a folder, to be changed; nothing is overwritten.
+
+    By default into that of SHARDPOST_MAIL_TEMPLATES.
+    """
+    from shardpost.weekly_email.own_templates import NAME, write_shipped
+
+    chosen = folder or opened().settings.mail_templates
+    if chosen is None:
+        raise UsageError(f"expected a folder, or the setting {NAME}: found none of them")
+    for path in write_shipped(chosen):
+        click.echo(one_line(str(path)))
+    if chosen.absolute() != opened().settings.mail_templates:
+        click.echo(f"set {NAME}={chosen.absolute()}", err=True)
+    return DONE

@@ -26,14 +26,16 @@ from shardpost.run_requests.model.commands import (
     NextStep,
     next_action,
 )
-from shardpost.run_requests.model.deduplication import (
+from shardpost.run_requests.model.requests import (
+    MOST_BYTES,
     AlreadyRunning,
     Conflict,
     Forward,
     Issue,
+    Refused,
+    RequestRules,
     decide_record,
 )
-from shardpost.run_requests.model.requests import MOST_BYTES, Refused, RequestRules
 from shardpost.run_requests.request_topics import GROUP, CommandWriter
 from shardpost.topics.model.finding import Severity
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shardpost.commands.email_status import print_client, print_state, print_week
+from shardpost.commands.emails import print_client, print_state, print_week
 from shardpost.settings import Settings
 from shardpost.weekly_email import kept_folds, week_totals
 from shardpost.weekly_email.limits import totals

@@ -42,8 +42,7 @@ from shardpost.retry_settings import RetryRules
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.run_requests.model import commands
 from shardpost.run_requests.model.commands import MOST_NESTED, Command, CommandState, next_action
-from shardpost.run_requests.model.deduplication import Issue, decide_record
-from shardpost.run_requests.model.requests import Refused, RequestRules
+from shardpost.run_requests.model.requests import Issue, Refused, RequestRules, decide_record
 from shardpost.run_requests.request_client import conflict_row
 from shardpost.topics.model.cluster import release
 from shardpost.weekly_email.model import ledger

@@ -29,23 +29,22 @@ from shardpost.run_requests.model.commands import (
     fold,
     next_action,
 )
-from shardpost.run_requests.model.deduplication import (
+from shardpost.run_requests.model.requests import (
+    LONGEST_KEY,
     AlreadyRunning,
     Conflict,
     Forward,
     Issue,
-    RequestDecision,
-    decide_record,
-)
-from shardpost.run_requests.model.requests import (
     Refused,
     Request,
+    RequestDecision,
     RequestRules,
     RequestStatus,
+    decide_record,
     parse,
+    run_id,
     status_of,
 )
-from shardpost.run_requests.model.run_id import LONGEST_KEY, run_id
 from shardpost.run_requests.request_client import commands_in_force, conf_of
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka

@@ -1,16 +1,58 @@
-"""Run requests: how a record is parsed, and the status of a request."""
+"""Run requests: how a record is parsed, what is decided on it, and the status of a request.
+
+The first request of a key wins. While its run is active, the same request again changes nothing,
+and another payload under the same key is a conflict: recorded, and not run.
+"""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from shardpost.decisions import Decision, Kind
 from shardpost.instants import instant_of
+from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
-from shardpost.run_requests.model.commands import Command, CommandEntry, CommandState, parse_json
-from shardpost.run_requests.model.run_id import run_id
+from shardpost.run_requests.model.commands import (
+    Command,
+    CommandEntry,
+    CommandState,
+    Release,
+    parse_json,
+)
+
+PREFIX = "request__"  # unlike Airflow's own: scheduled__, manual__, backfill__, asset_triggered__
+# A run id is part of file names: shorter than the 250 characters that Airflow takes.
+LONGEST_KEY = 80
+_KEPT = 40
+_HASH = 32
+# Of the characters that Airflow allows ([A-Za-z0-9_.~:+-]), those that a file name takes as well.
+_OTHERS = re.compile(rb"[^A-Za-z0-9_.-]")
+
+
+def run_id(key: str, offset: int, timestamp_ms: int) -> str:
+    """Return the id of a request's run in Airflow: `request__<key>__<offset>-<milliseconds>`.
+
+    Two requests never have the same, so Airflow itself rejects a second run of one. The timestamp
+    tells apart two of one offset, where the topic was deleted and recreated.
+    """
+    return f"{PREFIX}{escaped(key)}__{offset}-{max(0, timestamp_ms)}"
+
+
+def escaped(key: str) -> str:
+    """Return the key in characters that Airflow allows, reversible up to LONGEST_KEY characters.
+
+    Any other byte is `~` and two hexadecimal digits. A longer key ends in `~~` and a hash of it.
+    """
+    raw = key.encode(errors="surrogatepass")
+    text = _OTHERS.sub(lambda match: b"~%02X" % match[0][0], raw).decode()
+    if len(text) <= LONGEST_KEY:
+        return text
+    return f"{text[:_KEPT]}~~{sha256(raw).hexdigest()[:_HASH]}"
+
 
 NOT_SAID = "(not said)"
 _SHOWN_CHARACTERS = 120  # of what was found, in a reason
@@ -164,3 +206,76 @@ def _in_force(offset: int, entries: Sequence[CommandEntry]) -> list[CommandEntry
     numbers = [entry.command.request_offset for entry in entries if entry.command]
     last = max((number for number in numbers if number <= offset), default=None)
     return [entry for entry in entries if entry.command and entry.command.request_offset == last]
+
+
+@dataclass(frozen=True)
+class Issue:
+    """The request wins: this command is to be issued."""
+
+    command: Command
+
+
+@dataclass(frozen=True)
+class AlreadyRunning:
+    """The same is active already: the request changes nothing."""
+
+    command: Command
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Another payload is active under this key."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The record is in another partition than its key's: it is forwarded to that one."""
+
+    partition: int
+
+
+RequestDecision = Issue | AlreadyRunning | Conflict | Refused | Forward
+
+
+def decide_record(
+    record: Record, active: Command | None, release: Release | None, rules: RequestRules
+) -> RequestDecision:
+    """Return what is decided on a record.
+
+    `active` is the command in force under its key; `release` says that its run has ended, and when.
+    """
+    request = parse(record, rules)
+    if isinstance(request, Refused):
+        return request
+    partition = partition_of(request.key, rules.partitions)
+    if partition != record.partition:
+        return Forward(partition)
+    return decide(request, active, release, rules)
+
+
+def decide(
+    request: Request, active: Command | None, release: Release | None, rules: RequestRules
+) -> Issue | AlreadyRunning | Conflict | Refused:
+    """Return what is decided on a request; one from before a run's end counts as made during it."""
+    if request.dag not in rules.dags:
+        known = ", ".join(sorted(rules.dags))
+        return Refused(f"{shown(request.dag)} may not be requested, only {known}")
+    if rules.now - request.at > rules.max_age:
+        return Refused(
+            f"requested {request.at:%Y-%m-%d %H:%M} UTC, more than {rules.max_age.days} days ago"
+            " (SHARDPOST_REQUEST_DAYS): send the request again"
+        )
+    if active is None or (release is not None and request.at >= release.at):
+        return Issue(request.command())
+    if active.state is CommandState.UNREADABLE:
+        return Conflict("the command that holds the key cannot be decoded")
+    if _payload(request) == _payload(active):
+        return AlreadyRunning(active)
+    return Conflict(f"run {active.run_id}, requested by {active.requested_by}, has another payload")
+
+
+def _payload(one: Request | Command) -> str:
+    """Return DAG and Conf as a canonical text: the same for the same JSON; 1 and true differ."""
+    return json.dumps([one.dag, one.conf], sort_keys=True)
