@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
-from shardpost.position_import.list_files import files_of
 from shardpost.position_import.model.source import (
+    COMPRESSED,
     JDBC,
     FileSource,
     Format,
@@ -22,6 +22,7 @@ from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import JobSpec
 
 FILE = "file://"
+GZIP = ".gz"
 
 
 def find_source(
@@ -67,6 +68,56 @@ def _format(where: Path, files: list[Path], given: str | None) -> Format:
         f"{where}: expected names that end in .csv, .json, .jsonl, .ndjson or .parquet, all of one"
         " kind: say --format csv, json or parquet"
     )
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a list, a file or a folder; UsageError for what would be left out."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    _require_name(path)
+    if not path.is_dir():
+        return [_readable(path)]
+    try:
+        found = [one for one in sorted(path.iterdir()) if not _is_mark(one)]
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    if not found:
+        raise UsageError(f"{path}: expected files in this folder, found none")
+    for one in found:
+        _require_name(one)
+    return [_readable(one) for one in found]
+
+
+def _is_mark(path: Path) -> bool:
+    """Tell whether it is what Spark writes beside files: that it is done, and their checksums."""
+    if path.name == "_SUCCESS":
+        return path.is_file() and not path.stat().st_size
+    is_sum = path.name.startswith(".") and path.name.endswith(".crc")
+    return is_sum and path.with_name(path.name[1:-4]).is_file()
+
+
+def _require_name(path: Path) -> None:
+    if path.name.startswith(("_", ".")):
+        raise UsageError(
+            f"{path}: names that begin with _ or a dot are of files that are not finished: rename"
+            " it, or move it away if it is not of the list"
+        )
+
+
+def _readable(path: Path) -> Path:
+    if path.is_dir():
+        raise UsageError(
+            f"{path}: expected only files in the folder of a list, found a folder: move its"
+            " files up, or give that folder"
+        )
+    if not path.is_file():
+        what = "a link to none, a pipe or a device"
+        raise UsageError(f"{path}: expected a file, found {what}: write the list to a file")
+    suffix = path.suffix
+    if suffix.lower() in COMPRESSED and suffix != GZIP:
+        helps = f"rename it to {path.stem}{GZIP}" if suffix.lower() == GZIP else "unpack it"
+        raise UsageError(f"{path}: expected no compression but {GZIP}, found {suffix}: {helps}")
+    return path
 
 
 def _open_positions(installation: Installation) -> int:

@@ -1,150 +1,130 @@
-"""The files of a list: which there are, and whether each is whole.
+"""The rows of the files of a list: each file is read once, strictly, and to its end.
 
-Whatever a list lacks is closed. So nothing of it is left to how a reader forgives: names that Spark
-would pass over are refused, and each file is read to its end here, before Spark reads exactly the
-same files. A file that was cut, or whose rows were swallowed by a quote, is refused; and the number
-of rows that is found here is the number that Spark has to find.
+Whatever a list lacks is closed. So nothing of it is left to how a reader forgives: a file that was
+cut, or whose rows were swallowed by a quote, is refused, with its line. What is not UTF-8 stays as
+it is. pyarrow's reader of CSV takes a file that is cut within a row, a quote within a value, whole
+rows in quotes and mixed row ends without a word, and knows no lines: so CSV is split here.
 """
 
-import csv
 import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
-from shardpost.errors import ShardpostError, UsageError, single_line
-from shardpost.position_import.model.plan import COLUMNS, SourceColumn, column_of, require_type
-from shardpost.position_import.model.source import COMPRESSED, FileSource, Format
+from shardpost.errors import ShardpostError, single_line
+from shardpost.position_import.import_job import GZIP, files_of
+from shardpost.position_import.model.plan import (
+    COLUMNS,
+    NUMBERS,
+    FoundColumns,
+    SourceColumn,
+    column_of,
+    find_columns,
+    require_type,
+)
+from shardpost.position_import.model.source import FileSource, Format
 
-GZIP = ".gz"
-# Spark takes these in a path as a pattern, and leaves out files whose names begin so.
-_PATTERNS = "*?[]{}\\"
-_LEFT_OUT = ("_", ".")
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _MOST_QUOTED = 60
 # A row with more lines is one whose quote was not closed; the rest of the file is not held then.
 _MOST_LINES = 10_000
+ROWS_AT_ONCE = 10_000
+# Decodes bytes that are not UTF-8 so that they are encoded as what they were.
+_AS_IT_IS = "surrogateescape"
+Values = Sequence[str | None]  # of a row, in the order of COLUMNS
 
 
-class ListFiles(NamedTuple):
-    """A file of a list, or all of them, each of them whole: columns, and how many rows they have.
+class ListReader:
+    """Reads the files of a list. After the last of `parts`, all of it is known.
 
-    `form` is what all files have alike, None of an empty one; `row_end` ends each row of CSV.
+    `form` is what all files have alike, None of an empty one; `columns` are those of the first, or,
+    of JSON, in which an object may lack what another one has, `names` those of all.
     """
 
-    form: str | None = None
-    rows: int = 0
-    columns: tuple[SourceColumn, ...] = ()
-    row_end: str = "\n"
-    is_utf8: bool = True
-    paths: tuple[str, ...] = ()
+    def __init__(self, source: FileSource) -> None:
+        self.source, self._before = source, _stamps(source)
+        self.paths = [path for path, *_ in self._before]
+        self.form: str | None = None
+        self.columns: list[SourceColumn] = []
+        self.names: dict[str, object] = {}
+        self.rows = 0
 
+    def parts(self) -> "Iterator[pa.Table]":
+        """Yield the rows, with COLUMNS as bytes.
 
-def files_of(path: Path) -> list[Path]:
-    """Return the files of a list, a file or a folder; UsageError for what would be left out."""
-    if not path.exists():
-        raise UsageError(f"{path}: no such file or folder")
-    _require_name(path)
-    if not path.is_dir():
-        return [_readable(path)]
-    try:
-        found = [one for one in sorted(path.iterdir()) if not _is_mark(one)]
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    if not found:
-        raise UsageError(f"{path}: expected files in this folder, found none")
-    for one in found:
-        _require_name(one)
-    return [_readable(one) for one in found]
+        ShardpostError if a file may have been cut, has rows that are none, or changes meanwhile.
+        """
+        read = _parquet if self.source.format is Format.PARQUET else _texts
+        for path in self.paths:
+            self._is_empty = True
+            with _errors_of(path):
+                for part in read(self, path):
+                    self.rows += part.num_rows
+                    yield part
+            if self._is_empty and len(self.paths) > 1:
+                raise ShardpostError(f"{path}: expected rows, found an empty file: remove it")
+        if _stamps(self.source) != self._before:
+            raise ShardpostError(f"{self.source}: it was changed meanwhile: run it again")
 
-
-def _is_mark(path: Path) -> bool:
-    """Tell whether it is what Spark writes beside files: that it is done, and their checksums."""
-    if path.name == "_SUCCESS":
-        return path.is_file() and not path.stat().st_size
-    is_sum = path.name.startswith(".") and path.name.endswith(".crc")
-    return is_sum and path.with_name(path.name[1:-4]).is_file()
-
-
-def _require_name(path: Path) -> None:
-    if wrong := set(_PATTERNS) & set(str(path)) or set(":" * path.is_file()) & set(path.name):
-        raise UsageError(f"{path}: Spark cannot read a name with {min(wrong)!r}: rename it")
-    if path.name.startswith(_LEFT_OUT):
-        raise UsageError(
-            f"{path}: Spark leaves out names that begin with _ or a dot: rename it, or move it away"
-            " if it is not of the list"
-        )
-
-
-def _readable(path: Path) -> Path:
-    if path.is_dir():
-        raise UsageError(
-            f"{path}: expected only files in the folder of a list, found a folder, which Spark"
-            " leaves out: move its files up, or give that folder"
-        )
-    if not path.is_file():
-        what = "a link to none, a pipe or a device"
-        raise UsageError(f"{path}: expected a file, found {what}: write the list to a file")
-    suffix = path.suffix
-    if suffix.lower() in COMPRESSED and suffix != GZIP:
-        helps = f"rename it to {path.stem}{GZIP}" if suffix.lower() == GZIP else "unpack it"
-        raise UsageError(f"{path}: expected no compression but {GZIP}, found {suffix}: {helps}")
-    return path
-
-
-def require_whole(source: FileSource) -> ListFiles:
-    """Return the files of a list after reading each to its end.
-
-    ShardpostError, with file and line, if one may have been cut, or has rows that are none.
-    """
-    readers = {Format.CSV: _csv, Format.JSON: _json, Format.PARQUET: _parquet}
-    paths = files_of(Path(source.location))
-    found = [_checked(path, readers[source.format]) for path in paths]
-    for path, one in zip(paths, found, strict=True):
-        if one.form is None and len(found) > 1:
-            raise ShardpostError(f"{path}: expected rows, found an empty file: remove it")
-        if one.form != found[0].form:
+    def begin(self, path: Path, form: str, columns: Iterable[SourceColumn]) -> None:
+        """Note what the first file has; ShardpostError if another one has something else."""
+        self._is_empty = False
+        if self.form is None:
+            self.form, self.columns = form, [*columns]
+        if form != self.form:
             raise ShardpostError(
-                f"{path}: expected what {paths[0]} has, {_quoted(found[0].form)}, found"
-                f" {_quoted(one.form)}: write all files of a list alike"
+                f"{path}: expected what {self.paths[0]} has, {_quoted(self.form)}, found"
+                f" {_quoted(form)}: write all files of a list alike"
             )
-    columns = found[0].columns
-    if source.format is Format.JSON:  # an object may lack what another one has
-        columns = tuple(dict.fromkeys(column for one in found for column in one.columns))
-    return found[0]._replace(
-        rows=sum(one.rows for one in found),
-        columns=columns,
-        is_utf8=all(one.is_utf8 for one in found),
-        paths=tuple(map(str, paths)),
-    )
+
+    def found(self) -> FoundColumns:
+        """Return the columns that were read; ShardpostError if some are missing or there twice."""
+        columns = self.columns or [*map(SourceColumn, self.names)]
+        is_empty = self.form is None or not (self.rows or columns)
+        return FoundColumns({}, ()) if is_empty else find_columns(str(self.source), columns)
 
 
-def _checked(path: Path, read: Callable[[Path, str], ListFiles]) -> ListFiles:
+def _stamps(source: FileSource) -> list[tuple[Path, int, int]]:
+    there = ((path, path.stat()) for path in files_of(Path(source.location)))
+    return [(path, found.st_size, found.st_mtime_ns) for path, found in there]
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
     try:
-        try:
-            return read(path, "strict")
-        except UnicodeDecodeError:
-            return read(path, "replace")._replace(is_utf8=False)
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
         kind = f"is no whole file of {GZIP}" if path.suffix == GZIP else "cannot be opened"
         raise ShardpostError(
             f"{path}: cannot be read: {path.name} {kind} ({error}): write it again"
         ) from None
 
 
-@contextmanager
-def _text(path: Path, errors: str) -> Iterator[TextIOWrapper]:
-    """Open a file, unpacked, as text whose lines end with a line feed only."""
+def _texts(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
+    """Yield the rows of a file of text, unpacked; its lines end with a line feed only."""
+    import pyarrow as pa
+
     is_packed = path.suffix == GZIP
     if is_packed and not path.stat().st_size:
         raise EOFError("it is empty")
     with gzip.open(path) if is_packed else path.open("rb") as file:
-        binary = cast("BinaryIO", file)
-        yield TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="\n")
+        text = TextIOWrapper(cast("BinaryIO", file), "utf-8-sig", _AS_IT_IS, newline="\n")
+        rows = (_csv if reader.source.format is Format.CSV else _json)(reader, path, text)
+        while batch := [*islice(rows, ROWS_AT_ONCE)]:
+            columns = (
+                [None if value is None else value.encode(errors=_AS_IT_IS) for value in values]
+                for values in zip(*batch, strict=True)
+            )
+            yield pa.table([pa.array(values, pa.binary()) for values in columns], [*COLUMNS])
 
 
 # A quoted field by RFC 4180; in it a quote is doubled.
@@ -166,25 +146,27 @@ class _Row(NamedTuple):
         return "\r\n" if self.lines[-1].endswith("\r\n") else "\n"
 
 
-def _csv(path: Path, errors: str) -> ListFiles:
+def _csv(reader: ListReader, path: Path, file: TextIOWrapper) -> Iterator[Values]:
     """Check rows by RFC 4180; each has as many values as the header, and ends like it."""
-    with _text(path, errors) as file:
-        rows = _csv_rows(path, file)
-        if (header := next(rows, None)) is None:
-            return ListFiles()
-        _require_header(path, header)
-        width, count = len(_values(path, header)), 0
-        names = next(csv.reader(header.lines))
-        own = [(at, column) for at, name in enumerate(names) if (column := column_of(name))]
-        for row in rows:
-            count += 1
-            values = _values(path, row)
-            _require_like(path, row, len(values), header, width)
-            for at, column in own:
-                if "." in values[at] and _ROUNDED.fullmatch(values[at]):
-                    require_type(f"{path}: line {row.line}", column, "double", values[at])
+    rows = _csv_rows(path, file)
+    if (header := next(rows, None)) is None:
+        return
+    _require_header(path, header)
+    marked = _marked(path, header)
+    width, names = len(marked), [name or "" for name in _unquoted(header, marked)]
     form = f"rows that end with {header.end!r}, {header.text.strip().lower()}"
-    return ListFiles(form, count, tuple(map(SourceColumn, names)), header.end)
+    reader.begin(path, form, map(SourceColumn, names))
+    reader.found()
+    by_column = {column_of(name): at for at, name in enumerate(names)}
+    places = [by_column[column] for column in COLUMNS]
+    for row in rows:
+        marked = _marked(path, row)
+        _require_like(path, row, len(marked), header, width)
+        for column, at in zip(COLUMNS, places, strict=True):
+            if "." in marked[at] and column not in NUMBERS and _ROUNDED.fullmatch(marked[at]):
+                require_type(f"{path}: line {row.line}", column, "double", marked[at])
+        values = _unquoted(row, marked)
+        yield [values[at] for at in places]
 
 
 # What tools write for a number that may have been an id, without quotes: 1.0, and Excel 1.23E+11.
@@ -233,7 +215,7 @@ def _csv_rows(path: Path, file: TextIOWrapper) -> Iterator[_Row]:
         )
 
 
-def _values(path: Path, row: _Row) -> list[str]:
+def _marked(path: Path, row: _Row) -> list[str]:
     """Return the values of a row, of one in quotes only a quote."""
     text = row.text.removesuffix(row.end)
     if "\0" in text:
@@ -245,6 +227,14 @@ def _values(path: Path, row: _Row) -> list[str]:
         expected = "quotes and line breaks only where RFC 4180 has them, around a whole value"
         raise _wrong(path, row.line, expected, text)
     return values
+
+
+def _unquoted(row: _Row, marked: Sequence[str]) -> list[str | None]:
+    """Return the values of a row: `""` is an empty text, nothing is None."""
+    if '"' not in marked:
+        return [value or None for value in marked]
+    quoted = (found[1:-1].replace('""', '"') for found in _IN_QUOTES.findall(row.text))
+    return [next(quoted) if value == '"' else value or None for value in marked]
 
 
 def _require_like(path: Path, row: _Row, values: int, header: _Row, width: int) -> None:
@@ -261,28 +251,52 @@ def _require_like(path: Path, row: _Row, values: int, header: _Row, width: int) 
         )
 
 
-_OBJECTS, ARRAYS = "objects in lines", "an array"
+_OBJECTS, _ARRAY = "objects in lines", "an array"
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def _json(path: Path, errors: str) -> ListFiles:
+def _json(reader: ListReader, path: Path, file: TextIOWrapper) -> Iterator[Values]:
     """Check an array of objects, or an object in each line."""
-    form, count = None, 0
-    names: dict[str, None] = {}
-    with _text(path, errors) as file:
-        for number, line in enumerate(file, 1):
-            if not (text := line.strip()):
-                continue
-            if not count and text.startswith("["):
-                form, text = ARRAYS, (line + file.read()).strip()
-                rows = _parsed(path, number, text)
-            elif line.endswith("\n"):
-                form, rows = _OBJECTS, [_parsed(path, number, text)]
-            else:
-                raise _cut(path, number, line)
-            names |= _names(path, number, text, rows)
-            count += len(rows)
-    return ListFiles(form, count, tuple(map(SourceColumn, names)))
+    form = None
+    for number, line in enumerate(file, 1):
+        if not (text := line.strip()):
+            continue
+        if form is None and text.startswith("["):
+            form, text = _ARRAY, (line + file.read()).strip()
+            rows = _parsed(path, number, text)
+        elif line.endswith("\n"):
+            form, rows = _OBJECTS, [_parsed(path, number, text)]
+        else:
+            raise _cut(path, number, line)
+        reader.begin(path, form, ())
+        for at, row in enumerate(rows, 1):
+            if not isinstance(row, dict):
+                raise _no_json(path, number, text)
+            where = f"{path}: line {number}" + f", object {at}" * (len(rows) > 1)
+            yield _values_of(reader, where, row)
+
+
+def _values_of(reader: ListReader, where: str, row: dict[str, Any]) -> Values:
+    """Return the values of an object; refuse one of a wrong type."""
+    reader.names.update(row)
+    values: dict[str | None, str | None] = {}
+    for name, value in row.items():
+        text = value if isinstance(value, str | None) else json.dumps(value)
+        if type(value) not in _TEXT and (column := column_of(name)):
+            found = _quoted(text)
+            require_type(where, column, _TYPES.get(type(value), found), found)
+        values[column_of(name)] = text
+    return [values.get(column) for column in COLUMNS]
+
+
+class _Fraction(str):
+    """A number of JSON with a point or an exponent, as it was written."""
+
+    __slots__ = ()
+
+
+_TEXT = (str, type(None))
+_TYPES = {bool: "boolean", _Fraction: "double"}
 
 
 def _parsed(path: Path, number: int, text: str) -> Any:
@@ -290,7 +304,7 @@ def _parsed(path: Path, number: int, text: str) -> Any:
     try:
         found = _JSON.decode(text)
         if _HALF.search(text):
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(found, ensure_ascii=False).encode(errors=_AS_IT_IS)
     except json.JSONDecodeError as error:
         near = text[max(0, error.pos - _MOST_QUOTED // 2) :]
         raise _no_json(
@@ -301,24 +315,6 @@ def _parsed(path: Path, number: int, text: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise _no_json(path, number, f"{error}: {text}") from None
     return found
-
-
-def _names(path: Path, number: int, text: str, rows: list[Any]) -> dict[str, None]:
-    """Return the names in objects; refuse what is none, or has a value of a wrong type."""
-    names: dict[str, None] = {}
-    for at, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise _no_json(path, number, text)
-        names |= dict.fromkeys(row)
-        for name, value in row.items():
-            if not isinstance(value, str | None) and (column := column_of(name)):
-                where = f"{path}: line {number}" + f", object {at}" * (len(rows) > 1)
-                found = _quoted(json.dumps(value))
-                require_type(where, column, _TYPES.get(type(value), found), found)
-    return names
-
-
-_TYPES = {bool: "boolean", float: "double"}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -332,7 +328,9 @@ def _none(constant: str) -> None:
     raise ValueError(f"{constant}, which is no JSON")
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_none, parse_int=str)
+_JSON = json.JSONDecoder(
+    object_pairs_hook=_once, parse_constant=_none, parse_int=str, parse_float=_Fraction
+)
 
 
 _SPARK_TYPES = {"large_string": "string", "string_view": "string", "bool": "boolean", "null": "int"}
@@ -350,22 +348,39 @@ def _spark_type(type_: Any) -> str:
     return re.sub(r"decimal\d+\((\d+), (\d+)\)", r"decimal(\1,\2)", found)
 
 
-def _parquet(path: Path, _errors: str) -> ListFiles:
-    """Check that the footer is there, which is what Parquet ends with."""
-    from pyarrow import ArrowException, parquet
+def _parquet(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
+    import pyarrow as pa
+    from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
             fields = [*file.schema_arrow]
-            columns = tuple(SourceColumn(one.name, _spark_type(one.type)) for one in fields)
+            columns = [SourceColumn(one.name, _spark_type(one.type)) for one in fields]
             form = ", ".join(f"{one.name} {one.type}" for one in fields)
-            return ListFiles(form, file.metadata.num_rows, columns)
-    except ArrowException as error:
+            reader.begin(path, form, columns)
+            found = reader.found().columns
+            names = [found[column].name for column in COLUMNS]
+            for batch in file.iter_batches(columns=names):
+                yield pa.table([_as_bytes(batch[name]) for name in names], [*COLUMNS])
+    except pa.ArrowException as error:
         reason = single_line(str(error), 2 * _MOST_QUOTED)
         raise ShardpostError(
             f"{path}: cannot be read: {path.name} is not a Parquet file, or not a whole one"
             f" ({reason}): write it again"
         ) from None
+
+
+def _as_bytes(values: Any) -> Any:
+    """Return a column as text, of numbers without an exponent: 10000000, and not 1e+07."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    text = values.cast(pa.string())
+    if pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):
+        numbers = (None if one is None else f"{Decimal(one):f}" for one in text.to_pylist())
+        text = pa.array(numbers, pa.string())
+    return text.cast(pa.binary())
 
 
 def _cut(path: Path, line: int, found: str) -> ShardpostError:

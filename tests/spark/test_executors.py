@@ -13,7 +13,6 @@ from typing import Any
 
 import psutil
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,7 +23,6 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
-from shardpost.position_import.spark.source_rows import source_errors
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
 from shardpost.topics.creation import apply_topics
@@ -75,15 +73,6 @@ def test_rows_that_workers_wrote_to_other_disks_are_missed_before_a_commit(
 def test_files_that_are_not_seen_here_are_not_committed(settings: Settings) -> None:
     with pytest.raises(ShardpostError, match=r"expected the file a/b\.parquet, which a worker"):
         file_statistics.require_seen(installed(settings).tables, SHARE_HOLDERS, ["a/b.parquet"])
-
-
-def test_a_list_that_a_worker_does_not_see_is_refused_with_what_to_do() -> None:
-    error = PySparkException("File file:/a/list.csv does not exist\nIt is possible that…")
-    with (
-        pytest.raises(ShardpostError, match=r"^list: cannot be read: .*_SPARK_MASTER=local\[\*\]$"),
-        source_errors("list"),
-    ):
-        raise error
 
 
 def test_python_on_executors_has_the_keys_of_the_object_store(

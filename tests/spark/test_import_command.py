@@ -139,5 +139,5 @@ def test_a_list_that_is_cut_or_garbled_closes_nothing(
     path.write_bytes(whole)
     (tmp_path / "_more.csv").write_bytes(whole)
     apply = ("import", str(tmp_path), *apply[2:])
-    assert "_more.csv: Spark leaves out names" in shardpost.refused(*apply, code=2)
+    assert "_more.csv: names that begin with _" in shardpost.refused(*apply, code=2)
     assert records(world) == []

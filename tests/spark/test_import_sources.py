@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from shardpost.errors import ShardpostError
 from shardpost.position_import.import_job import find_source
 from shardpost.position_import.model.source import Source
-from shardpost.position_import.spark import import_rows
-from shardpost.position_import.spark.source_rows import read_source
+from shardpost.position_import.spark.source_rows import as_records, read_source
 from shardpost.settings import Settings
 from tests.support.how_far import drawn
 from tests.support.installed import installed
@@ -28,8 +27,7 @@ MANY = "12345678901234567890.123456789"
 def read(spark: SparkSession, source: Source, **more: Any) -> list[tuple[str | None, ...]]:
     """Return (id, client, ticker, amount, exchange) of each good row, (id, reason) of each bad."""
     found = read_source(spark, installed(Settings(**more)), source)
-    is_utf8 = found.files is None or found.files.is_utf8
-    rows = import_rows.as_records(found.frame, 1_000_000, is_utf8=is_utf8).collect()
+    rows = as_records(found.frame, 1_000_000).collect()
     return [
         (one.key, one.reason)
         if one.reason
@@ -167,21 +165,6 @@ def test_floating_point_numbers_are_plain(spark: SparkSession, tmp_path: Path) -
         found = [row[3] for row in read(spark, find_source(str(path)))]
         expected = [*plain[:2], "12345679", plain[3]] if type_ == pa.float32() else plain
         assert found == expected
-
-
-def test_a_file_that_changes_after_it_was_checked_is_noticed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    source = written(tmp_path, "list.csv", HEADER + "1,c,A,1.5,N\n2,c,A,1.5,N\n")
-    found = read_source(spark, installed(Settings()), source)
-    written(tmp_path, "list.csv", HEADER + "1,c,A,1.5,N\n")
-    with pytest.raises(ShardpostError, match=r"expected 2 rows in 1 file, .* found 1 in 1: it was"):
-        found.require_all(found.frame.count(), source)
-    folder = find_source(str(tmp_path))
-    found = read_source(spark, installed(Settings()), folder)
-    written(tmp_path, "late.csv", HEADER)
-    with pytest.raises(ShardpostError, match=r"expected 1 row in 1 file, .* found 1 in 2: it was"):
-        found.require_all(1, folder)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.position_import.list_files import ARRAYS, ListFiles, files_of, require_whole
+from shardpost.position_import.import_job import files_of
+from shardpost.position_import.list_files import ListReader
 from shardpost.position_import.model.plan import COLUMNS
 from shardpost.position_import.model.source import FileSource, Format, format_of
 
@@ -47,11 +48,24 @@ WHOLE: dict[str, tuple[bytes, set[int]]] = {
 }
 
 
-def whole(path: Path, *more: str) -> ListFiles:
-    """Return the list that is these files, all in one folder, or the one file."""
+def whole(path: Path, *more: str) -> ListReader:
+    """Read the list that is these files, all in one folder, or the one file."""
     format_ = format_of(path.name)
     assert format_ is not None
-    return require_whole(FileSource(str(path.parent if more else path), format_))
+    return read(FileSource(str(path.parent if more else path), format_))
+
+
+def read(source: FileSource) -> ListReader:
+    reader = ListReader(source)
+    assert sum(part.num_rows for part in reader.parts()) == reader.rows
+    return reader
+
+
+def values(path: Path) -> list[tuple[bytes | None, ...]]:
+    format_ = format_of(path.name)
+    assert format_ is not None
+    parts = ListReader(FileSource(str(path), format_)).parts()
+    return [tuple(row.values()) for part in parts for row in part.to_pylist()]
 
 
 def refused(path: Path, content: str | bytes) -> str:
@@ -189,10 +203,10 @@ def test_json_is_taken_as_it_was_written(tmp_path: Path) -> None:
     path.write_text('\ufeff{"a":' + "9" * 5000 + '}\r\n\n{"a":"\\ud83d\\ude00"}\n')
     assert (whole(path).form, whole(path).rows) == ("objects in lines", 2)
     path.write_text(' [ {"a": 1},\n{"b": 2}]')
-    assert (whole(path).form, whole(path).rows) == (ARRAYS, 2)
-    assert [name for name, _ in whole(path).columns] == ["a", "b"]
+    assert (whole(path).form, whole(path).rows) == ("an array", 2)
+    assert [*whole(path).names] == ["a", "b"]
     path.write_text("[]")
-    assert (whole(path).form, whole(path).rows) == (ARRAYS, 0)
+    assert (whole(path).form, whole(path).rows) == ("an array", 0)
     path.write_text("")
     assert (whole(path).form, whole(path).rows) == (None, 0)
 
@@ -200,7 +214,7 @@ def test_json_is_taken_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["PositionId", " client", "TICKER", "Exchange"])
 @pytest.mark.parametrize(
     ("value", "found"),
-    [("1.0", "1.0"), ("1e0", "1.0"), ("true", "true"), ("[1]", '["1"]'), ('{"a":1}', '{"a": "1"}')],
+    [("1.0", "1.0"), ("1e0", "1e0"), ("true", "true"), ("[1]", '["1"]'), ('{"a":1}', '{"a": "1"}')],
 )
 def test_an_id_of_json_that_is_no_whole_number_is_refused(
     tmp_path: Path, column: str, value: str, found: str
@@ -242,12 +256,31 @@ def test_a_line_above_the_header_is_named(tmp_path: Path, above: str) -> None:
     assert "and no title or `sep=` above it" in said
 
 
-def test_bytes_that_are_no_characters_are_no_replacement_characters(tmp_path: Path) -> None:
+def test_bytes_that_are_no_characters_stay_what_they_are(tmp_path: Path) -> None:
     path = tmp_path / "list.csv"
-    path.write_text(CSV.replace("ü", "\ufffd"))
-    assert whole(path).is_utf8
-    path.write_bytes(CSV.encode("latin-1"))
-    assert (whole(path).is_utf8, whole(path).rows) == (False, 3)
+    for encoding in ("utf-8", "latin-1"):
+        path.write_text(CSV, encoding=encoding)
+        assert values(path) == [
+            (b"1", b"c", b"A", b"1", b"N"),
+            (b"2", b'a, "b"', b"T\nU", b"1", b"N"),
+            (b"3", "ü".encode(encoding), b"A", b"1.5", b"N"),
+        ]
+
+
+def test_an_empty_text_is_not_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text(HEADER + '1,"",,"1",\n2,,"",1,""\n')
+    assert values(path) == [(b"1", b"", None, b"1", None), (b"2", None, b"", b"1", b"")]
+
+
+def test_a_list_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text(CSV)
+    for changed in (path, tmp_path / "late.csv"):
+        reader = ListReader(FileSource(str(tmp_path), Format.CSV))
+        changed.write_text(CSV + "4,c,A,1,N\n")
+        with pytest.raises(ShardpostError, match="it was changed meanwhile: run it again"):
+            [*reader.parts()]
 
 
 def folder(path: Path) -> None:
@@ -263,22 +296,20 @@ def by_spark(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "make", "error"),
     [
-        ("_b.csv", Path.touch, "Spark leaves out names that begin with _ or a dot"),
-        (".x", Path.touch, "Spark leaves out names that begin with _ or a dot"),
-        ("_SUCCESS", lambda path: path.write_text("no"), "Spark leaves out names"),
-        (".c.csv.crc", Path.touch, "Spark leaves out names"),  # c.csv is lost
-        ("_temporary", Path.mkdir, "Spark leaves out names"),
-        ("more", folder, "expected only files in the folder of a list, found a folder, which"),
+        ("_b.csv", Path.touch, "names that begin with _ or a dot"),
+        (".x", Path.touch, "names that begin with _ or a dot"),
+        ("_SUCCESS", lambda path: path.write_text("no"), "names that begin with _ or a dot"),
+        (".c.csv.crc", Path.touch, "names that begin with _ or a dot"),  # c.csv is lost
+        ("_temporary", Path.mkdir, "names that begin with _ or a dot"),
+        ("more", folder, "expected only files in the folder of a list, found a folder"),
         ("by-spark.csv", by_spark, "expected only files in the folder of a list, found a folder"),
         ("lost.csv", lambda path: path.symlink_to("nothing"), "a link to none"),
-        ("b[1].csv", Path.touch, "Spark cannot read a name with '[': rename it"),
         ("b.csv.bz2", Path.touch, "expected no compression but .gz, found .bz2: unpack it"),
         (
             "b.csv.GZ",
             Path.touch,
             "expected no compression but .gz, found .GZ: rename it to b.csv.gz",
         ),
-        ("b:1.csv", Path.touch, "Spark cannot read a name with ':': rename it"),
         (
             "pipe.csv",
             os.mkfifo,
@@ -315,19 +346,20 @@ def test_a_folder_that_spark_wrote_is_a_list(tmp_path: Path) -> None:
     paths = [tmp_path / "part-0.csv", tmp_path / "part-1.csv"]
     assert files_of(tmp_path) == paths
     found = whole(paths[0], "all")
-    assert (found.paths, found.rows) == (tuple(map(str, paths)), 6)
+    assert (found.paths, found.rows) == (paths, 6)
 
 
 def test_files_of_other_kinds_are_no_one_list(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a":1}\n')
     (tmp_path / "b.json").write_text('[{"a":1}]')
     with pytest.raises(ShardpostError, match=r"b\.json: expected what .*a\.json has, objects in"):
-        require_whole(FileSource(str(tmp_path), Format.JSON))
+        read(FileSource(str(tmp_path), Format.JSON))
     for name, ids in (("c", ["1"]), ("d", [1])):
-        pyarrow.parquet.write_table(pa.table({"PositionId": ids}), tmp_path / f"{name}.parquet")
+        columns = {"PositionId": ids} | {column: ["1"] for column in COLUMNS[1:]}
+        pyarrow.parquet.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
     for name in ("a.json", "b.json"):
         (tmp_path / name).unlink()
     with pytest.raises(ShardpostError, match=r"d\.parquet: expected what .* found PositionId int6"):
-        require_whole(FileSource(str(tmp_path), Format.PARQUET))
+        read(FileSource(str(tmp_path), Format.PARQUET))
     with pytest.raises(UsageError, match="no such file or folder"):
         files_of(tmp_path / "none")

@@ -9,7 +9,7 @@ Frames: `known_positions` (key, is_open, partition, and the columns of the field
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from shardpost.delta import storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import version_at
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_NAMED, Snapshot
@@ -39,9 +40,15 @@ from shardpost.position_import.model.plan import (
     RejectedRow,
 )
 from shardpost.position_import.model.source import ImportRequest
-from shardpost.position_import.spark import import_rows
-from shardpost.position_import.spark.import_rows import FIELD_COLUMNS
-from shardpost.position_import.spark.source_rows import SourceRows, read_source, source_errors
+from shardpost.position_import.spark.source_rows import (
+    FIELD_COLUMNS,
+    LISTED,
+    as_records,
+    read_source,
+    rejected,
+    source_errors,
+    states,
+)
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read
 from shardpost.spark.kafka_source import read_ranges
@@ -66,7 +73,7 @@ def known_positions(
 
 
 def difference(states: DataFrame, known: DataFrame) -> DataFrame:
-    """Return what a list (import_rows.states) changes of what is open, one row for each key."""
+    """Return what a list (source_rows.py) changes of what is open, one row for each key."""
     fields = F.struct(*FIELD_COLUMNS)
     listed = states.select("key", "value", "is_good", fields.alias("now"))
     before = known.select("key", "partition", F.when(F.col("is_open"), fields).alias("before"))
@@ -126,29 +133,28 @@ def compare(
     spark = driver.start_session(IMPORT_POSITIONS.name)
     unread = read_ranges(spark, installation.kafka, base.unread) if base.unread else None
     unread_id = None if unread is None else _only_import(unread)
-    source = read_source(spark, installation, request.source)
-    is_utf8 = source.files is None or source.files.is_utf8
-    rows = import_rows.as_records(source.frame, largest, is_utf8=is_utf8)
-    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
-    with source_errors(str(request.source)):
-        counted = _counted(rows)
-    source.require_all(counted.rows, request.source)
-    driver.divide_shuffles(spark, counted.rows)
-    if unread_id and not import_ids.is_of(unread_id, request.import_id, counted.content):
-        raise not_compared(f"positions has records of another import, {unread_id}")
-    step("difference")
-    states = import_rows.states(rows)
-    known = known_positions(spark, installation.tables, base.snapshot, unread)
-    changes = difference(states, known).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        plan = _plan(counted, changes, import_rows.rejected(rows, states), source)
+    with ExitStack() as at_end:
+        storage.delete_folder(installation.tables, LISTED)  # of a run that was killed
+        at_end.callback(storage.delete_folder, installation.tables, LISTED)
+        source = read_source(spark, installation, request.source)
+        rows = as_records(source.frame, largest)
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        at_end.callback(rows.unpersist)
+        with source_errors(str(request.source)):
+            counted = _counted(rows)
+        driver.divide_shuffles(spark, counted.rows)
+        if unread_id and not import_ids.is_of(unread_id, request.import_id, counted.content):
+            raise not_compared(f"positions has records of another import, {unread_id}")
+        step("difference")
+        by_key = states(rows)
+        known = known_positions(spark, installation.tables, base.snapshot, unread)
+        changes = difference(by_key, known).persist(StorageLevel.MEMORY_AND_DISK)
+        at_end.callback(changes.unpersist)
+        plan = _plan(counted, changes, rejected(rows, by_key))
         unknown = _unknown_exchanges(installation.tables, base.snapshot, changes)
-        plan = replace(plan, unknown_exchanges=unknown)
+        plan = replace(plan, unknown_exchanges=unknown, ignored=source.ignored)
         written = _written(changes, _new_place(spark, known, len(base.ends)))
         yield Comparison(plan, counted.content, unread_id, written)
-    finally:
-        changes.unpersist()
-        rows.unpersist()
 
 
 def _only_import(unread: DataFrame) -> str | None:
@@ -172,7 +178,7 @@ def _counted(rows: DataFrame) -> _Rows:
     return _Rows(found["count"], found["without_id"], content)
 
 
-def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: SourceRows) -> Plan:
+def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame) -> Plan:
     counts = {Change(row[0]): int(row[1]) for row in changes.groupBy("change").count().collect()}
     listed = rejected.limit(MOST_LISTED).collect()
     return Plan(
@@ -183,7 +189,6 @@ def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: Sourc
         tuple(RejectedRow(row["reason"], row["row"].asDict()) for row in listed),
         len(listed) if len(listed) < MOST_LISTED else rejected.count(),
         counted.without_id,
-        source.ignored,
     )
 
 

@@ -1,39 +1,51 @@
-"""Reading a list with Spark's own readers: every column as text, so that no digit is lost.
+"""The rows of a list: every column is read as text, so that no digit is lost.
 
-In JSON, numbers become texts before they are parsed: where Spark reads a number as text itself, it
-makes a floating-point number of it first.
+Files are read once (list_files.py) into a file of Parquet beside the tables, where all workers of
+Spark see it. It is removed when the list was compared, or else by the next import.
 
-Files are found to be whole before Spark reads exactly these (list_files.py). What Spark cannot read
-then is an error, and so is another number of rows.
+Its rows are then the records that they would be, judged by the rules of all records (those of the
+compaction, holders/spark/decoding.py): each row becomes the value that would be produced, and that
+is decoded. So what is equal here is equal there.
 
-Frames: one row for each row of the list, with the columns of model/plan.py (all STRING).
+Frames: one row for each row of the list, with the columns of model/plan.py (all STRING); of
+`as_records` rows with KEY, `value` (BINARY), the columns of the fields, `reason` (null of a good
+row) and `row` (a struct of the values as they were read); `states` one for each key.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from functools import reduce
+from operator import and_
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardpost.delta import parquet_files
+from shardpost.delta.table import Table, ddl_of
 from shardpost.errors import ShardpostError
-from shardpost.holders.spark import decoding
+from shardpost.holders.model.fields import POSITION_FIELDS
+from shardpost.holders.spark.decoding import decoded
 from shardpost.installation import Installation
-from shardpost.position_import.list_files import ARRAYS, ListFiles, files_of, require_whole
-from shardpost.position_import.model.plan import COLUMNS, FoundColumns, SourceColumn, find_columns
-from shardpost.position_import.model.source import FileSource, Format, JdbcSource, Source
-from shardpost.wording import counted
-
-MOST_CHARACTERS = 300
-_NO_FILE = "File file:"
-NOT_SEEN = (
-    "it was removed meanwhile, or a worker of Spark does not see it: put the list where all workers"
-    " have it at the same path, or import it with SHARDPOST_SPARK_MASTER=local[*]"
+from shardpost.kafka.records import BATCH_OVERHEAD
+from shardpost.position_import.list_files import ListReader
+from shardpost.position_import.model.plan import (
+    COLUMNS,
+    NUMBERS,
+    POSITION_ID,
+    FoundColumns,
+    SourceColumn,
+    find_columns,
 )
+from shardpost.position_import.model.source import FileSource, JdbcSource, Source
+from shardpost.spark import delta_files
+
+# The rows of the files of a list, as they were read; not committed.
+LISTED = Table("import_list", tuple((name, "BINARY") for name in COLUMNS))
+MOST_CHARACTERS = 300
 _DEEPEST = 20
 
 
@@ -58,102 +70,37 @@ def _reason(error: Exception) -> str:
         texts.append(str(cause.getMessage() or cause.getClass().getSimpleName()))
         cause = cause.getCause()
     lines = [line for text in texts if (line := text.strip().split("\n", 1)[0].strip())]
-    found = lines[-1][:MOST_CHARACTERS]
-    return f"{found}: {NOT_SEEN}" if found.startswith(_NO_FILE) else found
-
-
-_ROWS = "rows"
-_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-
-
-def json_rows(texts: DataFrame, names: Sequence[str], is_array: bool) -> DataFrame:
-    """Return (names…), all STRING, of the objects in `text`, or in the array that it is."""
-    fields = ", ".join(f"{_quoted(name)} STRING" for name in names)
-    inner = F.regexp_replace("text", r"^\[|\]$", "") if is_array else F.col("text")
-    document = F.concat(F.lit(f'{{"{_ROWS}":['), decoding.with_numbers_quoted(inner), F.lit("]}"))
-    parsed = F.from_json(document, f"{_ROWS} ARRAY<STRUCT<{fields}>>", _OPTIONS)
-    return texts.select(F.explode(parsed.getField(_ROWS)).alias("row")).select("row.*")
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace("`", "``")
-    return f"`{doubled}`"
+    return lines[-1][:MOST_CHARACTERS]
 
 
 FETCH_ROWS = "10000"
-_CSV = {
-    "header": "true",
-    "multiLine": "true",  # a quoted text may have line breaks
-    "escape": '"',  # RFC 4180
-    "encoding": "UTF-8",
-    "nullValue": "\0",  # not in the files, so that "" is a text, and no value is null
-    "mode": "FAILFAST",
-}
 _FLOATING = ("double", "float")
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps char(10) of a database
 
 
-@dataclass(frozen=True)
-class SourceRows:
-    """The rows of a list, the columns of it that are ignored, and its files if it has some."""
+class SourceRows(NamedTuple):
+    """The rows of a list, and the columns of it that are ignored."""
 
     frame: DataFrame
-    ignored: tuple[str, ...] = ()
-    files: ListFiles | None = None
-
-    def require_all(self, read: int, source: Source) -> None:
-        """Raise ShardpostError unless Spark has read as many rows as the files were found to have.
-
-        They differ if a file was changed meanwhile. No file may have been added, either.
-        """
-        if self.files is None or not isinstance(source, FileSource):
-            return
-        there = tuple(map(str, files_of(Path(source.location))))
-        if (read, there) != (self.files.rows, self.files.paths):
-            raise ShardpostError(
-                f"{source}: expected {counted(self.files.rows, 'row')} in"
-                f" {counted(len(self.files.paths), 'file')}, as at first, found {read} in"
-                f" {len(there)}: it was changed meanwhile: run it again"
-            )
+    ignored: tuple[str, ...]
 
 
 def read_source(spark: SparkSession, installation: Installation, source: Source) -> SourceRows:
     """Return the rows of a list; ShardpostError if it cannot be read, or lacks a column."""
-    if isinstance(source, JdbcSource):
-        with source_errors(str(source)):
-            return _jdbc(spark, installation, source)
-    files = require_whole(source)
-    if files.form is None or not (files.rows or files.columns):
-        nothing = ", ".join(f"{name} STRING" for name in COLUMNS)
-        return SourceRows(spark.createDataFrame([], nothing), files=files)
-    found = find_columns(str(source), files.columns)
-    readers = {Format.CSV: _csv, Format.JSON: _json, Format.PARQUET: _parquet}
+    if isinstance(source, FileSource):
+        return _files(spark, installation, source)
     with source_errors(str(source)):
-        rows = readers[source.format](spark, files, [*found.columns.values()])
-        return SourceRows(_selected(rows, found), found.ignored, files)
+        return _jdbc(spark, installation, source)
 
 
-def _csv(spark: SparkSession, files: ListFiles, own: Sequence[SourceColumn]) -> DataFrame:
-    """Return the rows, by the places of the columns: others may have no name, or one twice."""
-    there = (one if one in own else SourceColumn(f"_{at}") for at, one in enumerate(files.columns))
-    reader = spark.read.options(**_CSV, lineSep=files.row_end).schema(_schema(there))
-    return reader.csv(_paths(files))
-
-
-def _json(spark: SparkSession, files: ListFiles, own: Sequence[SourceColumn]) -> DataFrame:
-    is_array = files.form == ARRAYS
-    whole = spark.read.text(_paths(files), wholetext=is_array)
-    texts = whole.select(_without_mark("value").alias("text")).where("text != ''")
-    return json_rows(texts, [one.name for one in own], is_array)
-
-
-def _parquet(spark: SparkSession, files: ListFiles, own: Sequence[SourceColumn]) -> DataFrame:
-    """Return the rows, without a look at ignored columns: Spark does not know all types."""
-    return spark.read.schema(_schema(own)).parquet(*_paths(files))
-
-
-def _schema(columns: Iterable[SourceColumn]) -> str:
-    return ", ".join(f"{_quoted(name)} {type_}" for name, type_ in columns)
+def _files(spark: SparkSession, installation: Installation, source: FileSource) -> SourceRows:
+    tables, name = installation.tables, f"{uuid4()}.parquet"
+    reader = ListReader(source)
+    _, rows = parquet_files.write_parts(tables, LISTED, reader.parts(), name)
+    paths = delta_files.paths(tables, LISTED, [name] if rows else [])
+    texts = (F.col(column).cast("string").alias(column) for column in COLUMNS)
+    frame = delta_files.read_files(spark, LISTED, paths).select(*texts)
+    return SourceRows(frame, reader.found().ignored)
 
 
 def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -> SourceRows:
@@ -177,7 +124,7 @@ def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -
         for one in reader.load().schema
     ]
     found = find_columns(str(source), there)
-    as_text = _schema(SourceColumn(one.name) for one in found.columns.values())
+    as_text = ddl_of(tuple((one.name, "STRING") for one in found.columns.values()))
     rows = _selected(reader.option("customSchema", as_text).load(), found)
     return SourceRows(rows, found.ignored)
 
@@ -186,7 +133,7 @@ def _selected(rows: DataFrame, found: FoundColumns) -> DataFrame:
     """Return the columns of a list as text."""
     columns = []
     for column, (name, type_) in found.columns.items():
-        text = F.col(_quoted(name)).cast("string")
+        text = F.col(f"`{name}`").cast("string")
         if type_ in _FLOATING:
             text = _plain(text)
         elif type_.startswith("char("):  # databases pad it, and compare it without
@@ -210,10 +157,113 @@ def _plain(text: Column) -> Column:
     return F.when(F.rlike(text, F.lit(_EXPONENT)), F.concat(sign, number)).otherwise(text)
 
 
-def _without_mark(column: str) -> Column:
-    """Return text without a byte order mark and the blanks before it."""
-    return F.trim(F.ltrim(F.col(column), F.lit("\ufeff")), F.lit(" \t\r\n"))
+FIELD_COLUMNS = tuple(field.column for field in POSITION_FIELDS)
+# What a record takes at most besides key and value: of headers it has its import id.
+_MORE_BYTES = BATCH_OVERHEAD + 1024
+# JSON's numbers (RFC 8259, 6). What is none becomes a text, which decoding rejects.
+_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_MOST_QUOTED = 100
+_COORDINATES = ("partition INT", "offset BIGINT", "timestamp TIMESTAMP")
 
 
-def _paths(files: ListFiles) -> list[str]:
-    return [f"file://{path}" for path in files.paths]
+def as_records(source: DataFrame, largest: int) -> DataFrame:
+    """Return the rows of a list as rows of records.
+
+    `largest` is how many bytes the topic accepts. `key` is null of a row whose id cannot be read.
+    """
+    key = F.when((F.col(POSITION_ID) != "") & _is_utf8(POSITION_ID), F.col(POSITION_ID))
+    nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in map(str.split, _COORDINATES)]
+    headers = F.lit(None).cast("array<struct<key: string, value: binary>>").alias("headers")
+    raw = source.select(
+        F.coalesce(key, F.lit("?")).cast("binary").alias("key"),
+        _value().cast("binary").alias("value"),
+        *nulls,
+        headers,
+        key.alias("readable_key"),
+        _own_reason().alias("own_reason"),
+        F.struct(*COLUMNS).alias("row"),
+    )
+    found = decoded(raw, POSITION_FIELDS, ("readable_key", "own_reason", "row"))
+    size = F.octet_length("value") + F.octet_length(F.col("readable_key")) + F.lit(_MORE_BYTES)
+    reason = F.coalesce(
+        "own_reason",
+        F.regexp_replace("reason", "found null$", "found nothing"),
+        F.when(
+            size > largest,
+            F.concat(F.lit(f"expected a record of at most {largest} bytes, found "), size),
+        ),
+    )
+    return found.select(
+        F.col("readable_key").alias("key"), "value", *FIELD_COLUMNS, reason.alias("reason"), "row"
+    )
+
+
+def states(rows: DataFrame) -> DataFrame:
+    """Return (key, value, fields, times, is_good) of each id that can be read.
+
+    Rows of one id with equal values are one; where they differ, or one is rejected, it is not good.
+    """
+    fields = F.struct(*FIELD_COLUMNS)
+    by_key = (
+        rows.where("key IS NOT NULL")
+        .groupBy("key")
+        .agg(
+            F.min(fields).alias("first"),
+            F.max(fields).alias("last"),
+            F.min("value").alias("value"),
+            F.count(F.lit(1)).alias("times"),
+            F.count("reason").alias("bad"),
+        )
+    )
+    is_good = (F.col("bad") == 0) & F.col("first").eqNullSafe(F.col("last"))
+    return by_key.select("key", "value", "first.*", "times", "bad", is_good.alias("is_good"))
+
+
+def rejected(rows: DataFrame, states: DataFrame) -> DataFrame:
+    """Return (reason, row) of each row that changes nothing."""
+    rows = rows.withColumn("row", F.struct(*map(_shortened, COLUMNS)))
+    own = rows.where("reason IS NOT NULL").select("reason", "row")
+    unclear = states.where("NOT is_good AND times > bad").select("key", "times", "bad")
+    why = F.when(
+        F.col("bad") > 0, F.lit(f"another row with this {POSITION_ID} is rejected")
+    ).otherwise(
+        F.concat(
+            F.lit(f"{POSITION_ID} is given "), F.col("times"), F.lit(" times, with other values")
+        )
+    )
+    good = rows.where("reason IS NULL").select("key", "row")
+    others = good.join(unclear, "key").select(why.alias("reason"), "row")
+    return own.unionByName(others)
+
+
+def _shortened(name: str) -> Column:
+    return F.left(F.col("row").getField(name), F.lit(_MOST_QUOTED)).alias(name)
+
+
+def _is_utf8(name: str) -> Column:
+    return F.is_valid_utf8(F.coalesce(name, F.lit("")))
+
+
+def _own_reason() -> Column:
+    """Return why a row is rejected before it could be a record; null if it is not."""
+    is_read = reduce(and_, map(_is_utf8, COLUMNS))
+    is_nameless = F.coalesce(F.col(POSITION_ID), F.lit("")) == ""
+    return F.when(is_nameless, f"expected a {POSITION_ID}, found none").when(
+        ~is_read, "expected UTF-8, found other bytes"
+    )
+
+
+def _value() -> Column:
+    parts: list[Column] = []
+    for name in COLUMNS:
+        parts += [F.lit("{" if not parts else ","), F.lit(f'"{name}":'), _json(name)]
+    return F.concat(*parts, F.lit("}"))
+
+
+def _json(name: str) -> Column:
+    """Return a value as JSON: a number as it was written, all else as text or null."""
+    in_array = F.to_json(F.array(name))
+    text = F.substring(in_array, F.lit(2), F.length(in_array) - 2)
+    if name not in NUMBERS:
+        return text
+    return F.when(F.col(name).rlike(_NUMBER), F.col(name)).otherwise(text)
