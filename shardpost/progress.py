@@ -5,7 +5,6 @@ files have nothing of it. All that is written erases it first, so that nothing i
 or reordered, as what passes through the status lines of rich or tqdm would be.
 """
 
-import io
 import os
 import re
 import sys
@@ -13,13 +12,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import Any, TextIO, cast
 
 from shardpost.errors import one_line
 from shardpost.wording import duration_text
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 AFTER_SECONDS, EVERY_SECONDS = 1.5, 0.5
 COLUMNS = 80  # of a terminal that does not say
@@ -108,33 +104,29 @@ class ProgressLine:
         return False
 
 
-class _ErasingFile(io.FileIO):
+class _ErasingStream:
     """Standard output or standard error, of which each write erases the line first."""
 
-    def __init__(self, line: ProgressLine, descriptor: int) -> None:
-        super().__init__(descriptor, "wb", closefd=False)
-        self._line = line
-        # Below what another program makes of the result, such as a pager, no line has a place.
-        self._is_last = not self.isatty()
-
-    def write(self, data: "ReadableBuffer", /) -> int:
-        """Erase the line, and write."""
-        with self._line.interrupted(bytes(data), is_last=self._is_last):
-            return super().write(data)
-
-
-class _ErasingText(io.TextIOWrapper):
-    """The same for text: what stands for a stream of this process while it has the line."""
-
     def __init__(self, line: ProgressLine, stream: TextIO) -> None:
-        buffer = io.BufferedWriter(_ErasingFile(line, stream.fileno()))
-        super().__init__(buffer, stream.encoding, stream.errors, line_buffering=True)
-        self.progress_line = line
+        self.progress_line, self._stream = line, stream
+        # Below what another program makes of the result, such as a pager, no line has a place.
+        self._is_last = not stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Erase the line, and write."""
+        written = text.encode(errors="replace")
+        with self.progress_line.interrupted(written, is_last=self._is_last):
+            count = self._stream.write(text)
+            self._stream.flush()
+        return count
 
 
 def current() -> ProgressLine | None:
     """Return the line of this process, if it shows one."""
-    return sys.stderr.progress_line if isinstance(sys.stderr, _ErasingText) else None
+    return sys.stderr.progress_line if isinstance(sys.stderr, _ErasingStream) else None
 
 
 @contextmanager
@@ -159,7 +151,7 @@ def shown(title: str) -> Iterator[None]:
         yield
         return
     line = ProgressLine(sys.stderr.fileno(), title)
-    sys.stdout, sys.stderr = (_ErasingText(line, stream) for stream in before)
+    sys.stdout, sys.stderr = (cast("TextIO", _ErasingStream(line, stream)) for stream in before)
     thread = threading.Thread(target=line.draw_until_ended, daemon=True)
     thread.start()
     try:
@@ -167,7 +159,4 @@ def shown(title: str) -> Iterator[None]:
     finally:
         line.end()
         thread.join()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # who failed to write has said so
-                stream.flush()
         sys.stdout, sys.stderr = before
