@@ -15,7 +15,6 @@ from shardpost.unsubscribe import keys_of
 
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
 LEAST_HEAP_BYTES = 512 << 20
-MOST_LIST_ID = 64
 PLACEHOLDERS = ("client", "week", "token")
 
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -23,19 +22,12 @@ _SERVER = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^:/\s]+):(\d{1,5})")
 _HEAP = re.compile(r"(\d+)([kmgt])")
 _HEAP_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})")
-_LIST_ID = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}")
-_DAG = re.compile(r"[\w.-]+", re.ASCII)
 _FILE = "file://"
 STORE = "s3://"
 _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_.=-]+)*/?")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")  # a path has no two slashes in a row
 _SCHEMED = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_MASTER = re.compile(
-    r"local(\[(\*|[1-9]\d*)(,[1-9]\d*)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
-    r"|spark://[^\s:/]+:\d+(,[^\s:/]+:\d+)*|k8s://\S+"
-)
 
 
 def host(text: str) -> str:
@@ -74,22 +66,6 @@ def topic(text: str) -> str:
         raise ValueError("expected the name of a topic: up to 249 of a-z, A-Z, 0-9, '.', '_', '-'")
     if text.startswith("__"):
         raise ValueError("expected a topic of your own: Kafka's own begin with '__'")
-    return text
-
-
-def list_id(text: str) -> str:
-    """Check the part of a List-Id before the domain: one or several words with dots between."""
-    if not _LIST_ID.fullmatch(text) or len(text) > MOST_LIST_ID:
-        raise ValueError(
-            f"expected up to {MOST_LIST_ID} of a-z, A-Z, 0-9, '_', '-', and single dots between"
-        )
-    return text
-
-
-def language(text: str) -> str:
-    """Check the form of a language's tag; whether there is such a one is known by Babel."""
-    if not _LANGUAGE.fullmatch(text):
-        raise ValueError("expected a language such as de, pt-BR or zh-Hant")
     return text
 
 
@@ -140,13 +116,6 @@ def unsubscribe_secrets(text: str) -> str:
     return text
 
 
-def spark_master(text: str) -> str:
-    """Check a Spark master."""
-    if not _MASTER.fullmatch(text):
-        raise ValueError("expected local[*], local[4], spark://host:7077, yarn or k8s://…")
-    return text
-
-
 def heap(text: str) -> str:
     """Check the heap of a driver; less than Spark needs is refused here, and not by its JVM."""
     if not _HEAP.fullmatch(text):
@@ -165,21 +134,6 @@ def week(text: str) -> str:
         date.fromisocalendar(int(match[1]), int(match[2]), 1)
     except ValueError:
         raise ValueError(f"there is no such week in {match[1]}") from None
-    return text
-
-
-def dag_ids(text: str) -> str:
-    """Check names of DAGs, comma-separated."""
-    for name in text.split(","):
-        if not _DAG.fullmatch(name.strip()):
-            raise ValueError(f"expected ids of DAGs, comma-separated, found {name.strip()!r}")
-    return text
-
-
-def trimmed(text: str) -> str:
-    """Check that a text has no spaces around it: it is compared as it is."""
-    if not text or text != text.strip():
-        raise ValueError("expected a text without spaces before or after it")
     return text
 
 
@@ -227,6 +181,17 @@ def _check_port(url: str) -> None:
         raise ValueError("expected a port from 1 to 65535")
 
 
+def _like(pattern: str, expected: str) -> AfterValidator:
+    """Return the check that the whole of a text matches a pattern."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"expected {expected}")
+        return text
+
+    return AfterValidator(check)
+
+
 Port = Annotated[int, Field(ge=1, le=65535)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
@@ -237,6 +202,32 @@ Topic = Annotated[str, AfterValidator(topic)]
 Cron = Annotated[str, AfterValidator(cron)]
 Url = Annotated[str, AfterValidator(web_url)]
 Week = Annotated[str, AfterValidator(week)]
+Trimmed = Annotated[str, _like(r"\S((?s:.*)\S)?", "a text without spaces before or after it")]
+# The part of a List-Id before the domain.
+ListId = Annotated[
+    str,
+    _like(
+        r"(?=.{1,64}$)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*",
+        "up to 64 of a-z, A-Z, 0-9, '_', '-', and single dots between",
+    ),
+]
+# Whether there is such a language is known by Babel.
+Language = Annotated[
+    str,
+    _like(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}", "a language such as de, pt-BR or zh-Hant"),
+]
+SparkMaster = Annotated[
+    str,
+    _like(
+        r"local(\[(\*|[1-9]\d*)(,[1-9]\d*)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
+        r"|spark://[^\s:/]+:\d+(,[^\s:/]+:\d+)*|k8s://\S+",
+        "local[*], local[4], spark://host:7077, yarn or k8s://…",
+    ),
+]
+DagIds = Annotated[
+    str,
+    _like(r"(?a)\s*[\w.-]+\s*(,\s*[\w.-]+\s*)*", "ids of DAGs, comma-separated"),
+]
 Located = Annotated[str, AfterValidator(lambda text: located(text))]
 File = Annotated[Path, AfterValidator(lambda path: _path(path).expanduser().absolute())]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]

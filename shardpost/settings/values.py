@@ -32,14 +32,19 @@ from shardpost.settings.forms import (
     Absolute,
     Count,
     Cron,
+    DagIds,
     Days,
     File,
     Host,
+    Language,
+    ListId,
     Located,
     Port,
     Seconds,
     Servers,
+    SparkMaster,
     Topic,
+    Trimmed,
     Url,
     Week,
 )
@@ -82,7 +87,7 @@ class Settings(BaseModel):
         AfterValidator(combinations.require_different_topics),
     ] = {}
 
-    country: Annotated[str, AfterValidator(forms.trimmed)] = "US"
+    country: Trimmed = "US"
     max_drop: Annotated[float, BeforeValidator(share)] = 0.5
     lock_wait: Seconds = 600
     snapshot_days: Days = 90
@@ -95,7 +100,7 @@ class Settings(BaseModel):
     import_jdbc_user: str | None = None
     import_jdbc_password: str | None = Field(None, repr=False)
 
-    spark_master: Annotated[str, AfterValidator(forms.spark_master)] = "local[*]"
+    spark_master: SparkMaster = "local[*]"
     spark_conf: File | None = None
     driver_memory: Annotated[str, AfterValidator(forms.heap)] = "2g"
 
@@ -110,9 +115,7 @@ class Settings(BaseModel):
     watch_schedule: Cron = schedules.WATCH
     maintain_schedule: Cron = schedules.MAINTAIN
 
-    askable_dags: Annotated[str, AfterValidator(forms.dag_ids)] = (
-        "compact_positions,weekly_email,sweep_dead_letters"
-    )
+    askable_dags: DagIds = "compact_positions,weekly_email,sweep_dead_letters"
     request_days: Days = 6
 
     smtp_host: Host | None = None
@@ -130,8 +133,8 @@ class Settings(BaseModel):
         "https://shardpost.example/unsubscribe?client={client}"
     )
     mail_templates: File | None = None
-    mail_language: Annotated[str, AfterValidator(forms.language)] | None = None
-    mail_list_id: Annotated[str, AfterValidator(forms.list_id)] = "weekly-holdings"
+    mail_language: Language | None = None
+    mail_list_id: ListId = "weekly-holdings"
     mail_snapshot_age: Seconds = 3600
     mail_connections: Count = 4
     mail_rate: float | None = Field(None, gt=0, le=10**9)
