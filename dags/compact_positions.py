@@ -43,9 +43,17 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import Context, CronTriggerTimetable, dag
 
+from shardpost.commands.positions import compact_command
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Follow
 from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import DEFAULTS, HOLDERS, MEANT, flag_param, require_known
+from shardpost.orchestration.tasks import (
+    DEFAULTS,
+    HOLDERS,
+    MEANT,
+    flag_param,
+    params_of,
+    require_known,
+)
 from shardpost.schedules import longest_pause, next_run
 from shardpost.settings import one
 
@@ -54,7 +62,7 @@ FOLLOWS = one("follow") == "on"
 # By then the next run is warm, and has taken over.
 HAND_OVER = timedelta(minutes=10)
 PARAMS = {
-    **MEANT,
+    **params_of(compact_command, MEANT),
     "follow": flag_param(
         "Follow",
         "Follow until the next run, and compact as soon as there is something new.",

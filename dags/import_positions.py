@@ -27,9 +27,10 @@ from typing import Any
 from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from shardpost.commands.positions import import_command
 from shardpost.errors import UsageError
 from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import DEFAULTS, flag_param, task_errors, text_param
+from shardpost.orchestration.tasks import DEFAULTS, params_of, task_errors, text_param
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
@@ -41,22 +42,7 @@ PARAMS = {
     "source": text_param(
         "Source", "File or folder that the worker can read, or a JDBC URL. Needed."
     ),
-    "table": text_param("Table", "With a JDBC URL: the table."),
-    "query": text_param(
-        "Query", "With a JDBC URL: the query whose result is the list, in place of a table."
-    ),
-    "apply": flag_param("Apply", "Write the difference; else it is only planned."),
-    "max_closed": text_param(
-        "Most closed",
-        "Share of the open positions that may close, such as 20%; by default"
-        " SHARDPOST_IMPORT_MAX_CLOSED.",
-    ),
-    "import_id": text_param(
-        "Import id", "What is applied once; by default the id of the list's content."
-    ),
-    "up_to": text_param(
-        "Up to", "Only what a plan has shown: `up_to` of its result. Else what differs now."
-    ),
+    **params_of(import_command, ("table", "query", "apply", "max_closed", "import_id", "up_to")),
     "why": text_param("Why", "Reason; recorded on decisions."),
 }
 

@@ -30,8 +30,9 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 
+from shardpost.commands.tables import maintain_command
 from shardpost.orchestration.connections import task_installation
-from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, flag_param, task_errors
+from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, params_of, task_errors
 from shardpost.settings import one
 
 log = logging.getLogger(__name__)
@@ -62,9 +63,7 @@ def maintain(**context: Any) -> dict[str, Any]:
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULTS,
-    params={
-        "dry_run": flag_param("Dry run", "Log what would go, and why; change nothing."),
-    },
+    params=params_of(maintain_command, ["dry_run"]),
     tags=["tables"],
     doc_md=__doc__,
 )

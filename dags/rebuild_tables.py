@@ -28,6 +28,7 @@ from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
 
+from shardpost.commands.rebuild import start_command
 from shardpost.decisions import SHARDPOST
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.spark_job import SparkJob
@@ -36,6 +37,7 @@ from shardpost.orchestration.tasks import (
     DEFAULTS,
     FORM,
     Approval,
+    params_of,
     require_known,
     task_errors,
     text_param,
@@ -58,24 +60,7 @@ PARAMS = {
             "drop": "drop: give up the tables that are not in use",
         },
     ),
-    "country": text_param(
-        "Country", "Country of the exchanges that count, such as US. Empty: the current one."
-    ),
-    "source": text_param(
-        "Source",
-        "What the tables are computed from.",
-        enum=[None, "kafka"],
-        values_display={
-            "null": "the raw records of the histories, decoded again",
-            "kafka": "kafka: the topics, and what they no longer hold is missing",
-        },
-    ),
-    "tables": text_param(
-        "Tables",
-        "Comma-separated table names, such as share_holders; tables derived from them are rebuilt"
-        " too. Empty: all.",
-        format=TABLES,
-    ),
+    **params_of(start_command, ("country", "source", "tables"), tables=TABLES),
     "max_changed": text_param(
         "Swap by itself up to",
         "The share of positions, of holders, of contacts and of exchanges that may differ, such as"

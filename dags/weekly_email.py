@@ -39,6 +39,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
+from shardpost.commands.email import email_command
 from shardpost.errors import ShardpostError, UsageError, one_line, shown
 from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
@@ -47,7 +48,7 @@ from shardpost.orchestration.tasks import (
     DEFAULTS,
     HOLDERS,
     MEANT,
-    flag_param,
+    params_of,
     require_known,
     task_errors,
     text_param,
@@ -77,34 +78,11 @@ PARAMS = {
         " week still running.",
         format=ISO_WEEK,
     ),
-    "shards": text_param(
-        "Shards",
-        "Only these, by their numbers: such as 3, 0-3 or 0,2,5-7. Empty: all.",
-        format=SHARDS,
+    **params_of(
+        email_command,
+        ("shards", "dry_run", "on_unknown", "again", "early", *MEANT),
+        shards=SHARDS,
     ),
-    "dry_run": flag_param("Dry run", "Print who would get what; freeze nothing, send nothing."),
-    "on_unknown": text_param(
-        "Unknown deliveries",
-        "What to do with earlier mails whose delivery is unknown.",
-        enum=[None, "hold", "resend"],
-        values_display={
-            "null": "as the setting SHARDPOST_ON_UNKNOWN says",
-            "hold": "hold: leave them for a person to decide",
-            "resend": "resend: mail them once more, with the same Message-ID",
-        },
-    ),
-    "again": text_param(
-        "Again",
-        "Which clients to mail besides those that are not mailed yet.",
-        enum=[None, "FAILED", "SUPPRESSED"],
-        values_display={
-            "null": "nobody",
-            "FAILED": "FAILED: clients that failed before, at their current addresses",
-            "SUPPRESSED": "SUPPRESSED: clients that were not subscribed, and are now",
-        },
-    ),
-    "early": flag_param("Early", "Mail a week that has not ended, as of now; freezes nothing."),
-    **MEANT,
 }
 
 

@@ -65,7 +65,7 @@ def _params(dag: Any) -> list[tuple[str, str, str]]:
 def _meaning(param: Any) -> str:
     """Return the description of a param, with its choices as the form names them."""
     choices = dict(param.schema.get("values_display", {}))
-    if not choices:
+    if all(choices[name] == name for name in choices if name != "null"):  # the text has them
         return str(param.description)
     empty = choices.pop("null")
     return f"{param.description} {'; '.join(choices.values())}. Empty: {empty}."

@@ -141,7 +141,8 @@ COUNTRY_CHANGED = click.option(
 ACCEPT_DROP = click.option(
     "--accept-drop",
     is_flag=True,
-    help="Accept a drop, or a growth, larger than SHARDPOST_MAX_DROP, for this run.",
+    help="Accept, for this run, that open positions, holders or recipients drop, or positions on"
+    " unknown exchanges grow, by more than SHARDPOST_MAX_DROP.",
 )
 TAKE_OVER = click.option(
     "--take-over",

@@ -89,17 +89,20 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
 @click.option(
     "--dry-run", is_flag=True, help="Print what would happen to each client; change nothing."
 )
-@click.option("--early", is_flag=True, help="Mail a week that has not ended, as of now.")
+@click.option(
+    "--early", is_flag=True, help="Mail a week that has not ended, as of now; freezes nothing."
+)
 @click.option(
     "--again",
     type=click.Choice(["FAILED", "SUPPRESSED"], case_sensitive=False),
-    help="Also mail clients that failed before, at their current addresses; or clients that were"
-    " not subscribed and now are.",
+    help="Also mail clients that FAILED before, at their current addresses; or clients that were"
+    " SUPPRESSED, since they were not subscribed, and now are.",
 )
 @click.option(
     "--on-unknown",
     type=click.Choice(["hold", "resend"]),
-    help="What to do about unknown deliveries; default: SHARDPOST_ON_UNKNOWN.",
+    help="What to do about unknown deliveries: hold them for a person to decide, or resend them"
+    " once more, with the same Message-ID; default: SHARDPOST_ON_UNKNOWN.",
 )
 @COUNTRY_CHANGED
 @ACCEPT_DROP

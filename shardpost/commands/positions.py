@@ -186,10 +186,13 @@ def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
 @click.option(
     "--max-closed",
     type=Parsed("share", parse_share),
-    metavar="20%",
-    help="Share of the open positions that may close; by default SHARDPOST_IMPORT_MAX_CLOSED.",
+    metavar="SHARE",
+    help="Share of the open positions that may close, such as 20%; by default"
+    " SHARDPOST_IMPORT_MAX_CLOSED.",
 )
-@click.option("--up-to", metavar="PLAN", help="Only what a plan has shown, as it was printed.")
+@click.option(
+    "--up-to", metavar="PLAN", help="Only what a plan has shown: its `up_to`, as it was printed."
+)
 @WHY
 @BY
 @AS_JSON

@@ -67,7 +67,7 @@ def rebuild_command() -> None:
 @click.option(
     "--country",
     metavar="CODE",
-    help="Country of the exchanges that count; default: the current one.",
+    help="Country of the exchanges that count, such as US; default: the current one.",
 )
 @click.option(
     "--from",
@@ -75,7 +75,8 @@ def rebuild_command() -> None:
     type=click.Choice(["history", "kafka"]),
     default="history",
     show_default=True,
-    help="Decode the raw records of the histories again, or read the topics.",
+    help="Decode the raw records of the histories again, or read the topics of Kafka: what they no"
+    " longer hold is missing then.",
 )
 @click.option(
     "--tables",

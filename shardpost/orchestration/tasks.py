@@ -9,7 +9,7 @@ A task may ask a person: Airflow's own operator, whose questions stand under Req
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
     AirflowTaskTimeout,
 )
+from click import Choice, Command, Parameter
 
 from shardpost.alerts.model.alert import EVENT, NEEDS_A_PERSON, REPORTED, TASK_FAILED, Condition
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
@@ -203,18 +204,33 @@ def flag_param(title: str, description: str, *, default: bool = False) -> Param:
     return Param(default, type=["null", "boolean"], title=title, description=description)
 
 
-# By these a person confirms what a run would refuse.
-MEANT = {
-    "country_changed": flag_param(
-        "Country changed",
-        "Confirm SHARDPOST_COUNTRY, although the last snapshot has another or no exchange has it.",
-    ),
-    "accept_drop": flag_param(
-        "Accept drop",
-        "Accept, for this run, that open positions, holders or recipients drop, or positions on"
-        " unknown exchanges grow, by more than SHARDPOST_MAX_DROP.",
-    ),
-}
+def params_of(command: Command, names: Iterable[str], **formats: str) -> dict[str, Param]:
+    """Return params that are options of a command, too: with their names, texts and choices.
+
+    `formats` are those of param_formats.py that check a text.
+    """
+    options = {name: one for one in command.params for name in (one.name, _long_name(one))}
+    return {name: _param_of(name, options[name], formats.get(name)) for name in names}
+
+
+def _long_name(option: Parameter) -> str:
+    return option.opts[-1].removeprefix("--").replace("-", "_")
+
+
+def _param_of(name: str, option: Parameter, format_: str | None) -> Param:
+    title, said = name.replace("_", " ").capitalize(), getattr(option, "help", None) or ""
+    if getattr(option, "is_flag", False):
+        return flag_param(title, said)
+    more: dict[str, Any] = {} if format_ is None else {"format": format_}
+    if isinstance(option.type, Choice):
+        choices = [*option.type.choices]
+        shown = {"null": "by default", **{one: one for one in choices}}
+        more |= {"enum": [None, *choices], "values_display": shown}
+    return text_param(title, said, **more)
+
+
+# By these options a person confirms what a run would refuse.
+MEANT = ("country_changed", "accept_drop")
 
 ANSWER = "answer"
 REASON = "reason"
