@@ -21,8 +21,7 @@ from shardpost.holders.model.view_tables import FoldingRule
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.installed import installed
 

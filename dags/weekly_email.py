@@ -55,14 +55,14 @@ from shardpost.orchestration.tasks import (
 )
 from shardpost.settings import one
 from shardpost.spark.job_spec import document_of
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.limits import MailLimits, too_many
-from shardpost.weekly_email.model.email_request import (
+from shardpost.weekly_email.email_job import (
+    WEEKLY_EMAIL,
     EmailRequest,
     Mode,
     parse_shards,
     shard_label,
 )
+from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import failed_line
 

@@ -12,7 +12,7 @@ from jsonschema import FormatChecker, ValidationError
 from shardpost.errors import UsageError
 from shardpost.rebuilds.rebuild_job import tables_of
 from shardpost.shares import parse_share
-from shardpost.weekly_email.model import email_request
+from shardpost.weekly_email import email_job
 from shardpost.weekly_email.model.week import IsoWeek
 
 ISO_WEEK = "iso-week"
@@ -39,6 +39,6 @@ def _check(
 
 
 FormatChecker.checkers[ISO_WEEK] = (_check(IsoWeek.parse, may_be_empty=False), ())
-FormatChecker.checkers[SHARDS] = (_check(email_request.require_shard_form), ())
+FormatChecker.checkers[SHARDS] = (_check(email_job.require_shard_form), ())
 FormatChecker.checkers[SHARE] = (_check(parse_share), ())
 FormatChecker.checkers[TABLES] = (_check(tables_of), ())

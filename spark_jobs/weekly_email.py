@@ -6,8 +6,8 @@ the mail.
 """
 
 from shardpost.spark import driver
+from shardpost.weekly_email.email_job import EmailRequest
 from shardpost.weekly_email.email_run import run
-from shardpost.weekly_email.model.email_request import EmailRequest
 
 
 def noted_as(asked: EmailRequest, job: str) -> str | None:

@@ -29,9 +29,9 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.dry_run_file import DryRunLists
+    from shardpost.weekly_email.dry_runs import DryRunLists
+    from shardpost.weekly_email.email_job import EmailRequest
     from shardpost.weekly_email.mail_preview import MailPreview
-    from shardpost.weekly_email.model.email_request import EmailRequest
 
 
 log = logging.getLogger(__name__)
@@ -133,8 +133,7 @@ def email_command(
         raise click.UsageError("Missing option '--week'.")
     from shardpost import refused_runs
     from shardpost.topics import guards
-    from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-    from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+    from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
     from shardpost.weekly_email.prepared_week import preview_week
     from shardpost.weekly_email.week_state import WeekState
 
@@ -170,7 +169,7 @@ def _send(request: "EmailRequest", *, as_json: bool) -> int:
 def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.spark.job_process import job_folder
     from shardpost.spark.submit import submit
-    from shardpost.weekly_email.dry_run_file import NAME, DryRunLists, text_lines
+    from shardpost.weekly_email.dry_runs import NAME, DryRunLists, text_lines
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     with job_folder() as folder:
@@ -185,7 +184,7 @@ def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
 
 def _dry_run_document(result: Mapping[str, Any], lists: "DryRunLists") -> Iterator[str]:
     """Yield one JSON document piece by piece: lists of a million need not be in memory."""
-    from shardpost.weekly_email.dry_run_lists import DryRunList
+    from shardpost.weekly_email.dry_runs import DryRunList
 
     yield json.dumps(result)[:-1]
     for kind in DryRunList:

@@ -24,7 +24,7 @@ from shardpost.logs import step
 from shardpost.rebuilds import drop as standby_tables
 from shardpost.rebuilds.registry import rebuilding
 from shardpost.topics import guards
-from shardpost.weekly_email import email_erasure, kept_dry_runs, week_state
+from shardpost.weekly_email import dry_runs, email_erasure, week_state
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.ledger import erased_id
@@ -197,7 +197,7 @@ class _Erasure:
         if not result.dry_run:
             self._erase_rows()
             step("lists of dry runs")
-            kept_dry_runs.forget(installation.tables)
+            dry_runs.forget(installation.tables)
             # A run that finds its week not among these comes to its locks after the tables changed.
             for week in sorted(self._begun_and_not_frozen() - closed):
                 self._erase_week(week, None)

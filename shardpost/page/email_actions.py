@@ -15,7 +15,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.model.email_request import EmailRequest
+    from shardpost.weekly_email.email_job import EmailRequest
 
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
@@ -64,11 +64,7 @@ class SendOrder(BaseModel):
 
     def request(self, visit: PageRequest) -> "EmailRequest":
         """Return what such a run would be asked for; UsageError for what no run can be."""
-        from shardpost.weekly_email.model.email_request import (
-            EmailRequest,
-            Mode,
-            require_shard_form,
-        )
+        from shardpost.weekly_email.email_job import EmailRequest, Mode, require_shard_form
 
         week = IsoWeek.parse(self.week)
         require_shard_form(self.shards or None)
@@ -126,7 +122,7 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
 
 def _would_mail(visit: PageRequest, order: SendOrder, counts: dict[str, int]) -> int:
     """Return how many clients of the week a run would try to mail at most."""
-    from shardpost.weekly_email.model.email_request import RunRules
+    from shardpost.weekly_email.email_job import RunRules
 
     on_unknown = order.on_unknown or visit.installation.values(RunRules).on_unknown
     more = counts[order.again.lower()] if order.again else 0

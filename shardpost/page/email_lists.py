@@ -14,7 +14,7 @@ from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Requ
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.dry_run_lists import DryRunList
+    from shardpost.weekly_email.dry_runs import DryRunList
 
 router = APIRouter(prefix="/emails/lists", dependencies=[sees(EMAILS)])
 
@@ -31,14 +31,13 @@ def lists(
 ) -> Response:
     """Show one list of the week's last dry run, a page of it, or those with a text in their id."""
     from shardpost.errors import UsageError
-    from shardpost.weekly_email import kept_dry_runs
-    from shardpost.weekly_email.dry_run_file import DryRunLists
-    from shardpost.weekly_email.dry_run_lists import MEANS, DryRunList
+    from shardpost.weekly_email import dry_runs
+    from shardpost.weekly_email.dry_runs import MEANS, DryRunList, DryRunLists
 
     if kind not in [*DryRunList]:
         raise UsageError(f"list {kind!r}: expected one of {', '.join(DryRunList)}")
     chosen = DryRunList(kind)
-    kept = kept_dry_runs.find(visit.installation.tables, IsoWeek.parse(week))
+    kept = dry_runs.find(visit.installation.tables, IsoWeek.parse(week))
     found = kept or DryRunLists({}, ())
     if visit.request.query_params.get("format") == "csv":
         return _as_csv(f"dry-run-{IsoWeek.parse(week)}-{kind}.csv", chosen, found.lines(chosen, q))

@@ -16,8 +16,7 @@ from shardpost.errors import ShardpostError, one_line
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.mail_rendering import Rendered, TemplateError
-from shardpost.weekly_email.model.mail_rows import Values
-from shardpost.weekly_email.model.mail_templates import MailTemplates
+from shardpost.weekly_email.model.mail_templates import MailTemplates, Values
 from shardpost.weekly_email.own_templates import TemplateSettings
 
 # Of processor time, and of the clock's where the processor has other work, too.

@@ -18,17 +18,12 @@ from shardpost.holders.spark.held_positions import holding_clients
 from shardpost.installation import Installation
 from shardpost.schedules import WeeklyTime
 from shardpost.spark.job_spec import JobResult
-from shardpost.weekly_email import mail_looks
+from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
+from shardpost.weekly_email.email_job import EmailRequest, Mode, RunRules, shard_label
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.interruptions import Unsubscribed
 from shardpost.weekly_email.limits import MailLimits, too_many
-from shardpost.weekly_email.model.email_request import (
-    EmailRequest,
-    Mode,
-    RunRules,
-    shard_label,
-)
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.prepared_week import (
     PreparedWeek,
@@ -137,7 +132,7 @@ def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> Job
         FrozenWeeks(installation.tables).require_audience(week.iso_week)
         if week.frozen is None:  # its audience and contacts are the snapshot's
             snapshots.require_in_force(installation.tables, week.snapshot)
-        mail_looks.keep(installation.tables, week.context, week.shards, options.clock())
+        own_templates.keep_look(installation.tables, week.context, week.shards, options.clock())
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
         reports = send_shards(week, options, rate)
         if not request.is_part:

@@ -21,9 +21,9 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.installation import Installation
-from shardpost.weekly_email import mail_looks
+from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.model.email_request import EmailContext, Sender
+from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, Written
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
@@ -118,7 +118,7 @@ def preview(
         try:
             written = _written(rows[-1])
             found = _find_written(tables, client, week, written, now)
-            looks = mail_looks.of_shard(tables, week, rows[-1]["shard"])
+            looks = own_templates.looks_of_shard(tables, week, rows[-1]["shard"])
             return _as_sent(looks, settings.unsubscribe_secret, found, written, render)
         except ShardpostError as error:
             raise ShardpostError(

@@ -1,16 +1,22 @@
-"""The templates that SHARDPOST_MAIL_TEMPLATES names: read once for a run, and tried before it.
+"""The templates that SHARDPOST_MAIL_TEMPLATES names: read for a run, tried before it, and kept.
 
 They are sent along to where mails are written: all mails of a run are by the same ones, whatever
-becomes of the folder meanwhile.
+becomes of the folder meanwhile. The table `mail_looks` keeps them, through deltalake, so that the
+mails of a week can be shown as they were sent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
+from shardpost.delta import table_log
+from shardpost.delta.object_store import Tables
+from shardpost.delta.query import select
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.text_files import read_text
 from shardpost.weekly_email.model import mail_rendering
+from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.localized import known_language
 from shardpost.weekly_email.model.mail_templates import (
     KINDS,
@@ -21,6 +27,8 @@ from shardpost.weekly_email.model.mail_templates import (
     language_of,
     shipped,
 )
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import MAIL_LOOKS, MailLook
 from shardpost.wording import meant
 
 MOST_BYTES = 1 << 20
@@ -125,3 +133,32 @@ def _require_known_name(path: Path) -> None:
     said = meant(f"{stem}{path.suffix}".lower(), SHIPPED, cutoff=0.9)
     if name not in SHIPPED and said:
         raise UsageError(f"{path}: no such template{said}")
+
+
+def keep_look(tables: Tables, context: EmailContext, shards: Sequence[int], now: datetime) -> None:
+    """Keep by what a run writes the mails of its shards from now on, in the table `mail_looks`.
+
+    To be called behind the locks of the shards, before the first mail. A row is added for those of
+    them that were not mailed by the same sender and templates last.
+    """
+    sender, templates = context.sender, context.templates
+    look = MailLook(
+        *(str(context.week), tuple(shards), now),
+        *(sender.name, sender.address, sender.unsubscribe_url, sender.list_id),
+        *(templates.all_files(), templates.language, templates.most_rows),
+    )
+    last = {shard: kept for kept in _looks(tables, context.week) for shard in kept.shards}
+    changed = [one for one in shards if one not in last or not last[one].is_like(look)]
+    if changed:
+        look = replace(look, shards=tuple(changed))
+        table_log.append(tables, MAIL_LOOKS, lambda: look)
+
+
+def looks_of_shard(tables: Tables, week: IsoWeek, shard: int) -> list[MailLook]:
+    """Return by what the mails of a shard were written, the newest first."""
+    return [look for look in reversed(_looks(tables, week)) if shard in look.shards]
+
+
+def _looks(tables: Tables, week: IsoWeek) -> list[MailLook]:
+    """Return the rows of a week, oldest first."""
+    return select(tables, MAIL_LOOKS, MailLook, f"WHERE week = '{week}' ORDER BY at")

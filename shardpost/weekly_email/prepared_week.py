@@ -17,16 +17,10 @@ from shardpost.holders.model import plausibility
 from shardpost.rebuilds import registry
 from shardpost.topics import guards
 from shardpost.topics.stores import StoreTopic
+from shardpost.weekly_email import email_job
+from shardpost.weekly_email.email_job import EmailRequest, RunRules, shard_groups, shard_text
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
-from shardpost.weekly_email.model import email_request
-from shardpost.weekly_email.model.email_request import (
-    EmailContext,
-    EmailRequest,
-    RunRules,
-    Sender,
-    shard_groups,
-    shard_text,
-)
+from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
@@ -112,7 +106,7 @@ def preview_week(
     unless the run only looks.
     """
     installation = state.installation
-    email_request.require_shard_form(request.shards)
+    email_job.require_shard_form(request.shards)
     sender = installation.values(SenderSettings).sender(installation.values(SmtpServer))
     templates = templates_of(installation.values(TemplateSettings))
     latest = request.week.as_of(request.now, early=request.early)
@@ -120,7 +114,7 @@ def preview_week(
     if request.is_real:
         state.require_not_paused()
     ledger = state.require_ledger()
-    chosen = email_request.parse_shards(request.shards, ledger.partitions)
+    chosen = email_job.parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(installation.tables)
     if not request.country_changed:
         registry.require_country(installation, snapshot)

@@ -7,12 +7,12 @@ from datetime import datetime
 import pyarrow as pa
 
 from shardpost.errors import shown
+from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.interruptions import SubscriptionsUnknownError, nobody_unsubscribed
-from shardpost.weekly_email.model.email_request import EmailContext
+from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.mail_headers import ComposeError
 from shardpost.weekly_email.model.mail_rendering import TemplateError
 from shardpost.weekly_email.model.member import (
     UNSUBSCRIBED,
@@ -22,7 +22,6 @@ from shardpost.weekly_email.model.member import (
     recipient_of,
 )
 from shardpost.weekly_email.model.message import Mail, compose, message_id
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 
 # Clients whose e-mails are composed at once.
 BATCH = 1000

@@ -18,17 +18,17 @@ import pyarrow as pa
 from shardpost.errors import ShardpostError, shown
 from shardpost.installation import Installation
 from shardpost.kafka.transactions import TransactionError
+from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.interruptions import (
     PauseWatch,
     nobody_unsubscribed,
     stop_reason_by_signal,
 )
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.email_request import EmailContext
+from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.provisional_refusals import Refusal, Refusals, open_clients_error
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport, status_document

@@ -14,7 +14,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from shardpost.errors import UsageError, single_line
-from shardpost.weekly_email.model.email_request import Sender
+from shardpost.weekly_email.model.email_context import Sender
 from shardpost.weekly_email.model.provisional_refusals import MOST_REFUSED_IN_ROW, RefusalLimits
 from shardpost.weekly_email.model.retry import MailRetryPolicy
 

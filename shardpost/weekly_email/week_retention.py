@@ -34,7 +34,7 @@ from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.topics import guards
-from shardpost.weekly_email import kept_dry_runs, week_state
+from shardpost.weekly_email import dry_runs, week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
@@ -108,7 +108,7 @@ def erase_old_audiences(
     result, days = ErasedAudiences(dry_run), installation.values(LedgerRetention).of_audience
     if not dry_run:
         with table_errors():
-            kept_dry_runs.forget_old(installation.tables, now, days)
+            dry_runs.forget_old(installation.tables, now, days)
     what = "erasing old audiences"
     with (
         table_errors(),

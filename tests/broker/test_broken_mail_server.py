@@ -19,13 +19,13 @@ import pytest
 from shardpost.locks.claims import boot_clock
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.ledger_topic import (
     FRESH_SECONDS,
     Ledger,
     ShardLedger,
 )
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import (
     AGAIN,

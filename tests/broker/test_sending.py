@@ -18,11 +18,11 @@ from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECISIONS, WEEKLY_EMAILS
 from shardpost.weekly_email import interruptions, week_decisions
+from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model import retry
-from shardpost.weekly_email.model.email_request import EmailContext, Sender
+from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals

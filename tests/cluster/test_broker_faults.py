@@ -14,8 +14,7 @@ import pytest
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.model.email_request import EmailRequest
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.airflow_server import airflow_server
 from tests.support.cluster import Cluster, Part

@@ -26,8 +26,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.model.email_request import EmailRequest
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.compacting import agree
 from tests.support.installed import installed

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import kept_dry_runs
+from shardpost.weekly_email import dry_runs
+from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.email_run import run
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.installed import installed
 from tests.support.page_client import page_client
@@ -70,8 +70,8 @@ def test_each_list_is_the_dry_runs_and_goes_when_a_client_is_erased(
         erase(installed(settings), ErasureRequest("client001", "bob", "asked for it", NOW))
         assert "No dry run of this week is kept" in page.get("emails/lists", week=WEEK)
     run(replace(request, kept_as="manual__c"), installed(settings))
-    assert kept_dry_runs.find(installed(settings).tables, WEEK) is not None
-    kept_dry_runs.forget_old(installed(settings).tables, WEEK.end + timedelta(days=3), 4)
-    assert kept_dry_runs.find(installed(settings).tables, WEEK) is not None
-    kept_dry_runs.forget_old(installed(settings).tables, WEEK.end + timedelta(days=5), 4)
-    assert kept_dry_runs.find(installed(settings).tables, WEEK) is None
+    assert dry_runs.find(installed(settings).tables, WEEK) is not None
+    dry_runs.forget_old(installed(settings).tables, WEEK.end + timedelta(days=3), 4)
+    assert dry_runs.find(installed(settings).tables, WEEK) is not None
+    dry_runs.forget_old(installed(settings).tables, WEEK.end + timedelta(days=5), 4)
+    assert dry_runs.find(installed(settings).tables, WEEK) is None

@@ -10,9 +10,9 @@ from shardpost.delta import snapshots
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.settings import Settings
 from shardpost.watch.sources import collect_snapshot
+from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.compacting import agree
 from tests.support.installed import installed

@@ -16,9 +16,8 @@ from shardpost.rebuilds.model.rebuild import Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, tables_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
 from shardpost.weekly_email.email_run import run as weekly_email
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support import decisions
 from tests.support.command_line import CommandLine

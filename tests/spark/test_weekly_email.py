@@ -20,13 +20,12 @@ from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import interruptions, week_decisions
-from shardpost.weekly_email.dry_run_file import NAME, DryRunLists
-from shardpost.weekly_email.dry_run_lists import DryRunList
+from shardpost.weekly_email.dry_runs import NAME, DryRunList, DryRunLists
+from shardpost.weekly_email.email_job import EmailRequest
 from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
-from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import LateClients, ShardCounts, counts_document
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, WeekPausedError

@@ -11,9 +11,8 @@ import pytest
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest
 from shardpost.weekly_email.email_run import run
-from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.how_far import drawn
 from tests.support.installed import installed

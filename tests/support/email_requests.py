@@ -7,7 +7,7 @@ from typing import Any
 
 from shardpost.installation import Installation
 from shardpost.instants import parse_instant
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek, preview_week
 from shardpost.weekly_email.week_state import WeekState

@@ -10,13 +10,13 @@ from shardpost.delta import snapshots
 from shardpost.holders.spark.held_positions import contact_of, holding_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.weekly_email import mail_looks
+from shardpost.weekly_email import own_templates
+from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.message import Mail
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.prepared_week import PreparedWeek
@@ -60,7 +60,7 @@ class Run:
 
     def keep_look(self) -> None:
         """Keep by what this run writes, and mail nobody."""
-        mail_looks.keep(
+        own_templates.keep_look(
             installed(self.settings).tables,
             self._prepared().context,
             self._prepared().shards,

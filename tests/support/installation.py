@@ -19,8 +19,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobSpec
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.model.email_request import EmailRequest
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import settings_of_its_own
 from tests.support.cluster import Cluster

@@ -7,8 +7,7 @@ import pytest
 from shardpost.settings import Settings
 from shardpost.weekly_email import bounded_rendering
 from shardpost.weekly_email.model.mail_rendering import TemplateError, rendered
-from shardpost.weekly_email.model.mail_rows import SAMPLES
-from shardpost.weekly_email.model.mail_templates import MailTemplates
+from shardpost.weekly_email.model.mail_templates import SAMPLES, MailTemplates
 from shardpost.weekly_email.own_templates import TemplateSettings, with_subject
 from tests.support.installed import installed
 

@@ -11,11 +11,10 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance import erasure
 from shardpost.settings import Settings
+from shardpost.weekly_email.email_job import EmailRequest, Mode, ResendPolicy
 from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.ledger import DeliveryState, erased_id
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.send_shard import SendOptions

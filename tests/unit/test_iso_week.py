@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.weekly_email.model import email_request
+from shardpost.weekly_email import email_job
 from shardpost.weekly_email.model.week import IsoWeek
 
 W47 = IsoWeek(2026, 47)
@@ -80,7 +80,7 @@ def test_a_scheduled_run_leaves_out_weeks_that_ended_too_long_ago() -> None:
     ],
 )
 def test_a_list_names_shards(text: str | None, found: list[int]) -> None:
-    assert email_request.parse_shards(text, 8) == found
+    assert email_job.parse_shards(text, 8) == found
 
 
 @pytest.mark.parametrize(
@@ -88,18 +88,18 @@ def test_a_list_names_shards(text: str | None, found: list[int]) -> None:
 )
 def test_a_list_that_names_others_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="shards"):
-        email_request.parse_shards(text, 8)
+        email_job.parse_shards(text, 8)
 
 
 def test_groups_have_names_that_read_back() -> None:
-    groups = email_request.shard_groups(email_request.parse_shards(None, 10), 4)
-    assert [email_request.shard_label(group) for group in groups] == [
+    groups = email_job.shard_groups(email_job.parse_shards(None, 10), 4)
+    assert [email_job.shard_label(group) for group in groups] == [
         "shards 0-3",
         "shards 4-7",
         "shards 8-9",
     ]
-    assert email_request.shard_label([4]) == "shard 4"
-    assert email_request.parse_shards(email_request.shard_text([0, 2, 5, 6, 7]), 8) == [
+    assert email_job.shard_label([4]) == "shard 4"
+    assert email_job.parse_shards(email_job.shard_text([0, 2, 5, 6, 7]), 8) == [
         0,
         2,
         5,

@@ -6,6 +6,7 @@ from itertools import zip_longest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
@@ -14,7 +15,6 @@ from shardpost.weekly_email.model.ledger import (
     ledger_id,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.plain_ledger import fold
 

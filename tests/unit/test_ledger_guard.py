@@ -20,11 +20,11 @@ from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email import week_state
+from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
-from shardpost.weekly_email.model.email_request import EmailContext, Sender
+from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import LedgerMark
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard

@@ -14,10 +14,9 @@ import pytest
 from shardpost.addresses import Address
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, load
-from shardpost.weekly_email.model.email_request import EmailContext, Sender
+from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Sender
 from shardpost.weekly_email.model.holdings import holdings_of_batch
 from shardpost.weekly_email.model.localized import known_language, number_text
-from shardpost.weekly_email.model.mail_headers import ComposeError
 from shardpost.weekly_email.model.mail_rendering import TemplateError
 from shardpost.weekly_email.model.mail_templates import SHIPPED, MailTemplates
 from shardpost.weekly_email.model.member import Recipient

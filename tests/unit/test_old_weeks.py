@@ -18,9 +18,9 @@ from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic
 from shardpost.weekly_email import week_retention, week_state
+from shardpost.weekly_email.email_job import EmailRequest
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
-from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, WeekClosedError
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import (

@@ -13,9 +13,9 @@ from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import week_state
+from shardpost.weekly_email.email_job import EmailRequest
 from shardpost.weekly_email.email_run import prepare, run, why_skip
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.week_state import WeekState

@@ -16,13 +16,14 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
-from shardpost.weekly_email.dry_run_lists import DryRunList, forecasts, lines_of
+from shardpost.weekly_email.dry_runs import DryRunList
+from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.interruptions import SubscriptionsUnknownError, Unsubscribed
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_templates import MailTemplates
-from shardpost.weekly_email.model.resend_policy import ResendPolicy
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
+from shardpost.weekly_email.spark.dry_run import forecasts, lines_of
 from tests.support import members
 from tests.support.dry_runs import listed_at
 from tests.support.histories import overwrite, snapshot

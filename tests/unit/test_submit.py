@@ -22,8 +22,7 @@ from shardpost.spark import class_archive, driver, submit
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
 from shardpost.weekly_email import prepared_week
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLineHere
 from tests.support.installed import installed

@@ -10,9 +10,8 @@ import pytest
 from shardpost.addresses import UnusableAddress, check_address
 from shardpost.commands.email import _dry_run_document, counts_text
 from shardpost.settings import load
-from shardpost.weekly_email import dry_run_file
-from shardpost.weekly_email.dry_run_file import text_lines
-from shardpost.weekly_email.dry_run_lists import DryRunList
+from shardpost.weekly_email import dry_runs
+from shardpost.weekly_email.dry_runs import DryRunList, text_lines
 from shardpost.weekly_email.email_run import exit_code_of
 from shardpost.weekly_email.limits import MailLimits, limits_of, too_many, totals
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -275,7 +274,7 @@ def test_the_json_of_a_dry_run_is_one_document_with_all_lists(tmp_path: Path) ->
 def test_a_list_is_read_from_any_of_its_lines_on_whatever_groups_of_rows_it_is_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dry_run_file, "GROUP", 3)
+    monkeypatch.setattr(dry_runs, "GROUP", 3)
     kinds = ("new", "left")
     lists = listed_at(tmp_path, ({"list": kinds[n % 2], "client": f"c{n:02}"} for n in range(20)))
     left = [f"c{n:02}" for n in range(1, 20, 2)]

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from shardpost.errors import single_line
 from shardpost.weekly_email.model.localized import number_text
-from shardpost.weekly_email.model.mail_rows import HeldRow, StockRow
-from shardpost.weekly_email.model.mail_templates import MOST_ROWS
+from shardpost.weekly_email.model.mail_templates import MOST_ROWS, HeldRow, StockRow
 
 POSITION_COLUMNS = {
     "position": "Position",

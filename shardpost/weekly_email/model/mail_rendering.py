@@ -33,18 +33,20 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from shardpost.errors import UsageError, first_line, single_line
+from shardpost.weekly_email.model.email_context import mailboxes
 from shardpost.weekly_email.model.localized import Filters
-from shardpost.weekly_email.model.mail_headers import mailboxes
-from shardpost.weekly_email.model.mail_rows import SAMPLES, VARIABLES, Values
 from shardpost.weekly_email.model.mail_templates import (
     FROM_NAME,
     HTML,
     PARTS,
     REPLY_TO,
+    SAMPLES,
     SUBJECT,
     TEXT,
+    VARIABLES,
     MailTemplates,
     Source,
+    Values,
     language_of,
 )
 

@@ -14,13 +14,18 @@ from hashlib import sha256
 
 from shardpost.addresses import Mailbox
 from shardpost.errors import single_line
-from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
+from shardpost.weekly_email.model.email_context import (
+    LONGEST_NAME,
+    ComposeError,
+    EmailContext,
+    Headers,
+    encoded,
+    mailboxes,
+)
 from shardpost.weekly_email.model.holdings import Holdings
 from shardpost.weekly_email.model.localized import ENGLISH
-from shardpost.weekly_email.model.mail_headers import ComposeError, Headers, encoded, mailboxes
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
-from shardpost.weekly_email.model.mail_rows import Values
-from shardpost.weekly_email.model.mail_templates import MailTemplates
+from shardpost.weekly_email.model.mail_templates import MailTemplates, Values
 from shardpost.weekly_email.model.member import Recipient
 
 Rendering = Callable[[MailTemplates, str | None, Values], Rendered]
@@ -132,7 +137,7 @@ _OF_CLIENT = ("List-Unsubscribe", "List-Unsubscribe-Post")
 def _values(
     context: EmailContext, to: Recipient, holdings: Holdings, language: str | None
 ) -> Values:
-    """Return what the templates are given (model/mail_rows.py)."""
+    """Return what the templates are given (model/mail_templates.py)."""
     return {
         **context.shared_values,
         "client": single_line(to.client, LONGEST_NAME),

@@ -7,7 +7,7 @@ from datetime import datetime
 from shardpost.delta.table import Array, Table, columns
 from shardpost.delta.typed_rows import Json, columns_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
-from shardpost.weekly_email.model.email_request import Sender
+from shardpost.weekly_email.model.email_context import Sender
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek

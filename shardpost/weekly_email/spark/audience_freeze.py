@@ -18,9 +18,8 @@ from shardpost.logs import step
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read, write
 from shardpost.spark.partitioning import partition_column
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, RunRules
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
-from shardpost.weekly_email.model.email_request import EmailRequest, RunRules
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import audience_table
 from shardpost.weekly_email.prepared_week import (

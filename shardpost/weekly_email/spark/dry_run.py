@@ -11,14 +11,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta.table import ddl_of
+from shardpost.errors import ShardpostError
 from shardpost.spark.partitioning import partition_column
-from shardpost.weekly_email import dry_run_file, kept_dry_runs
-from shardpost.weekly_email.dry_run_file import DryRunLists, summary, text_lines
-from shardpost.weekly_email.dry_run_lists import LINES, LINES_SCHEMA, DryRunList, lines_of
+from shardpost.weekly_email import dry_runs
+from shardpost.weekly_email.dry_runs import (
+    LINES,
+    LINES_SCHEMA,
+    DryRunList,
+    DryRunLists,
+    summary,
+    text_lines,
+)
 from shardpost.weekly_email.ledger_topic import ShardLedger
+from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
 from shardpost.weekly_email.send_shard import SendOptions
 from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_this_task
@@ -34,7 +43,7 @@ def dry_run(
 ) -> dict[str, Any]:
     """List what would become of each client.
 
-    The lists go into `recipients`: a folder, in which they are a file of dry_run_file.py; or a
+    The lists go into `recipients`: a folder, in which they are a file of dry_runs.py; or a
     file, such as the log, as text; None: into the result. However many clients there are, only the
     last of these needs memory for them. `kept_as` is the run as whose they are kept, if they are.
     """
@@ -47,14 +56,14 @@ def dry_run(
     made = {"run": kept_as, "made_at": options.clock().isoformat(), "shards": week.shards}
     with TemporaryDirectory() as temporary:
         folder = recipients if recipients and recipients.is_dir() else Path(temporary)
-        path = folder / dry_run_file.NAME
-        dry_run_file.write(path, _lines(week, options, before), about | made)
+        path = folder / dry_runs.NAME
+        dry_runs.write(path, _lines(week, options, before), about | made)
         lists = DryRunLists.at(path)
         unknown = week.snapshot.counts.unknown.named
         result = about | {"counts": lists.counts, "unknown_exchanges": unknown}
         log.info("%s: %s", week.iso_week, summary(result))
         if kept_as is not None:
-            kept_dry_runs.keep(options.installation.tables, week, kept_as, path)
+            dry_runs.keep(options.installation.tables, week, kept_as, path)
         if recipients is None:
             return result | {str(kind): [*lists.lines(kind)] for kind in DryRunList}
         if recipients != folder:
@@ -107,3 +116,75 @@ def _compared(audience: WeekFrames, week: PreparedWeek, before: FrozenWeek | Non
         F.coalesce("shard", "shard_then").alias("shard"),
         *(F.coalesce(name, F.lit(False)).alias(name) for name in ("is_member", "was_member")),
     )
+
+
+def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunList, str | None]]:
+    """Yield the list of each row of a batch, and why: None for one that would get an e-mail.
+
+    ShardpostError for what would stop the run.
+    """
+    steps = {_client(step): step for step in plan.steps([batch])}
+    if plan.stop_reason:
+        raise ShardpostError(plan.stop_reason)
+    clients = batch.column("client").to_pylist()
+    for client, state in zip(clients, plan.ledger_index.states(clients), strict=True):
+        match steps.get(client):
+            case MailToSend():
+                yield DryRunList.RECIPIENTS, None
+            case NoMail(entry) if entry.state is None:
+                yield DryRunList.UNCHANGED, f"not mailed yet: {entry.reason}"
+            case NoMail(entry):
+                yield DryRunList(str(entry.state)), entry.reason
+            case None:
+                why = why_unchanged(state, plan.ledger_index.resent(client))
+                yield DryRunList.UNCHANGED, why
+
+
+def why_unchanged(state: DeliveryState | None, resends: int) -> str:
+    """Return why a run leaves a client alone that is in that state."""
+    match state:
+        case DeliveryState.SENT:
+            return "sent already"
+        case DeliveryState.FAILED:
+            return "failed in an earlier run; --again FAILED mails it"
+        case DeliveryState.SUPPRESSED:
+            return "suppressed in an earlier run; --again SUPPRESSED mails it if it is subscribed"
+        case _ if resends:
+            return "delivery unknown, even after a resend: left to a person"
+    return "delivery unknown: held for a person; --on-unknown resend mails it again"
+
+
+def _client(step: Step) -> str:
+    return step.mail.client if isinstance(step, MailToSend) else step.entry.client
+
+
+# States in which a client has not got the e-mail of a week, and in which it has, or may have.
+GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
+GOT_ONE = (DeliveryState.SENT, DeliveryState.SENDING, DeliveryState.UNKNOWN)
+
+
+def lines_of(
+    batch: pa.RecordBatch, plan: SendPlan, before: LedgerIndex | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a batch of a shard, as rows of `LINES`, in the order of its rows.
+
+    It has the columns that `SendPlan` takes, and `shard`, `is_member` of this week's audience, and
+    `was_member` of the one before, whose ledger is `before`: None if no week is compared with.
+    """
+    clients = batch.column("client").to_pylist()
+    states = plan.ledger_index.states(clients)
+    states_before = before.states(clients) if before is not None else [None] * len(clients)
+    members = forecasts(plan, batch.filter(batch.column("is_member")))
+    for row, state, state_before in zip(batch.to_pylist(), states, states_before, strict=True):
+        kind, reason = next(members) if row["is_member"] else (DryRunList.UNCHANGED, None)
+        line = {"client": row["client"], "shard": row["shard"]}
+        if kind is DryRunList.RECIPIENTS:
+            email = row["email_now" if state is DeliveryState.FAILED else "email"]
+            positions = [held["position"] for held in row["positions"]]
+            yield {"list": kind, **line, "email": email, "positions": positions}
+        elif row["is_member"]:
+            yield {"list": kind, **line, "reason": reason}
+        gets = kind is DryRunList.RECIPIENTS or (kind is DryRunList.UNCHANGED and state in GOT_ONE)
+        had = row["was_member"] and state_before not in GOT_NONE
+        if before is not None and gets != had:
+            yield {"list": DryRunList.NEW if gets else DryRunList.LEFT, **line}

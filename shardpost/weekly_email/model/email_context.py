@@ -1,0 +1,146 @@
+"""What all e-mails of a run have in common, and how the headers of a mail are written.
+
+Mailboxes and words go on the wire by RFC 5322 and RFC 2047.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from email.header import Header
+from email.utils import quote as quote_phrase
+from functools import cached_property, lru_cache
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from shardpost import addresses
+from shardpost.addresses import Mailbox, mailbox
+from shardpost.errors import ShardpostError, UsageError, single_line
+from shardpost.unsubscribe import keys_of
+from shardpost.weekly_email.model.mail_templates import MailTemplates
+from shardpost.weekly_email.model.week import IsoWeek
+
+# Characters of a name in a header or a log line.
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Who sends the e-mails: name, address, where to unsubscribe, and the id of the list.
+
+    `secrets` are those of the tokens in links to unsubscribe, None where these have none.
+    """
+
+    name: str
+    address: str
+    unsubscribe_url: str
+    list_id: str
+    secrets: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls, *, mail_from: str, unsubscribe_url: str, list_id: str, secrets: str | None = None
+    ) -> "Sender":
+        """Check the settings that e-mails are written with; UsageError names the wrong one."""
+        try:
+            name, address = mailbox(mail_from)
+        except ValueError as error:
+            raise UsageError(f"setting SHARDPOST_MAIL_FROM={mail_from!r}: {error}") from None
+        name = single_line(name, LONGEST_NAME)
+        return cls(name, address, unsubscribe_url, list_id, secrets)
+
+
+@dataclass(frozen=True)
+class EmailContext:
+    """What all e-mails of a run have in common; `country` is whose stock counts.
+
+    Positions are those of `snapshot`, and the contacts of now those of `newest`.
+    """
+
+    week: IsoWeek
+    as_of: datetime
+    country: str
+    sender: Sender
+    templates: MailTemplates = field(default_factory=MailTemplates)
+    snapshot: int = 0
+    newest: int = 0
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the audience is not that of the week's end: its contacts are not final."""
+        return self.as_of < self.week.end
+
+    @cached_property
+    def shared_values(self) -> dict[str, Any]:
+        """What templates are given (mail_templates.py) that is the same for all clients."""
+        return {
+            "country": self.country,
+            "week": str(self.week),
+            "last_day": (self.week.end - timedelta(days=1)).date(),
+            "held_at": self.as_of,
+            "is_final": self.as_of == self.week.end,
+            "sender_name": self.sender.name,
+            "sender_address": self.sender.address,
+        }
+
+    @property
+    def domain(self) -> str:
+        """The domain of the sender, in which Message-ID and List-Id are made."""
+        return self.sender.address.rpartition("@")[2]
+
+    @property
+    def unsubscribe_site(self) -> str:
+        """Where the URL to unsubscribe leads, without anything that names a client."""
+        parts = urlsplit(self.sender.unsubscribe_url)
+        return f"{parts.scheme}://{parts.netloc}/"
+
+    def unsubscribe_url(self, client: str) -> str:
+        """Return the client's own URL to unsubscribe, percent-encoded."""
+        sender = self.sender
+        url = sender.unsubscribe_url.replace("{week}", str(self.week))
+        if sender.secrets is not None:
+            token = keys_of(sender.secrets)[0].token(sender.list_id, client)
+            url = url.replace("{token}", token)
+        return url.replace("{client}", quote(client, safe=""))
+
+
+class ComposeError(ShardpostError):
+    """This e-mail cannot be written; the others can."""
+
+
+# As people read them: texts, or mailboxes.
+Headers = dict[str, str | tuple[Mailbox, ...]]
+
+
+@lru_cache(maxsize=1024)
+def mailboxes(text: str) -> tuple[Mailbox, ...]:
+    """Return the mailboxes of Reply-To; ComposeError if one cannot be used."""
+    try:
+        found = addresses.mailboxes(text) if text else ()
+    except ValueError as error:
+        raise ComposeError(f"Reply-To {text!r}: {error}") from None
+    return tuple(Mailbox(single_line(name, LONGEST_NAME), address) for name, address in found)
+
+
+def encoded(header: str, value: str | tuple[Mailbox, ...]) -> str:
+    """Return a header's value as it goes on the wire."""
+    if isinstance(value, str):
+        return _words(header, value) if header == "Subject" else value
+    return ", ".join(_mailbox(header, *one) for one in value)
+
+
+def _mailbox(header: str, name: str, address: str) -> str:
+    # Not formataddr: it takes no address beyond ASCII, which SMTPUTF8 (RFC 6532) has as it is.
+    if not name:
+        return address
+    words = f'"{quote_phrase(name)}"' if _is_plain(name) else _words(header, name)
+    return f"{words} <{address}>"
+
+
+def _words(header: str, text: str) -> str:
+    """Return text for a header: as it is, or as encoded words (RFC 2047)."""
+    if _is_plain(text):
+        return text
+    return Header(text, "utf-8", header_name=header, maxlinelen=76).encode(linesep="\r\n")
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and "=?" not in text
