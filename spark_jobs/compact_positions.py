@@ -13,9 +13,7 @@ from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.follow import Follower
 from shardpost.installation import Installation
-from shardpost.rebuilds.run import SparkWork
-from shardpost.rebuilds.spark.build import build
-from shardpost.rebuilds.spark.top_up import top_up, top_up_waiting, with_country_held
+from shardpost.rebuilds.run import top_up_waiting, with_country_held
 from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
 
@@ -23,7 +21,7 @@ from shardpost.spark.job_spec import JobResult
 def turn(installation: Installation, asked: CompactionRequest) -> JobResult:
     """Compact once; then top up the tables of a rebuild that waits to be swapped."""
     result = compact(installation, asked, now_in_force=with_country_held)
-    top_up_waiting(installation, SparkWork(build, top_up))
+    top_up_waiting(installation)
     return result
 
 

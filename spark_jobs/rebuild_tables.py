@@ -6,15 +6,12 @@ commits one row in `snapshots`, and publishes only the holders whose list change
 """
 
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
-from shardpost.rebuilds.run import SparkWork, run
-from shardpost.rebuilds.spark.build import build
-from shardpost.rebuilds.spark.top_up import top_up
+from shardpost.rebuilds.run import run
 from shardpost.spark import driver
 
 if __name__ == "__main__":
-    work = SparkWork(build, top_up)
     driver.run_job(
         RebuildRequest,
-        lambda request, settings: run(request, settings, work),
+        run,
         noted_as=lambda request, job: None if request.action is Action.TOP_UP else job,
     )

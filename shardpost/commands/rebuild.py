@@ -133,7 +133,7 @@ def confirm_request(question: str) -> None:
     from shardpost.delta import snapshots
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds import registry
-    from shardpost.rebuilds.run import described
+    from shardpost.rebuilds.registry import described
 
     def plan() -> list[str]:
         installation = opened()
@@ -213,7 +213,7 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
 def list_command(as_json: bool) -> int:
     """Print all rebuilds: which tables, where they stand, and how far behind they are."""
     from shardpost.delta.query import table_errors
-    from shardpost.rebuilds.run import list_described
+    from shardpost.rebuilds.registry import list_described
 
     with table_errors():
         found = list_described(opened().tables)

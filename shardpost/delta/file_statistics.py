@@ -47,14 +47,14 @@ Bounds = dict[str, tuple[Any, Any]]
 
 def add_actions(tables: Tables, table: Table, folder: str) -> list[AddAction]:
     """Return the add action of each Parquet file with rows in a folder of the table."""
-    system, root = storage.folder(tables, table, folder)
-    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
+    system, _ = storage.folder(tables, table)
+    root, listed = storage.listing(tables, table, folder)
 
     def read(info: fs.FileInfo) -> tuple[AddAction, int]:
         path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
         return _add_action(system, table, info, path)
 
-    infos = [info for info in system.get_file_info(selector) if _is_data(info.base_name)]
+    infos = [info for info in listed if _is_data(info.base_name)]
     return [action for action, rows in storage.side_by_side(read, infos) if rows]
 
 

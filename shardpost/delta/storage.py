@@ -1,4 +1,4 @@
-"""Where the tables are: a folder of this machine or an object store; what opens them asks here.
+"""Where the tables are, a folder of this machine or an object store, and which files are there.
 
 `SHARDPOST_TABLES` is one path or URL for deltalake, pyarrow and Spark. On a store, each is given
 the same address, keys and bounds of time (`object_store.py`), and none by an argument of a process.
@@ -6,10 +6,13 @@ A store has no folders and no renames, and each request takes some milliseconds:
 opened side by side and deleted together.
 """
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from deltalake import DeltaTable
@@ -17,7 +20,7 @@ from deltalake import DeltaTable
 from shardpost.checkout import home_folder
 from shardpost.delta import object_store
 from shardpost.delta.object_store import Address, Objects, Tables
-from shardpost.delta.table import Table
+from shardpost.delta.table import LOG_FOLDER, StoredFile, Table
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -192,3 +195,97 @@ def side_by_side(work: Callable[[T], R], each: Iterable[T]) -> list[R]:
     """Return what `work` returns for each, in order, some at once: each waits for the store."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return [*pool.map(work, each)]
+
+
+def listing(
+    tables: Tables, table: Table, name: str = "", *, recursive: bool = True
+) -> "tuple[str, list[fs.FileInfo]]":
+    """Return the path of a table, or of a folder of it, and what is there; [] if it is not."""
+    from pyarrow import fs
+
+    system, root = folder(tables, table, name)
+    selector = fs.FileSelector(root, recursive=recursive, allow_not_found=True)
+    return root, system.get_file_info(selector)
+
+
+def stored_files(tables: Tables, table: Table) -> list[StoredFile]:
+    """Return all files in the folder of a table, its log too; [] if there is no such folder.
+
+    What is removed while it looks is left out.
+    """
+    root, listed = listing(tables, table)
+    return [
+        StoredFile(info.path.removeprefix(root).lstrip("/"), info.size, _time(info.mtime_ns))
+        for info in listed
+        if info.size is not None  # a file: `type` and `mtime` take longer than all the rest
+    ]
+
+
+def log_files(tables: Tables, table: Table) -> list[StoredFile]:
+    """Return the files of the log of a table; [] if there is none."""
+    log = f"{table.path}/{LOG_FOLDER}"
+    found = stored_files(tables, replace(table, folder=log))
+    return [replace(file, path=f"{LOG_FOLDER}/{file.path}") for file in found]
+
+
+def data_files(
+    tables: Tables, table: Table, is_left_out: Callable[[str], bool]
+) -> list[StoredFile]:
+    """Return the files in the folder of a table, but its log, without those that are left out.
+
+    Of the latter, the disk is asked for nothing but the names.
+    """
+    if tables.is_on_store:
+        files = stored_files(tables, table)
+        data = (file for file in files if not file.path.startswith(f"{LOG_FOLDER}/"))
+        return [file for file in data if not is_left_out(file.path)]
+    root, found = path_of(tables, table), []
+    for path in _names(root):
+        if not is_left_out(path):
+            with suppress(FileNotFoundError):
+                status = Path(root, path).stat()
+                found.append(StoredFile(path, status.st_size, _time(status.st_mtime_ns)))
+    return found
+
+
+def _names(root: str) -> Iterator[str]:
+    """Yield the paths of all files below a folder, but those of its log."""
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        with suppress(FileNotFoundError), os.scandir(f"{root}/{folder}") as entries:
+            for entry in entries:
+                path = f"{folder}{entry.name}"
+                if not entry.is_dir(follow_symlinks=False):
+                    yield path
+                elif path != LOG_FOLDER:
+                    folders.append(f"{path}/")
+
+
+def _time(nanoseconds: int) -> datetime:
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+
+
+def remove(tables: Tables, table: Table, paths: Iterable[str]) -> None:
+    """Remove files, and folders that this leaves empty; those that are gone are passed over."""
+    gone = [*paths]
+    delete(tables, table, gone)
+    if tables.is_on_store:
+        return
+    folders = {str(parent) for path in gone for parent in PurePosixPath(path).parents} - {"."}
+    for folder in sorted(folders, key=len, reverse=True):
+        with suppress(OSError):  # not empty
+            Path(path_of(tables, table), folder).rmdir()
+
+
+def has_files(tables: Tables, table: Table) -> bool:
+    """Tell whether there is anything in the folder of a table."""
+    return bool(listing(tables, table, recursive=False)[1])
+
+
+def remove_all(tables: Tables, table: Table) -> None:
+    """Remove the folder of a table: its files, then its log."""
+    files = [file.path for file in stored_files(tables, table)]
+    remove(tables, table, [path for path in files if not path.startswith(f"{LOG_FOLDER}/")])
+    delete_folder(tables, table)

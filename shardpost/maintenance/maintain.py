@@ -21,7 +21,7 @@ from shardpost import refused_runs
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
 from shardpost.dead_letters.removal import OldLetters
-from shardpost.delta import snapshots, stored_files, table_log
+from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
@@ -208,7 +208,7 @@ def _remove_files(tables: Tables, found: Plan) -> None:
         for what, files in (("files", planned.files), ("log entries", planned.entries)):
             if files and not planned.is_whole:
                 step(f"remove {what} of {planned.name}")
-                stored_files.remove(tables, planned.table, [file.path for file in files])
+                storage.remove(tables, planned.table, [file.path for file in files])
 
 
 def _remove_folders(installation: Installation, planned: Plan) -> Plan:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from shardpost.delta import snapshot, snapshots, storage, stored_files, table_log
+from shardpost.delta import snapshot, snapshots, storage, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
 from shardpost.delta.table import StoredFile, Table
@@ -214,7 +214,7 @@ def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:
         return None
     if folder.committed is None:  # whatever is there belongs to a run that did not commit yet
         return TablePlan(folder.table)
-    log = stored_files.log_files(tables, folder.table)
+    log = storage.log_files(tables, folder.table)
     versions = {*folder.versions, *([opened.version()] if folder.is_live else [])}
 
     def gone() -> list[StoredFile]:
@@ -234,7 +234,7 @@ def _of_other(tables: Tables, table: Table, now: datetime) -> TablePlan | None:
     opened = stored_tables.opened(tables, table)
     if opened is None:
         return None
-    log = stored_files.log_files(tables, table)
+    log = storage.log_files(tables, table)
 
     def gone() -> list[StoredFile]:
         entries = _Log(tables, table, log)
@@ -255,7 +255,7 @@ def _unneeded(tables: Tables, table: Table, needed: Collection[str]) -> list[Sto
     was committed before, or it is young.
     """
     is_needed = partial(needed_files.is_needed, needed=needed)
-    return stored_files.data_files(tables, table, is_needed)
+    return storage.data_files(tables, table, is_needed)
 
 
 def _checked(
@@ -270,7 +270,7 @@ def _checked(
 
 def _whole(tables: Tables, table: Table) -> TablePlan:
     """Return a folder as what is to be removed, with all that is in it."""
-    files = stored_files.stored_files(tables, table)
+    files = storage.stored_files(tables, table)
     log = [file for file in files if file.path.startswith(LOG)]
     data = [file for file in files if not file.path.startswith(LOG)]
     return TablePlan(table, data, log, is_whole=True)

@@ -7,7 +7,7 @@ from typing import Any
 from shardpost.delta import storage, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
-from shardpost.delta.stored_files import stored_files
+from shardpost.delta.storage import stored_files
 from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.installation import Installation

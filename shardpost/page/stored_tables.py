@@ -128,7 +128,7 @@ def _records_url(visit: PageRequest, topic: str, partition: int, end: int) -> st
 @router.get("/rebuilds")
 def rebuilds(visit: CurrentRequest) -> Response:
     """Show all rebuilds, and what can be done with the one whose tables are there."""
-    from shardpost.rebuilds.run import list_described
+    from shardpost.rebuilds.registry import list_described
 
     with table_errors():
         found = list_described(visit.installation.tables)
@@ -164,8 +164,7 @@ def diff(visit: CurrentRequest) -> Response:
     """Compare the rebuilt tables with the old ones, key by key."""
     from shardpost.rebuilds.comparison import compare_open
     from shardpost.rebuilds.model.difference import TITLES
-    from shardpost.rebuilds.registry import needs_top_up
-    from shardpost.rebuilds.run import list_described
+    from shardpost.rebuilds.registry import list_described, needs_top_up
 
     with table_errors():
         found = compare_open(visit.installation.tables, visit.installation.kafka, visit.now)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
-from shardpost.delta import snapshots, stored_files
+from shardpost.delta import snapshots, storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
@@ -125,7 +125,7 @@ def remove_unnamed(tables: Tables) -> list[str]:
     views = snapshots.newest_of_folders(tables)
     dropped = unnamed(tables, views, registry.list_rebuilds(tables))
     for table in dropped:
-        stored_files.remove_all(tables, table)
+        storage.remove_all(tables, table)
     return [table.path for table in dropped]
 
 
@@ -152,7 +152,7 @@ def unnamed(
         for there in map(table.located, folders)
     }
     gone = (there for path, there in located.items() if path not in named)
-    return [there for there in gone if stored_files.exists(tables, there)]
+    return [there for there in gone if storage.has_files(tables, there)]
 
 
 def _has(view: Snapshot, table: Table) -> bool:

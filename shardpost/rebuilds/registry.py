@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.arrow_schema import arrow_rows
@@ -72,6 +72,37 @@ def get(tables: Tables, number: int) -> Rebuild:
     if found is None:
         raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` lists them")
     return found
+
+
+def list_described(tables: Tables) -> list[dict[str, Any]]:
+    """Return all rebuilds, the oldest first, each as `described`."""
+    newest, every = snapshots.newest(tables), list_rebuilds(tables)
+    return [described(one, newest) for one in every] if newest else []
+
+
+def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
+    """Return a rebuild as a JSON object, where it stands now.
+
+    `snapshot` is the one whose records the tables beside have, `behind` how many came since.
+    """
+    standing = rebuild.standing(newest)
+    standby = rebuild.standby(newest)
+    gone = (Standing.BUILDING, Standing.DROPPED, Standing.FINAL)
+    is_there = standby is not None and standing not in gone
+    return {
+        "rebuild": rebuild.number,
+        "state": str(standing),
+        "country": rebuild.country,
+        "source": str(rebuild.source),
+        "tables": rebuild.folders,
+        "started_at": rebuild.started_at.isoformat(),
+        "started_by": rebuild.started_by,
+        "pinned": rebuild.pinned,
+        "snapshot": standby.number if standby and is_there else None,
+        "behind": newest.number - standby.number if standby and is_there else None,
+        "progress": vars(rebuild.progress),
+        "missing": list(rebuild.missing),
+    }
 
 
 def needs_top_up(tables: Tables) -> bool:

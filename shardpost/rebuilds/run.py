@@ -4,19 +4,20 @@ Each action holds the locks that it needs.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, first_line
 from shardpost.holders import countries
+from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.installation import Installation
+from shardpost.locks.locks import LockedError
 from shardpost.logs import step
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.comparison import compare
@@ -31,7 +32,10 @@ from shardpost.rebuilds.model.rebuild import (
 )
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.registry import rebuilding
+from shardpost.rebuilds.spark.build import build
+from shardpost.rebuilds.spark.top_up import top_up
 from shardpost.rebuilds.swap import swap_tables
+from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
 from shardpost.topics import guards
 
@@ -125,22 +129,10 @@ def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) 
     return made
 
 
-@dataclass(frozen=True)
-class SparkWork:
-    """What is done on Spark.
-
-    `build` does what is left of a rebuild of a snapshot. `top_up` brings tables, as they are
-    committed, to a snapshot, and returns them; the last argument are the names of its own.
-    """
-
-    build: Callable[[Installation, Rebuild, Snapshot], Rebuild]
-    top_up: Callable[[Installation, Snapshot, Snapshot, tuple[str, ...]], Snapshot]
-
-
 _AFTERWARDS = {Action.SWAP: Standing.IN_USE, Action.ROLLBACK: Standing.ROLLED_BACK}
 
 
-def run(request: RebuildRequest, installation: Installation, work: SparkWork) -> JobResult:
+def run(request: RebuildRequest, installation: Installation) -> JobResult:
     """Do what a request says; return the exit code and the JSON result.
 
     ShardpostError if it cannot be done now, LockedError beside another run of it.
@@ -148,49 +140,49 @@ def run(request: RebuildRequest, installation: Installation, work: SparkWork) ->
     with rebuilding(installation.files, wait=installation.files.lock_wait):
         match request.action:
             case Action.START:
-                return _start(request, installation, work)
+                return _start(request, installation)
             case Action.TOP_UP:
                 rebuild = registry.require_current(installation.tables, request.number)
-                rebuild = topped_up(installation, rebuild, work)
+                rebuild = topped_up(installation, rebuild)
                 return DONE, _result(installation.tables, rebuild)
             case Action.SWAP | Action.ROLLBACK:
-                return _swap(request, installation, work)
+                return _swap(request, installation)
 
 
-def topped_up(installation: Installation, rebuild: Rebuild, work: SparkWork) -> Rebuild:
+def topped_up(installation: Installation, rebuild: Rebuild) -> Rebuild:
     """Bring new tables that wait to be swapped to the newest snapshot; return their rebuild."""
     newest = snapshots.current(installation.tables)
     if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
         return rebuild
-    return _at(installation, rebuild, newest, work)
+    return _at(installation, rebuild, newest)
 
 
-def _at(installation: Installation, rebuild: Rebuild, newest: Snapshot, work: SparkWork) -> Rebuild:
+def _at(installation: Installation, rebuild: Rebuild, newest: Snapshot) -> Rebuild:
     """Bring the standby tables to the newest snapshot; return their rebuild."""
     standby = rebuild.standby(newest)
     if standby is None or standby.number == newest.number:
         return rebuild
-    standby = work.top_up(installation, standby, newest, rebuild.tables)
+    standby = top_up(installation, standby, newest, rebuild.tables)
     step("topped up")
     return registry.update(installation.tables, rebuild.with_standby(standby, newest))
 
 
-def _start(request: RebuildRequest, installation: Installation, work: SparkWork) -> JobResult:
+def _start(request: RebuildRequest, installation: Installation) -> JobResult:
     rebuild = begun(installation, request)
     if rebuild.state is State.BUILDING:
         pinned = snapshots.stored(installation.tables, rebuild.pinned)
-        rebuild = work.build(installation, rebuild, pinned)
-    return DONE, _result(installation.tables, topped_up(installation, rebuild, work))
+        rebuild = build(installation, rebuild, pinned)
+    return DONE, _result(installation.tables, topped_up(installation, rebuild))
 
 
-def _swap(request: RebuildRequest, installation: Installation, work: SparkWork) -> JobResult:
+def _swap(request: RebuildRequest, installation: Installation) -> JobResult:
     tables, done = installation.tables, dict[str, Any]()
     with guards.run(installation, "rebuild_swap"):
         last = snapshots.current(tables)
         rebuild = registry.require_current(tables, request.number)
         if rebuild.standing(last) is not _AFTERWARDS[request.action]:
             _require(request, rebuild, last)
-            rebuild = _at(installation, rebuild, last, work)
+            rebuild = _at(installation, rebuild, last)
             standby = rebuild.require_standby(last)
             if request.max_changed is not None:
                 difference = compare(tables, installation.kafka, last, standby)
@@ -239,35 +231,58 @@ def _require(request: RebuildRequest, rebuild: Rebuild, last: Snapshot) -> None:
 
 def _result(tables: Tables, rebuild: Rebuild) -> dict[str, Any]:
     """Return what is known of a rebuild, as JSON."""
-    return described(rebuild, snapshots.current(tables))
+    return registry.described(rebuild, snapshots.current(tables))
 
 
-def list_described(tables: Tables) -> list[dict[str, Any]]:
-    """Return all rebuilds, the oldest first, each as `described`."""
-    newest, every = snapshots.newest(tables), registry.list_rebuilds(tables)
-    return [described(one, newest) for one in every] if newest else []
+def top_up_waiting(installation: Installation) -> None:
+    """Top up new tables that wait to be swapped, after a compaction and outside its lock.
 
-
-def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
-    """Return a rebuild as a JSON object, where it stands now.
-
-    `snapshot` is the one whose records the tables beside have, `behind` how many came since.
+    What goes wrong with them is a warning.
     """
-    standing = rebuild.standing(newest)
-    standby = rebuild.standby(newest)
-    gone = (Standing.BUILDING, Standing.DROPPED, Standing.FINAL)
-    is_there = standby is not None and standing not in gone
-    return {
-        "rebuild": rebuild.number,
-        "state": str(standing),
-        "country": rebuild.country,
-        "source": str(rebuild.source),
-        "tables": rebuild.folders,
-        "started_at": rebuild.started_at.isoformat(),
-        "started_by": rebuild.started_by,
-        "pinned": rebuild.pinned,
-        "snapshot": standby.number if standby and is_there else None,
-        "behind": newest.number - standby.number if standby and is_there else None,
-        "progress": vars(rebuild.progress),
-        "missing": list(rebuild.missing),
-    }
+    try:
+        with driver.job_errors():
+            if _waiting(installation.tables):
+                with rebuilding(installation.files):
+                    # It may have been swapped or dropped meanwhile.
+                    if rebuild := _waiting(installation.tables):
+                        topped_up(installation, rebuild)
+    except LockedError as error:
+        log.info("the tables of the rebuild were not topped up: %s", error.holder)
+    except ShardpostError as error:
+        log.warning(
+            "the tables of the rebuild were not topped up: %s; those in use are complete, and the"
+            " next compaction, `shardpost rebuild diff` or `swap` tries again",
+            first_line(error),
+        )
+
+
+def with_country_held(installation: Installation, asked: CompactionRequest) -> Installation:
+    """Return the installation with the country of the tables in use, while others are beside them.
+
+    A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap: UsageError
+    where it is asked for now. To be asked behind the lock of the compaction, without which no swap
+    commits.
+    """
+    last, rebuild = snapshots.newest(installation.tables), registry.current(installation.tables)
+    if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
+        return installation
+    if asked.country_changed and installation.settings.country != last.country:
+        raise UsageError(
+            f"--country-changed: {last.country!r} stays in force until rebuild {rebuild.number} is"
+            " swapped or dropped, and SHARDPOST_COUNTRY is"
+            f" {installation.settings.country!r}: swap it, or `shardpost rebuild drop` first"
+        )
+    held = last.set_country or last.country
+    if installation.settings.country != held:
+        log.info(
+            "SHARDPOST_COUNTRY is %s: %s stays in force until rebuild %d is swapped or dropped",
+            *(installation.settings.country, last.country, rebuild.number),
+        )
+    return installation.having(country=held)
+
+
+def _waiting(tables: Tables) -> Rebuild | None:
+    """Return the rebuild whose new tables wait to be swapped for the first time."""
+    rebuild, newest = registry.current(tables), snapshots.newest(tables)
+    is_ready = rebuild and newest and rebuild.standing(newest) is Standing.READY
+    return rebuild if is_ready else None

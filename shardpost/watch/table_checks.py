@@ -15,7 +15,7 @@ from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, REFUSED_URL, channels
 from shardpost.alerts.model.alert import EVENT
 from shardpost.alerts.model.firing import Firing
-from shardpost.delta import object_store, snapshots, storage, stored_files, table_log
+from shardpost.delta import object_store, snapshots, storage, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
@@ -153,7 +153,7 @@ def table_problem(tables: Tables, table: Table, version: int) -> str | None:
     """Return why a version of a table cannot be read, or None."""
     try:
         named = table_log.sizes(tables, table, version)
-        there = {file.path for file in stored_files.stored_files(tables, table)}
+        there = {file.path for file in storage.stored_files(tables, table)}
     except (ShardpostError, DeltaError, OSError) as problem:
         return object_store.describe_error(problem) or first_line(problem)
     missing = next((path for path in named if path not in there), None)

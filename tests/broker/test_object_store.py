@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from shardpost.delta import object_store as module
-from shardpost.delta import parquet_files, storage, stored_files, table_log
+from shardpost.delta import parquet_files, storage, table_log
 from shardpost.delta.object_store import open_objects, require_answering, require_conditional_put
 from shardpost.delta.query import rows, table_errors
 from shardpost.delta.table import Table, columns
@@ -87,19 +87,19 @@ def test_files_are_written_listed_and_deleted_without_anything_left(
     copied = parquet_files.copy(installed(at).tables, TABLE, names, TABLE, "00000009-y")
     assert [action.path for action in copied] == [f"00000009-y/copy-0000{n}.parquet" for n in "012"]
     assert [action.size for action in copied] == [action.size for action in made]
-    listed = stored_files.data_files(
+    listed = storage.data_files(
         installed(at).tables, TABLE, lambda path: path.startswith("00000009")
     )
     assert sorted(file.path for file in listed) == names
     parquet_files.delete(
         installed(at).tables, TABLE, ["00000009-y/copy-00000.parquet", "gone.parquet"]
     )
-    stored_files.remove(installed(at).tables, TABLE, [names[0], "gone.parquet"])
-    left = [file.path for file in stored_files.stored_files(installed(at).tables, TABLE)]
+    storage.remove(installed(at).tables, TABLE, [names[0], "gone.parquet"])
+    left = [file.path for file in storage.stored_files(installed(at).tables, TABLE)]
     assert len(left) == 6  # with the two commits
     storage.delete_folder(installed(at).tables, TABLE, "00000009-y")
-    stored_files.remove_all(installed(at).tables, TABLE)
-    assert not stored_files.exists(installed(at).tables, TABLE)
+    storage.remove_all(installed(at).tables, TABLE)
+    assert not storage.has_files(installed(at).tables, TABLE)
     prefix = at.tables_root.rpartition("/")[2]
     assert [path for path in store.paths() if path.startswith(prefix)] == []
 
@@ -150,7 +150,7 @@ def test_a_store_that_goes_away_is_told_by_every_library_in_one_line(
     for ask in (
         lambda: storage.opened(installed(gone).tables, TABLE),
         lambda: storage.exists(installed(gone).tables, TABLE),
-        lambda: stored_files.stored_files(installed(gone).tables, TABLE),
+        lambda: storage.stored_files(installed(gone).tables, TABLE),
         lambda: parquet_files.read(installed(gone).tables, TABLE, "a.parquet"),
         lambda: open_objects(installed(gone).tables).get("x"),
     ):

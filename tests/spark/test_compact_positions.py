@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewPartitions
 from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
 
-from shardpost.delta import folded_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import NEVER
 from shardpost.delta.storage import path_of
@@ -123,7 +123,7 @@ def planned_for(at_most: int) -> Iterator[None]:
         if not at_most:
             patch.setattr(kafka_source, "RECORDS_PER_TASK", 7)
             patch.setattr(kafka_source, "FEW_RECORDS", 0)
-            patch.setattr(folded_files, "MOST_RECORDS", 0)
+            patch.setattr(parquet_files, "MOST_RECORDS", 0)
         yield
 
 

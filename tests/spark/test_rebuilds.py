@@ -41,7 +41,7 @@ from tests.support.installed import installed
 from tests.support.job_process import paused
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
-from tests.support.rebuilding import WORK, compacted, request, rollback, start, swap
+from tests.support.rebuilding import compacted, request, rollback, start, swap
 from tests.support.record_streams import RECORDS, Again, Growth, Stream
 from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import Fold, Raw, closed, exchange, position, published
@@ -104,7 +104,7 @@ def differences(old: Holders, new: Holders) -> dict[str, int]:
 
 
 def diff(settings: Settings) -> Difference:
-    topped_up(installed(settings), registry.require_current(installed(settings).tables), WORK)
+    topped_up(installed(settings), registry.require_current(installed(settings).tables))
     return compare_open(installed(settings).tables, installed(settings).kafka, datetime.now(UTC))
 
 
@@ -510,11 +510,11 @@ def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk_and_too_many_ch
     assert start(settings, "GB", "share_holders")["tables"] == {"share_holders": "share_holders.3"}
     before = snapshots.current(installed(settings).tables).number
     refused = request(Action.SWAP, max_changed=0.5)
-    code, result = carry_out(refused, installed(settings), WORK)
+    code, result = carry_out(refused, installed(settings))
     assert (code, result["state"]) == (3, Standing.READY)
     assert "nothing was swapped" in result["refused"]
     assert snapshots.current(installed(settings).tables).number == before
-    assert carry_out(request(Action.SWAP, max_changed=1.0), installed(settings), WORK)[0] == 0
+    assert carry_out(request(Action.SWAP, max_changed=1.0), installed(settings))[0] == 0
     [(decision, headers)] = [
         found
         for number in range(settings.partitions)
@@ -536,7 +536,7 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     at = registry.require_current(installed(settings).tables).candidate
     stream.send([position(str(n), f"client{n}", "LON") for n in (11, 12)] + [closed("10")])
     with pytest.MonkeyPatch.context() as patch:  # the compaction's own top-up does not come to it
-        patch.setattr("shardpost.rebuilds.spark.top_up._top_up", lambda *_: None)
+        patch.setattr("shardpost.rebuilds.run._waiting", lambda *_: None)
         compacted(settings)
     found = compare_open(installed(settings).tables, installed(settings).kafka, datetime.now(UTC))
     assert found.old["snapshot"] == found.new["snapshot"] == at.number

@@ -5,14 +5,10 @@ from typing import Any
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
-from shardpost.rebuilds.run import SparkWork, run
-from shardpost.rebuilds.spark.build import build
-from shardpost.rebuilds.spark.top_up import top_up
+from shardpost.rebuilds.run import run
 from shardpost.settings import Settings
 from spark_jobs.compact_positions import turn
 from tests.support.installed import installed
-
-WORK = SparkWork(build, top_up)
 
 
 def request(action: Action, **more: Any) -> RebuildRequest:
@@ -43,7 +39,7 @@ def rollback(settings: Settings) -> dict[str, Any]:
 
 def done(settings: Settings, wanted: RebuildRequest) -> dict[str, Any]:
     """Do what a request says, which is to end well."""
-    code, result = run(wanted, installed(settings), WORK)
+    code, result = run(wanted, installed(settings))
     assert code == 0
     return result
 

@@ -96,7 +96,7 @@ WRITERS: dict[str, Callable[[Settings], object]] = {
     "e-mail": lambda at: preview(EmailRequest(WEEK, NOW), installed(at)),
     "sweep": lambda at: sweep_dead_letters(installed(at), NOW),
     "dispatch": lambda at: dispatch(installed(at), NOW),
-    "swap": lambda at: rebuilds.run(RebuildRequest(Action.SWAP, "me"), installed(at), None),  # type: ignore[arg-type]
+    "swap": lambda at: rebuilds.run(RebuildRequest(Action.SWAP, "me"), installed(at)),
     "erasure": lambda at: erase(installed(at), ErasureRequest("client", "me", "asked", NOW)),
     "accepted ledger": lambda at: accept_ledger(installed(at), WEEK, "me", "checked", NOW),
     "pause": lambda at: pause(installed(at), WEEK, "me", "wait", NOW),

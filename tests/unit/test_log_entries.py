@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from deltalake.transaction import AddAction
 
-from shardpost.delta import storage, stored_files, table_log
+from shardpost.delta import storage, table_log
 from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
 from shardpost.maintenance.model.needed_files import NeededFiles, unneeded_entries
@@ -48,7 +48,7 @@ def paths(settings: Settings, version: int | None = None) -> set[str]:
 
 
 def log(settings: Settings) -> set[str]:
-    return {file.path for file in stored_files.stored_files(installed(settings).tables, TABLE)}
+    return {file.path for file in storage.stored_files(installed(settings).tables, TABLE)}
 
 
 @pytest.mark.parametrize("seed", some(range(8)))
@@ -65,10 +65,10 @@ def test_every_kept_version_opens_at_every_moment(settings: Settings, seed: int)
         )
         expected = {version: paths(settings, version) for version in {*kept, newest}}
         gone = unneeded_entries(
-            stored_files.stored_files(installed(settings).tables, TABLE), kept, LATER
+            storage.stored_files(installed(settings).tables, TABLE), kept, LATER
         )
         for file in gone:
-            stored_files.remove(installed(settings).tables, TABLE, [file.path])
+            storage.remove(installed(settings).tables, TABLE, [file.path])
             if random.random() < 0.2:
                 assert paths(settings) == expected[newest]
         assert {version: paths(settings, version) for version in expected} == expected
@@ -89,7 +89,7 @@ def _readable(settings: Settings, versions: set[int]) -> set[int]:
 
 def test_a_checkpoint_that_a_reader_may_not_have_seen_is_not_relied_on(settings: Settings) -> None:
     grow(settings, 35)
-    files = stored_files.stored_files(installed(settings).tables, TABLE)
+    files = storage.stored_files(installed(settings).tables, TABLE)
     [newest] = [file for file in files if "29.checkpoint" in file.path]
     older = [  # a store's times are of whole seconds
         replace(file, at=file.at - timedelta(seconds=1)) for file in files if file is not newest
@@ -101,9 +101,9 @@ def test_a_checkpoint_that_a_reader_may_not_have_seen_is_not_relied_on(settings:
 
 def test_the_next_commits_go_on_after_what_was_removed(settings: Settings) -> None:
     newest = grow(settings, 40)
-    files = stored_files.stored_files(installed(settings).tables, TABLE)
+    files = storage.stored_files(installed(settings).tables, TABLE)
     gone = unneeded_entries(files, [], LATER)
-    stored_files.remove(installed(settings).tables, TABLE, [file.path for file in gone])
+    storage.remove(installed(settings).tables, TABLE, [file.path for file in gone])
     assert len(log(settings)) <= 5
     assert grow(settings, 15) == newest + 15
     assert len(paths(settings)) == 5
@@ -151,7 +151,7 @@ def found(settings: Settings, versions: list[int]) -> set[str]:
     return needed_paths(
         installed(settings).tables,
         GROWN,
-        stored_files.stored_files(installed(settings).tables, GROWN),
+        storage.stored_files(installed(settings).tables, GROWN),
         versions,
     )
 
@@ -216,7 +216,7 @@ def test_a_version_that_was_opened_is_not_opened_again_and_is_taken_for_no_other
 ) -> None:
     grow_at_random(settings, Random(1), 12)  # noqa: S311
     files, newest = (
-        stored_files.stored_files(installed(settings).tables, GROWN),
+        storage.stored_files(installed(settings).tables, GROWN),
         storage.opened(installed(settings).tables, GROWN),
     )
     for versions in ([3, 7], [3, newest.version()]):

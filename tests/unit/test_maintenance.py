@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from shardpost import tables
-from shardpost.delta import parquet_files, snapshots, stored_files, table_log
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
@@ -204,7 +204,7 @@ def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
 def test_broken_off_while_it_removes_files_all_is_readable(
     old: AgedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = stored_files.remove
+    own = storage.remove
     for left in some((0, 1, 7)):
         removed = itertools.count()
 
@@ -215,7 +215,7 @@ def test_broken_off_while_it_removes_files_all_is_readable(
                 own(tables, table, [path])
 
         with monkeypatch.context() as patch:
-            patch.setattr(stored_files, "remove", remove)
+            patch.setattr(storage, "remove", remove)
             with pytest.raises(KeyboardInterrupt):
                 maintain(installed(old.settings), old.now)
         old.require_all_kept()

@@ -8,7 +8,7 @@ import pytest
 
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.object_store import Tables
-from shardpost.delta.stored_files import stored_files
+from shardpost.delta.storage import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
+from unittest import mock
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -41,10 +42,6 @@ from tests.support.memory_kafka import MemoryKafka, memory_kafka
 KAFKA = {"partitions": 1}
 OWN = (SHARE_HOLDERS.name, REJECTED_RECORDS.name)
 Rejected = dict[int, int]  # offset: snapshot
-
-
-def needs_spark(*_: object) -> NoReturn:
-    raise AssertionError("it is built")
 
 
 @dataclass
@@ -129,8 +126,8 @@ class World:
 
     def do(self, action: Action) -> int:
         """Swap or roll back; return how many letters that sent."""
-        work = run.SparkWork(needs_spark, self.top_up)
-        _, found = run.run(RebuildRequest(action, "anna"), installed(self.settings), work)
+        with mock.patch.object(run, "top_up", self.top_up):
+            _, found = run.run(RebuildRequest(action, "anna"), installed(self.settings))
         return int(found["letters"])
 
     def send(self) -> None:
@@ -229,10 +226,10 @@ def test_a_record_in_the_place_of_one_of_a_former_topic_gets_its_letter(world: W
     last = snapshots.current(installed(settings).tables)
     named = {**last.tables, REJECTED_RECORDS.name: in_use}
     snapshots.commit(installed(settings).tables, replace(last, number=2, tables=named))
-    work = run.SparkWork(
-        needs_spark, lambda _settings, view, at, _own: replace(view, number=at.number)
-    )
-    _, done = run.run(RebuildRequest(Action.SWAP, "anna"), installed(settings), work)
+    with mock.patch.object(
+        run, "top_up", lambda _, view, at, _own: replace(view, number=at.number)
+    ):
+        _, done = run.run(RebuildRequest(Action.SWAP, "anna"), installed(settings))
     assert done["letters"] == 1
     found = rows(
         installed(settings).tables,
@@ -270,9 +267,11 @@ def test_nothing_is_written_where_nothing_is_newly_rejected(world: World) -> Non
 def test_tables_that_were_not_topped_up_are_not_swapped(world: World) -> None:
     world.begin({1}, {1})
     world.compact({OLD: {5}})
-    work = run.SparkWork(needs_spark, lambda _settings, view, _at, _own: view)
-    with pytest.raises(ShardpostError, match="are of snapshot 1, expected 2: run again"):
-        run.run(RebuildRequest(Action.SWAP, "anna"), installed(world.settings), work)
+    with (
+        mock.patch.object(run, "top_up", lambda _, view, _at, _own: view),
+        pytest.raises(ShardpostError, match="are of snapshot 1, expected 2: run again"),
+    ):
+        run.run(RebuildRequest(Action.SWAP, "anna"), installed(world.settings))
     assert snapshots.current(installed(world.settings).tables).number == 2
 
 

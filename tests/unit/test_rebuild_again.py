@@ -24,7 +24,6 @@ from shardpost.rebuilds import drop, registry, run, swap
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
 from shardpost.rebuilds.run import begun
-from shardpost.rebuilds.spark import top_up
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.topics import guards
@@ -50,14 +49,18 @@ def without_new_records(_: Installation, view: Snapshot, at: Snapshot, _own: obj
     return replace(at, **kept, rebuilt_in=view.rebuilt_in)
 
 
-WORK = run.SparkWork(needs_spark, without_new_records)
+@pytest.fixture(autouse=True)
+def work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the job do without Spark."""
+    monkeypatch.setattr(run, "build", needs_spark)
+    monkeypatch.setattr(run, "top_up", without_new_records)
 
 
 def compacted(settings: Settings) -> JobResult:
     """Compact, and top up what waits, as the job does."""
-    own, held = installed(settings), top_up.with_country_held
+    own, held = installed(settings), run.with_country_held
     result = compaction.compact(own, CompactionRequest(), now_in_force=held)
-    top_up.top_up_waiting(own, WORK)
+    run.top_up_waiting(own)
     return result
 
 
@@ -91,9 +94,7 @@ def built(settings: Settings) -> Rebuild:
 
 
 def done(settings: Settings, action: Action, **more: Any) -> dict[str, Any]:
-    code, result = run.run(
-        RebuildRequest(action, "anna", "a test", **more), installed(settings), WORK
-    )
+    code, result = run.run(RebuildRequest(action, "anna", "a test", **more), installed(settings))
     assert code == DONE
     return result
 
@@ -213,12 +214,13 @@ def test_tables_that_were_swapped_or_dropped_meanwhile_are_not_topped_up(
 
     @contextmanager
     def after_it(of: Files) -> Iterator[None]:
+        monkeypatch.setattr(run, "rebuilding", registry.rebuilding)
         drop.drop(installed(at), "me", "a test") if action == "drop" else done(at, Action.SWAP)
+        monkeypatch.setattr(run, "topped_up", needs_spark)
         with registry.rebuilding(of):
             yield
 
-    monkeypatch.setattr(top_up, "rebuilding", after_it)
-    monkeypatch.setattr(top_up, "topped_up", needs_spark)
+    monkeypatch.setattr(run, "rebuilding", after_it)
     compacted(kafka.settings)
     assert "not topped up" not in caplog.text
 
@@ -397,8 +399,6 @@ def test_while_tables_wait_beside_a_confirmed_country_is_refused_rather_than_ign
     british = kafka.settings.model_copy(update={"country": "GB"})
     confirmed = CompactionRequest(country_changed=True)
     with pytest.raises(UsageError, match=r"--country-changed: 'US' stays .* rebuild 2 is swapped"):
-        top_up.with_country_held(installed(british), confirmed)
-    assert (
-        top_up.with_country_held(installed(british), CompactionRequest()).settings.country == "US"
-    )
-    assert top_up.with_country_held(installed(kafka.settings), confirmed).settings.country == "US"
+        run.with_country_held(installed(british), confirmed)
+    assert run.with_country_held(installed(british), CompactionRequest()).settings.country == "US"
+    assert run.with_country_held(installed(kafka.settings), confirmed).settings.country == "US"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
-from shardpost.delta import folded_files, parquet_files, table_log
+from shardpost.delta import parquet_files, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
@@ -151,9 +151,9 @@ class TableWriter:
         `records` is how many its layer has: of not too many, that is done without Spark.
         """
         old, there = self._sizes(table), self.located(table)
-        if records <= folded_files.MOST_RECORDS and sum(old.values()) <= folded_files.MOST_BYTES:
+        if records <= parquet_files.MOST_RECORDS and sum(old.values()) <= parquet_files.MOST_BYTES:
             at, folder = self.at(table), self._new_folder(table)
-            made = folded_files.write(self._installation.tables, there, at, folder)
+            made = parquet_files.write_folded(self._installation.tables, there, at, folder)
         else:
             made = self._write(table, self.read(table), coalesce=False).files
         self._commit(table, made, old)

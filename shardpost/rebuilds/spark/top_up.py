@@ -10,20 +10,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
-from shardpost.errors import ShardpostError, UsageError, first_line
-from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import VIEW
@@ -35,13 +30,8 @@ from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWrite
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
-from shardpost.locks.locks import LockedError
 from shardpost.logs import step
-from shardpost.rebuilds import registry
-from shardpost.rebuilds.model.rebuild import Rebuild, Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
-from shardpost.rebuilds.registry import rebuilding
-from shardpost.rebuilds.run import SparkWork, topped_up
 from shardpost.rebuilds.spark.histories import decoded_again
 from shardpost.spark import delta_files, driver
 
@@ -228,62 +218,3 @@ def _version(run: StandbyRun) -> LayeredVersion:
     if isinstance(version, LayeredVersion):
         return version
     return layered(t.POSITIONS, run.tables.versions, run.number)
-
-
-def top_up_waiting(installation: Installation, work: SparkWork) -> None:
-    """Top up new tables that wait to be swapped, after a compaction and outside its lock.
-
-    What goes wrong with them is a warning.
-    """
-    try:
-        _top_up(installation, work)
-    except LockedError as error:
-        log.info("the tables of the rebuild were not topped up: %s", error.holder)
-    except (ShardpostError, PySparkException, Py4JError, DeltaError, OSError) as error:
-        log.warning(
-            "the tables of the rebuild were not topped up: %s; those in use are complete, and the"
-            " next compaction, `shardpost rebuild diff` or `swap` tries again",
-            first_line(error),
-        )
-
-
-def with_country_held(installation: Installation, asked: CompactionRequest) -> Installation:
-    """Return the installation with the country of the tables in use, while others are beside them.
-
-    A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap: UsageError
-    where it is asked for now. To be asked behind the lock of the compaction, without which no swap
-    commits.
-    """
-    last, rebuild = snapshots.newest(installation.tables), registry.current(installation.tables)
-    if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
-        return installation
-    if asked.country_changed and installation.settings.country != last.country:
-        raise UsageError(
-            f"--country-changed: {last.country!r} stays in force until rebuild {rebuild.number} is"
-            " swapped or dropped, and SHARDPOST_COUNTRY is"
-            f" {installation.settings.country!r}: swap it, or `shardpost rebuild drop` first"
-        )
-    held = last.set_country or last.country
-    if installation.settings.country != held:
-        log.info(
-            "SHARDPOST_COUNTRY is %s: %s stays in force until rebuild %d is swapped or dropped",
-            *(installation.settings.country, last.country, rebuild.number),
-        )
-    return installation.having(country=held)
-
-
-def _top_up(installation: Installation, work: SparkWork) -> None:
-    if _waiting(installation.tables) is None:
-        return
-    with rebuilding(installation.files):
-        if rebuild := _waiting(
-            installation.tables
-        ):  # it may have been swapped or dropped meanwhile
-            topped_up(installation, rebuild, work)
-
-
-def _waiting(tables: Tables) -> Rebuild | None:
-    """Return the rebuild whose new tables wait to be swapped for the first time."""
-    rebuild, newest = registry.current(tables), snapshots.newest(tables)
-    is_ready = rebuild and newest and rebuild.standing(newest) is Standing.READY
-    return rebuild if is_ready else None
