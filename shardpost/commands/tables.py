@@ -20,7 +20,7 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.installation import opened
 
 if TYPE_CHECKING:
-    from shardpost.maintenance.table_sizes import TableSize
+    from shardpost.maintenance.stored_tables import TableSize
 
 
 RAW = (
@@ -44,7 +44,7 @@ def list_command(as_json: bool) -> int:
     have several, and a new position none yet (`shardpost sql` queries the merged tables). `files`
     and `size` include what older snapshots need; `versions` are the kept versions.
     """
-    from shardpost.maintenance.table_sizes import table_sizes
+    from shardpost.maintenance.stored_tables import table_sizes
 
     found = table_sizes(opened())
     print_document(found, lambda: _sizes_text(found), as_json=as_json)

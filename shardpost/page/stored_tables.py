@@ -37,7 +37,7 @@ def sizes(
     visit: CurrentRequest, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]
 ) -> Response:
     """Show the size of each table, what keeps its files, and how it grew."""
-    from shardpost.maintenance.table_sizes import table_sizes
+    from shardpost.maintenance.stored_tables import table_sizes
 
     found = table_sizes(visit.installation)
     found_rows = [

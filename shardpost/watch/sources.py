@@ -23,7 +23,7 @@ from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.measure import measure
 from shardpost.lag.model.report import LagRow
-from shardpost.maintenance.table_sizes import table_sizes
+from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.run_requests.model.commands import CommandEntry, CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided
 from shardpost.schedules import longest_pause

@@ -30,8 +30,7 @@ from shardpost.maintenance import maintain as module
 from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.model.plan import Plan
-from shardpost.maintenance.stored_tables import TABLES
-from shardpost.maintenance.table_sizes import table_sizes
+from shardpost.maintenance.stored_tables import TABLES, table_sizes
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek

@@ -23,7 +23,7 @@ from shardpost.locks.locks import exclusive
 from shardpost.maintenance import maintain as maintain_module
 from shardpost.maintenance import removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all, prune_old
-from shardpost.maintenance.table_sizes import table_sizes
+from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.registry import rebuilding
 from shardpost.rebuilds.run import begun

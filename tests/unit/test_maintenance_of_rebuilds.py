@@ -14,7 +14,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.maintenance import removable_files, stored_tables
 from shardpost.maintenance.maintain import maintain
-from shardpost.maintenance.table_sizes import table_sizes
+from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import NAMES, State
 from shardpost.rebuilds.registry import rebuilding

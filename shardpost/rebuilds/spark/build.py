@@ -24,7 +24,6 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id
-from shardpost.holders.spark.latest import MAX_BROADCAST_COORDINATES
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.installation import Installation
@@ -38,7 +37,6 @@ from shardpost.rebuilds.spark.histories import (
     decoded_again,
     file_groups,
     held_now,
-    is_decoded_alike,
     not_held,
     require_same,
 )
@@ -46,9 +44,12 @@ from shardpost.rebuilds.spark.top_up import standby_writer
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.delta_files import paths, read_files
 from shardpost.spark.kafka_source import ReadRanges
-from shardpost.spark.partitioning import partition_column
 
 log = logging.getLogger(__name__)
+
+
+# Of a history: what is neither a retry nor closed a key.
+_OF_TOPIC = f"h.retry_offset IS NULL AND h.kind <> '{RecordKind.RECONCILED}'"
 
 
 class Build:
@@ -64,8 +65,6 @@ class Build:
     ) -> None:
         self._installation, self._rebuild, self._pinned = installation, rebuild, pinned
         self._kafka = kafka
-        self._is_of_this_decoder = pinned.decoder == decoder_id()
-        self._decoded_otherwise = set[str]()
         self.tables = tables
 
     def units(self) -> Iterator[Unit]:
@@ -104,28 +103,14 @@ class Build:
             yield Unit(name, records, partial(self._decode, source, files))
 
     def _decode(self, source: InputTopic, files: list[str]) -> None:
-        located = self._pinned.located(source.tables.history)
-        there = paths(self._installation.tables, located, files)
-        rows = read_files(self.tables.spark, source.tables.history, there)
-        if self._is_decoded_alike(source, rows):
-            self.tables.copy(source.tables.history, located, files)
+        """Decode a part of a history again; what this very decoder has made is copied as it is."""
+        history, located = source.tables.history, self._pinned.located(source.tables.history)
+        if self._pinned.decoder == decoder_id():
+            self.tables.copy(history, located, files)
         else:
-            again = decoded_again(rows, source.tables)
-            self.tables.append(source.tables.history, again, coalesce=False)
-
-    def _is_decoded_alike(self, source: InputTopic, rows: DataFrame) -> bool:
-        """Tell whether a part of a history has just what this decoder makes of its records.
-
-        Once a part was found to have something else, others probably have, and none is looked at.
-        """
-        if self._is_of_this_decoder:
-            return True
-        if source.name in self._decoded_otherwise:
-            return False
-        if is_decoded_alike(rows, source.tables):
-            return True
-        self._decoded_otherwise.add(source.name)
-        return False
+            there = paths(self._installation.tables, located, files)
+            again = decoded_again(read_files(self.tables.spark, history, there), source.tables)
+            self.tables.append(history, again, coalesce=False)
 
     def _keep_rejected(self, source: InputTopic) -> None:
         rejected = rejected_of(self.tables.read(source.tables.history), source.topic)
@@ -139,39 +124,16 @@ class Build:
 
     def _newest(self, source: InputTopic, history: DataFrame) -> DataFrame:
         """Return the latest decodable record of each key."""
-        records, ties = self._looked_over(source)
-        generation = self._pinned.generations.get(source.name, 0)
-        is_plain = (
-            0 < records <= MAX_BROADCAST_COORDINATES
-            and not generation
-            and self._is_in_current_partition(source, history)
-        )
-        latest = (
-            fold.latest_in_current_partition(history) if is_plain else fold.latest_per_key(history)
-        )
-        return fold.newest_of_ties(latest) if ties or generation else latest
+        latest = fold.latest_per_key(history)
+        is_of_one = not self._pinned.generations.get(source.name, 0)
+        return latest if is_of_one and not self._has_ties(source) else fold.newest_of_ties(latest)
 
-    def _is_in_current_partition(self, source: InputTopic, history: DataFrame) -> bool:
-        """Tell whether all records of a history with a key are where Kafka now puts it."""
-        partitions = len(self._pinned.end_offsets.get(source.topic, ()))
-        if not partitions:
-            return False
-        home = partition_column(self.tables.spark, F.col("key"), partitions)
-        [row] = history.agg(F.bool_and(F.col("partition") == home).alias("is_so")).collect()
-        return bool(row["is_so"])
-
-    def _looked_over(self, source: InputTopic) -> tuple[int, int]:
-        """Return of a history how many records it has, and how many may share their place."""
+    def _has_ties(self, source: InputTopic) -> bool:
+        """Tell whether records of a history may share their place: those not of its own topic."""
         history = source.tables.history
-        sql = (
-            "SELECT count(*) AS records,"  # noqa: S608 - constants
-            " sum(CASE WHEN h.retry_offset IS NOT NULL"
-            f" OR h.kind = '{RecordKind.RECONCILED}' THEN 1 ELSE 0 END) AS ties"
-            f" FROM {history.name} h"
-        )
+        sql = f"SELECT 1 FROM {history.name} h WHERE NOT ({_OF_TOPIC}) LIMIT 1"  # noqa: S608 - ours
         at = {self.tables.located(history): self.tables.versions[history.name]}
-        [row] = rows(self._installation.tables, sql, at)
-        return row["records"], row["ties"] or 0
+        return bool(rows(self._installation.tables, sql, at))
 
     def _holders(self) -> None:
         at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}
@@ -253,8 +215,7 @@ def _superseded(installation: Installation, rebuild: Rebuild, pinned: Snapshot) 
     for name, tables in t.INPUTS.items():
         history = tables.history
         if history.name in rebuild.tables:
-            select = f"count(*) AS n FROM {history.name} h WHERE h.retry_offset IS NULL"
-            select += f" AND h.kind <> '{RecordKind.RECONCILED}'"
+            select = f"count(*) AS n FROM {history.name} h WHERE {_OF_TOPIC}"
             views = (rebuild.candidate, pinned)
             held, known = (_row(installation.tables, view, history, select)[0] for view in views)
             if held < known:

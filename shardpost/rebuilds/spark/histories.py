@@ -11,8 +11,7 @@ units that are done.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -121,38 +120,21 @@ def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
     Place and order stay as they are, and so do rows that no decoding has made: those that closed a
     key, retries of an unknown origin, and records whose contact was erased.
     """
-    chosen = {name: column.alias(name) for name, column in _chosen(tables).items()}
-    columns = tables.history.names
-    return _with_former(rows, tables).select(*(chosen.get(name, F.col(name)) for name in columns))
-
-
-def is_decoded_alike(rows: DataFrame, tables: InputTables) -> bool:
-    """Tell whether `decoded_again` would return those very rows."""
-    same = (now.eqNullSafe(_former(name)) for name, now in _chosen(tables).items())
-    # An aggregate: a filter would be evaluated where it parses each record once per column.
-    alike = _with_former(rows, tables).agg(F.bool_and(reduce(and_, same)).alias("alike"))
-    return all(row["alike"] is not False for row in alike.collect())
-
-
-def _with_former(rows: DataFrame, tables: InputTables) -> DataFrame:
-    """Return the raw records decoded, each with the columns that it had, as a struct."""
-    former = F.struct(*(F.col(name) for name in _made_by_decoding(tables))).alias(_KEPT)
+    made = [name for name in tables.history.names if name not in _AS_THEY_ARE]
+    former = F.struct(*(F.col(name) for name in made)).alias(_KEPT)
     key = F.coalesce("raw_key", F.col("key").cast("binary")).alias("key")
-    raw = rows.select(key, "headers", *_AS_THEY_ARE, former)
-    return decoded(raw, tables.fields, (*_ORDER, _KEPT))
-
-
-def _chosen(tables: InputTables) -> dict[str, Column]:
-    """Return the columns that decoding makes, of the rows of `_with_former`."""
+    again = decoded(
+        rows.select(key, "headers", *_AS_THEY_ARE, former), tables.fields, (*_ORDER, _KEPT)
+    )
     kept = _is_kept()
-    return {
-        name: F.when(kept, _former(name)).otherwise(F.col(name))
-        for name in _made_by_decoding(tables)
-    }
-
-
-def _made_by_decoding(tables: InputTables) -> list[str]:
-    return [name for name in tables.history.names if name not in _AS_THEY_ARE]
+    return again.select(
+        *(
+            F.when(kept, _former(name)).otherwise(F.col(name)).alias(name)
+            if name in made
+            else F.col(name)
+            for name in tables.history.names
+        )
+    )
 
 
 def _former(name: str) -> Column:

@@ -6,7 +6,7 @@ New records are decoded by the code that runs. What they change follows from the
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -152,65 +152,49 @@ def _append_histories(
 def _update(run: StandbyRun, rejected: int | None) -> Counts:
     """Update who holds; return the counts of the view."""
     assert run.last is not None  # noqa: S101 - it is topped up from there
-    counts = update_holders(run, *(_few_positions if run.few else _many_positions)(run, run.last))
+    counts = update_holders(run, *_changed_positions(run, run.last))
     in_all = run.at.counts.rejected if rejected is None else counts.rejected + rejected
     return replace(counts, rejected=in_all)
 
 
-def _many_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame, int]:
+def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | pa.Table, int]:
     """Return the positions that have new records, as they are and were, and how many more are open.
 
-    Columns: _KNOWN, and `old_…` of what was known of the key, null without a row.
+    Columns: _KNOWN, and `old_…` of what was known of the key, null without a row. Of a few records,
+    without Spark.
     """
-    history = run.tables.located(t.POSITION_EVENTS)
-    at = run.tables.versions[t.POSITION_EVENTS.name]
-    new = (
-        delta_files.read(run.spark, run.installation.tables, history, at)
-        .alias("r")
-        .where(_is_new(last))
-    )
-    keys = new.select("key").distinct()
-
-    def known(folders: Mapping[str, str], version: LayeredVersion) -> DataFrame:
-        located = t.POSITIONS.located(folders)
-        return delta_files.read(run.spark, run.installation.tables, located, version, keys).select(
-            *_KNOWN
+    tables, history = run.installation.tables, run.tables.located(t.POSITION_EVENTS)
+    at, now, before = run.tables.versions[history.name], _version(run), last.layered(t.POSITIONS)
+    there, was_there = run.tables.located(t.POSITIONS), t.POSITIONS.located(last.folders)
+    is_new = f"r.snapshot > {last.number} AND r.kind <> {text_literal(RecordKind.REJECTED)}"
+    if not run.few:
+        new = delta_files.read(run.spark, tables, history, at).alias("r").where(is_new)
+        keys = new.select("key").distinct()
+        known, old = (
+            delta_files.read(run.spark, tables, table, version, keys).select(*_KNOWN)
+            for table, version in ((there, now), (was_there, before))
         )
-
-    now = known(run.tables.folders, _version(run))
-    changed = with_old(now, known(last.folders, last.layered(t.POSITIONS)))
-    changed = changed.persist(StorageLevel.MEMORY_AND_DISK)
-    [opened] = totals(changed, "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)")
-    return changed, opened
-
-
-def _few_positions(run: StandbyRun, last: Snapshot) -> tuple[pa.Table, int]:
-    """Return the same as `_many_positions`, without Spark."""
-    history, before = run.tables.located(t.POSITION_EVENTS), t.POSITIONS.located(last.folders)
-    keys = f"SELECT DISTINCT r.key FROM new_records r WHERE {_is_new(last)}"  # noqa: S608 - ours
+        changed = with_old(known, old).persist(StorageLevel.MEMORY_AND_DISK)
+        [opened] = totals(changed, "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)")
+        return changed, opened
+    keys_sql = f"SELECT DISTINCT r.key FROM new_records r WHERE {is_new}"  # noqa: S608 - ours
     # Under names of their own: of both tables there may be two versions here.
     versions: dict[Table, Version] = {
-        replace(history, name="new_records", folder=history.path): run.tables.versions[
-            history.name
-        ],
-        run.tables.located(t.POSITIONS): replace(_version(run), keys=keys),
-        replace(before, name="positions_before", folder=before.path): replace(
-            last.layered(t.POSITIONS), keys=keys
+        replace(history, name="new_records", folder=history.path): at,
+        there: replace(now, keys=keys_sql),
+        replace(was_there, name="positions_before", folder=was_there.path): replace(
+            before, keys=keys_sql
         ),
     }
-    own = (f"n.{name}" for name in _KNOWN)
-    old = (f"o.{name} AS old_{name}" for name in _KNOWN)
+    columns = [*(f"n.{name}" for name in _KNOWN), *(f"o.{name} AS old_{name}" for name in _KNOWN)]
     sql = (
-        f"SELECT {', '.join([*own, *old])} FROM positions n"  # noqa: S608 - names of ours
+        f"SELECT {', '.join(columns)} FROM positions n"  # noqa: S608 - names of ours
         " LEFT JOIN positions_before o ON n.key = o.key"
     )
-    schema = increment.schema_with_old(t.POSITIONS, _KNOWN, _KNOWN)
-    changed = query(run.installation.tables, sql, versions).cast(schema)
-    return changed, increment.opened(changed)
-
-
-def _is_new(last: Snapshot) -> str:
-    return f"r.snapshot > {last.number} AND r.kind <> {text_literal(RecordKind.REJECTED)}"
+    found = query(tables, sql, versions).cast(
+        increment.schema_with_old(t.POSITIONS, _KNOWN, _KNOWN)
+    )
+    return found, increment.opened(found)
 
 
 def _version(run: StandbyRun) -> LayeredVersion:
