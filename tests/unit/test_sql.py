@@ -15,7 +15,7 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
-from shardpost.maintenance.table_sizes import table_sizes
+from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import IsoWeek
