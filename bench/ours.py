@@ -12,11 +12,11 @@ from pathlib import Path
 from bench import kafka
 from bench.measured import Measured, kill_when, run
 from shardpost.checkout import CHECKOUT
+from shardpost.kafka.coordinates import TopicName
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark import submit as spark_submit
 from shardpost.spark.job_spec import JobSpec, document_of
-from shardpost.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
 from tests.support.installed import installed
 

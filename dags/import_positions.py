@@ -34,7 +34,7 @@ from shardpost.orchestration.tasks import DEFAULTS, params_of, task_errors, text
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
-from shardpost.shares import share
+from shardpost.wording import share
 
 log = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ from shardpost.orchestration.tasks import (
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
-from shardpost.shares import parse_share
+from shardpost.wording import parse_share
 
 log = logging.getLogger(__name__)
 

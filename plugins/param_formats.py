@@ -11,9 +11,9 @@ from jsonschema import FormatChecker, ValidationError
 
 from shardpost.errors import UsageError
 from shardpost.rebuilds.rebuild_job import tables_of
-from shardpost.shares import parse_share
 from shardpost.weekly_email import email_job
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.wording import parse_share
 
 ISO_WEEK = "iso-week"
 SHARDS = "shards"

@@ -15,7 +15,7 @@ from tempfile import NamedTemporaryFile
 import click
 from click.shell_completion import CompletionItem
 
-from shardpost import __version__, logs, progress
+from shardpost import __version__, logs
 from shardpost.errors import BAD_USAGE, COULD_NOT, NoSnapshotError, ShardpostError, harmless
 
 # {what keeps a file from being written: what to do}
@@ -121,7 +121,7 @@ def main() -> None:
     command = argv[0] if argv else ""
     if command not in COMMANDS or command in WITHOUT_PROGRESS:
         sys.exit(run(argv))
-    with progress.shown(command):
+    with logs.line_shown(command):
         code = run(argv)
     sys.exit(code)
 

@@ -1,9 +1,11 @@
-"""How durations, counts, sizes and ranges of numbers are written for people, everywhere."""
+"""How durations, counts, sizes, shares and ranges of numbers are written, by people too."""
 
 from collections.abc import Iterable
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import lru_cache
+
+from shardpost.errors import UsageError
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
@@ -57,3 +59,23 @@ def in_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} GB"
+
+
+def share(value: object) -> float:
+    """Return a share from 0 to 1, which may be given as a percentage: `5%` or `0.05`."""
+    text = str(value).strip()
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError("expected a percentage such as 5%, or a share from 0 to 1 such as 0.05")
+    return number
+
+
+def parse_share(text: str) -> float:
+    """Return `share` of a text; UsageError for anything else."""
+    try:
+        return share(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r}: {error}") from None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
-from shardpost import progress
+from shardpost import logs
 from shardpost.errors import ShardpostError, UsageError, harmless, one_line, shown
 from shardpost.instants import parse_duration, parse_instant
 
@@ -104,7 +104,7 @@ def confirm(question: str, plan: Callable[[], Iterable[str]] = tuple) -> None:
     for line in plan():
         click.echo(harmless(line), err=True)
     is_confirmed = click.confirm(question, err=True)
-    progress.resume()
+    logs.resume_line()
     if not is_confirmed:
         raise ShardpostError("not confirmed: nothing was changed")
 
@@ -121,7 +121,7 @@ def _why(*, is_needed: bool) -> Callable[[Any], Any]:
         if reason is None and can_ask():
             default = None if is_needed else ""
             reason = click.prompt("Why", default, type=KEY, show_default=False, err=True)
-            progress.resume()
+            logs.resume_line()
         if reason is None and is_needed:
             raise click.MissingParameter(ctx=ctx, param=param)
         if is_needed and not (reason or "").strip():

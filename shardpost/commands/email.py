@@ -131,7 +131,7 @@ def email_command(
         return DONE
     if week is None:
         raise click.UsageError("Missing option '--week'.")
-    from shardpost import refused_runs
+    from shardpost.locks import refused_runs
     from shardpost.topics import guards
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
     from shardpost.weekly_email.prepared_week import preview_week

@@ -32,10 +32,9 @@ from shardpost.installation import opened
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
-from shardpost.shares import parse_share
 from shardpost.spark.job_spec import FOLLOWING
 from shardpost.spark.submit import submit
-from shardpost.wording import counted
+from shardpost.wording import counted, parse_share
 
 # Memory grows by some 200 MiB an hour at 1,000 records a second, to 2.8 GiB.
 STAYS_FOR = timedelta(hours=8)

@@ -161,7 +161,7 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
     The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
     that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
     """
-    from shardpost.shares import parse_share
+    from shardpost.wording import parse_share
 
     share = None if max_changed is None else parse_share(max_changed)
     confirm_request("Put these tables in use, and publish the holders whose list changed?")

@@ -1,1 +1,1 @@
-"""Who works on what: locks, which are claims on a store, and files that machines share."""
+"""Who works on what: locks, files that machines share, and why the last run was refused."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shardpost import refused_runs
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
 from shardpost.dead_letters.removal import OldLetters
@@ -33,6 +32,7 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.holders.table_commits import Rewrites, commit_rewritten
 from shardpost.installation import Installation
+from shardpost.locks import refused_runs
 from shardpost.locks.locks import LockedError, after_running, postponing
 from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan

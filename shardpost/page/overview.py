@@ -28,7 +28,7 @@ from shardpost.wording import counted, duration_text, in_bytes
 if TYPE_CHECKING:
     from shardpost.alerts.history import LastValues
     from shardpost.delta.snapshot import Snapshot
-    from shardpost.refused_runs import Refusal
+    from shardpost.locks.refused_runs import Refusal
 
 router = APIRouter(dependencies=[sees(KAFKA)])
 NEEDS = ("severity", "what", "found", "since", "see")
@@ -120,7 +120,7 @@ def overview(visit: CurrentRequest) -> Response:
 def _known(visit: PageRequest) -> Known:
     from shardpost.alerts.history import last_looks
     from shardpost.delta import snapshots
-    from shardpost.refused_runs import refusals
+    from shardpost.locks.refused_runs import refusals
 
     installation, problems = visit.installation, list[str]()
     return Known(

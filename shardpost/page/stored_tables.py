@@ -18,8 +18,7 @@ from shardpost.page.charts import PERIODS, Points, chart_of, numbers_of, since
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageRequest, Reason
 from shardpost.rebuilds.model.rebuild import Source
-from shardpost.shares import parse_share
-from shardpost.wording import in_bytes
+from shardpost.wording import in_bytes, parse_share
 
 router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
 Page = Annotated[int, Query(ge=1)]

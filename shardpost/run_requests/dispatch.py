@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta
 
-from shardpost import refused_runs
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import LostAnswerError
+from shardpost.locks import refused_runs
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowLogin, AirflowRuns, connected
 from shardpost.run_requests.model.commands import Command, DispatchCounts, fold

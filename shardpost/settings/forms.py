@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
-from shardpost import topic_names
+from shardpost.kafka.coordinates import LEGAL
 from shardpost.schedules import cron
 from shardpost.unsubscribe import keys_of
 
@@ -62,7 +62,7 @@ def servers(text: str) -> str:
 
 def topic(text: str) -> str:
     """Check the name of a topic, as Kafka does."""
-    if not topic_names.LEGAL.fullmatch(text):
+    if not LEGAL.fullmatch(text):
         raise ValueError("expected the name of a topic: up to 249 of a-z, A-Z, 0-9, '.', '_', '-'")
     if text.startswith("__"):
         raise ValueError("expected a topic of your own: Kafka's own begin with '__'")

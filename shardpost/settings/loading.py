@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from shardpost.checkout import DOT_ENV
 from shardpost.errors import UsageError
+from shardpost.kafka.coordinates import TopicName
 from shardpost.settings.forms import STORE
 from shardpost.settings.values import Settings
 from shardpost.settings.variables import (
@@ -30,7 +31,6 @@ from shardpost.settings.variables import (
     unknown_name,
 )
 from shardpost.text_files import read_text
-from shardpost.topic_names import TopicName
 
 # docker compose reads the same file, scripts/cluster-env writes into it what docker-compose.yml
 # asks for, and an object store has AWS's variables.

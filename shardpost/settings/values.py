@@ -19,6 +19,7 @@ from pydantic import (
 
 from shardpost import schedules
 from shardpost.checkout import HOME, home_folder
+from shardpost.kafka.coordinates import TopicName
 from shardpost.retry_settings import (
     RetryRules,
     RetrySettings,
@@ -49,8 +50,7 @@ from shardpost.settings.forms import (
     Week,
 )
 from shardpost.settings.variables import PREFIX, client_variable, topic_variable
-from shardpost.shares import share
-from shardpost.topic_names import TopicName
+from shardpost.wording import share
 
 # Whether a week that ended less than so many days ago was closed need not be looked for.
 LEAST_LEDGER_DAYS = 180

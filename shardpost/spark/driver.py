@@ -20,10 +20,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from shardpost import logs, refused_runs
+from shardpost import logs
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError, harmless
 from shardpost.installation import Installation, opened
+from shardpost.locks import refused_runs
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobResult, request_of
 

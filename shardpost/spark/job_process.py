@@ -21,7 +21,7 @@ from typing import IO
 
 import psutil
 
-from shardpost import progress
+from shardpost import logs
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -164,7 +164,7 @@ def pass_on(output: IO[bytes], to: int) -> None:
 def _write(to: int, line: bytes) -> bool:
     """Write all of a line; False where the reader has gone."""
     try:
-        with progress.interrupted(line):
+        with logs.line_interrupted(line):
             while line:
                 line = line[os.write(to, line) :]
     except OSError:

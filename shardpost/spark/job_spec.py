@@ -84,8 +84,8 @@ class JobSpec:
 
     def result_without_spark(self, installation: Installation, request: str) -> JobResult | None:
         """Do it in this process if it needs no Spark; ShardpostError for errors of tables, too."""
-        from shardpost import refused_runs  # heavy: DAGs import this module
         from shardpost.delta.query import table_errors
+        from shardpost.locks import refused_runs  # heavy: DAGs import this module
 
         with refused_runs.noting(installation.files, self.name), table_errors():
             result = self.without_spark(installation, request)

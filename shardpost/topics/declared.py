@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from shardpost.topic_names import TopicName
+from shardpost.kafka.coordinates import TopicName
 
 DAY_MS = 24 * 3600 * 1000
 

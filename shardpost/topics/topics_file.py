@@ -24,10 +24,10 @@ from pydantic_core import ErrorDetails
 
 from shardpost.errors import UsageError, first_line
 from shardpost.installation import Installation
+from shardpost.kafka.coordinates import TopicName
 from shardpost.kafka.kafka import Kafka
 from shardpost.settings import forms
 from shardpost.text_files import read_text
-from shardpost.topic_names import TopicName
 from shardpost.topics.declared import (
     DECLARED,
     INPUTS,

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shardpost import refused_runs
 from shardpost.alerts import history
 from shardpost.alerts.model.alert import Condition
 from shardpost.decisions import Kind
@@ -23,6 +22,7 @@ from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.measure import measure
 from shardpost.lag.model.report import LagRow
+from shardpost.locks import refused_runs
 from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.run_requests.model.commands import CommandEntry, CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided

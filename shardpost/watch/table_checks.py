@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from deltalake.exceptions import DeltaError
 
-from shardpost import refused_runs
 from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, REFUSED_URL, channels
 from shardpost.alerts.model.alert import EVENT
@@ -24,6 +23,7 @@ from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders import countries
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import ONE_PARTITIONER
+from shardpost.locks import refused_runs
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.watch.model import conditions

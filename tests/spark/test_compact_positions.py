@@ -27,10 +27,10 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import compaction, compaction_run
+from shardpost.kafka.coordinates import TopicName
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source
-from shardpost.topic_names import TopicName
 from tests.support.compacting import agree, folding_by, run
 from tests.support.how_far import drawn, up_to
 from tests.support.installed import installed

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from shardpost import refused_runs
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import CompactionRequest
 from shardpost.installation import Installation
+from shardpost.locks import refused_runs
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.settings import Settings

@@ -22,9 +22,9 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
 )
 from shardpost.locks.locks import exclusive
+from shardpost.locks.refused_runs import refusals
 from shardpost.maintenance import erasure, removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all
-from shardpost.refused_runs import refusals
 from shardpost.settings import Settings
 from shardpost.tables import rejected
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks

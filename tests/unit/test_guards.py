@@ -21,10 +21,10 @@ from shardpost.delta import snapshots
 from shardpost.holders import publishing
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.locks.refused_runs import refusals
 from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.rebuilds import run as rebuilds
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
-from shardpost.refused_runs import refusals
 from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT

@@ -37,7 +37,7 @@ from shardpost.position_import.model.source import (
     jdbc_source,
 )
 from shardpost.position_import.run import ImportWriter, applied_import, record_of
-from shardpost.shares import parse_share, share
+from shardpost.wording import parse_share, share
 from tests.support.at_step import at_step
 from tests.support.committed_snapshot import commit_snapshot
 from tests.support.installed import installed

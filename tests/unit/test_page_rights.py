@@ -18,7 +18,7 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.publishing import publish
-from shardpost.refused_runs import noting
+from shardpost.locks.refused_runs import noting
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import outcomes

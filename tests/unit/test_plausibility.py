@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shardpost import refused_runs
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot
 from shardpost.delta.snapshot import MOST_UNKNOWN_KEPT, Counts, UnknownExchanges
@@ -17,6 +16,7 @@ from shardpost.holders.model.compacted_topics import TombstonesLostError, Uncert
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
 from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.locks import refused_runs
 from shardpost.locks.locks import LockedError
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest

@@ -27,7 +27,7 @@ from shardpost.holders.model.fields import (
     columns_of,
 )
 from shardpost.holders.model.record_order import newest_first
-from shardpost.topic_names import TopicName
+from shardpost.kafka.coordinates import TopicName
 
 
 @dataclass(frozen=True)

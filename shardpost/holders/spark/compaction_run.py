@@ -12,10 +12,9 @@ from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
-from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.coordinates import OffsetRange, TopicName
 from shardpost.spark import delta_files, driver
 from shardpost.spark.kafka_source import ReadRanges
-from shardpost.topic_names import TopicName
 
 
 def totals(frame: DataFrame, *expressions: str) -> list[int]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from shardpost import checkout, refused_runs
+from shardpost import checkout
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
@@ -35,6 +35,7 @@ from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction import build_snapshot
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.locks import refused_runs
 from shardpost.locks.locks import LockedError
 from shardpost.logs import step
 from shardpost.spark import driver

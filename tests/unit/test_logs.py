@@ -13,14 +13,14 @@ import pytest
 # Quick, so that a test need not wait; what runs below it is given.
 SCRIPT = """
 import sys, time
-from shardpost import progress
-progress.AFTER_SECONDS = progress.EVERY_SECONDS = 0.01
+from shardpost import logs
+logs.AFTER_SECONDS = logs.EVERY_SECONDS = 0.01
 
 def drawn():  # waits until the line was drawn
-    while not progress.current()._is_drawn:
+    while not logs.current_line()._is_drawn:
         time.sleep(0.005)
 
-with progress.shown("compact"):
+with logs.line_shown("compact"):
 """
 
 
@@ -91,7 +91,7 @@ def test_a_result_that_another_program_reads_is_as_it_is_and_ends_the_line() -> 
     got = shown(
         "drawn()",
         "print('{}')",
-        "assert progress.current()._ended.is_set()",
+        "assert logs.current_line()._ended.is_set()",
         stdout=writing,
     )
     os.close(writing)
@@ -103,8 +103,8 @@ def test_a_question_is_not_disturbed_and_the_line_goes_on_after_the_answer() -> 
     got = shown(
         "drawn()",
         "sys.stderr.write('Why: '); sys.stderr.flush()",
-        "assert progress.current()._is_held and not progress.current()._is_drawn",
-        "progress.resume()",
+        "assert logs.current_line()._is_held and not logs.current_line()._is_drawn",
+        "logs.resume_line()",
         "drawn()",
     )
     assert "Why: \rcompact" in got
@@ -129,7 +129,7 @@ while not pathlib.Path({str(seen)!r}).exists():
         "import pathlib, threading",
         "from shardpost.spark.job_process import run_job",
         "def look():",
-        "    while not progress.current()._doing: time.sleep(0.005)",
+        "    while not logs.current_line()._doing: time.sleep(0.005)",
         "    drawn()",
         f"    pathlib.Path({str(seen)!r}).touch()",
         "threading.Thread(target=look).start()",
@@ -141,7 +141,7 @@ while not pathlib.Path({str(seen)!r}).exists():
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    script = SCRIPT + "    print(progress.current())\n"
+    script = SCRIPT + "    print(logs.current_line())\n"
     subprocess.run([sys.executable, "-c", script], check=True)
     assert capfd.readouterr() == ("None\n", "")
 
@@ -149,8 +149,9 @@ def test_nothing_is_shown_where_there_is_no_terminal(capfd: pytest.CaptureFixtur
 def test_a_command_has_it_from_its_start_to_its_end(tmp_path: Path) -> None:
     command = """
 import sys
-from shardpost import cli, progress
-progress.AFTER_SECONDS = 0.0
+from shardpost import cli
+from shardpost import logs
+logs.AFTER_SECONDS = 0.0
 sys.argv[1:] = ["snapshots"]
 cli.main()
 """
