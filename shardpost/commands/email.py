@@ -151,7 +151,7 @@ def email_command(
         else nullcontext()
     ):
         # Before Java starts, which takes long.
-        preview_week(request, WeekState(installation, request.week))
+        preview_week(installation, request, WeekState(installation, request.week))
     return (_dry_run if dry_run else _send)(request, as_json=as_json)
 
 

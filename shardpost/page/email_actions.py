@@ -102,7 +102,9 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
         return visit.answer("emails_reading.html", week=order.week)
     refused = None
     try:
-        preview_week(request, WeekState(visit.installation, request.week), templates_of)
+        installation = visit.installation
+        state = WeekState(installation, request.week)
+        preview_week(installation, request, state, templates_of)
     except ShardpostError as error:
         refused = str(error)
     document = week_document(found, visit.memory.ledger.by_shard)

@@ -43,29 +43,29 @@ log = logging.getLogger(__name__)
 def run(request: EmailRequest, installation: Installation) -> JobResult:
     """Do what the request's mode says; return the exit code and the JSON result."""
     state = WeekState(installation, request.week)
-    if reason := why_skip(request, state):
+    if reason := why_skip(installation, request, state):
         log.info("skipped: %s", reason)
         return DONE, request.skipped(reason)
     rules = installation.values(RunRules)
     with spark_errors_of(request.week):
-        week = prepare(request, state)
+        week = prepare(installation, request, state)
         looks_only = not (request.is_real or request.is_part)
-        why = why_refused(request, week) if looks_only else None
+        why = why_refused(installation, request, week) if looks_only else None
         refused = {"would_be_refused": why} if why else {}
         if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
             return DONE, week.as_frozen(rules.shards_per_task) | refused
         resend = request.resend_policy(rules.on_unknown)
-        options = SendOptions(installation, week.context, resend, request.now, time.time())
+        options = SendOptions(week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
             log.info("%s: listing what a run would do to each client", request.week)
-            listed = dry_run(week, options, request.recipients, request.kept_as)
+            listed = dry_run(installation, week, options, request.recipients, request.kept_as)
             if why:
                 sys.stderr.write(f"shardpost: a run would be refused: {one_line(why)}\n")
             return NEEDS_ATTENTION if why else DONE, listed | refused
-        return send(week, options, request)
+        return send(installation, week, options, request)
 
 
-def why_skip(request: EmailRequest, state: WeekState) -> str | None:
+def why_skip(installation: Installation, request: EmailRequest, state: WeekState) -> str | None:
     """Return why a run skips its week, or None if it mails it.
 
     A scheduled run skips what is too late. One whose audience is frozen was begun, and is not too
@@ -81,18 +81,19 @@ def why_skip(request: EmailRequest, state: WeekState) -> str | None:
         return state.frozen.why_no_audience if skips_gone else None
     if not request.is_scheduled:
         return None
-    commits = snapshots.committed_times(state.installation.tables).values()
+    commits = snapshots.committed_times(installation.tables).values()
     first = min(commits, default=None)
-    rules = state.installation.values(RunRules)
+    rules = installation.values(RunRules)
     later = WeeklyTime.parse(rules.weekly_send).later(request.week.end)
     return request.week.why_skip(request.now, first, rules.weekly_lateness_days, later)
 
 
-def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
+def why_refused(
+    installation: Installation, request: EmailRequest, week: PreparedWeek
+) -> str | None:
     """Return why the freeze of this week's audience would be refused as of now, or None."""
     if week.frozen or request.early or request.accept_drop:
         return None
-    installation = week.state.installation
     counts = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0)
     has_earlier = week.state.frozen_before() is not None
     held = holding_clients(installation.tables, week.snapshot, week.as_of) if has_earlier else ()
@@ -101,40 +102,41 @@ def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
         counts[WITH_ADDRESS] += len(batch) - batch.column("email").null_count
     try:
         most = installation.values(RunRules).max_drop
-        require_no_collapse(week.state, counts, week.snapshot.counts, most)
+        require_no_collapse(installation.tables, week.state, counts, week.snapshot.counts, most)
     except CollapseError as error:
         return str(error)
     return None
 
 
-def prepare(request: EmailRequest, state: WeekState) -> PreparedWeek:
+def prepare(installation: Installation, request: EmailRequest, state: WeekState) -> PreparedWeek:
     """Return the week with its audience, frozen by this run if the request says so."""
     if not request.is_real:
-        return preview_week(request, state)
-    week = prepare_week(request, state)
+        return preview_week(installation, request, state)
+    week = prepare_week(installation, request, state)
     if request.early or week.frozen:
         return week
     log.info("%s: freezing the audience, as of %s", week.iso_week, week.as_of.isoformat())
-    return freeze(request, week)
+    return freeze(installation, request, week)
 
 
-def send(week: PreparedWeek, options: SendOptions, request: EmailRequest) -> JobResult:
+def send(
+    installation: Installation, week: PreparedWeek, options: SendOptions, request: EmailRequest
+) -> JobResult:
     """Send; return the exit code and the counts of each shard. LockedError beside another run.
 
     A part of a run returns the answers that its shards had as well, for `settle_parts`.
     """
-    installation, groups = options.installation, request.groups
     rules = installation.values(RunRules)
     unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
-    rate = rules.mail_rate / groups if rules.mail_rate else None
+    rate = rules.mail_rate / request.groups if rules.mail_rate else None
     with week.state.locked(week.shards):
         FrozenWeeks(installation.tables).require_audience(week.iso_week)
         if week.frozen is None:  # its audience and contacts are the snapshot's
             snapshots.require_in_force(installation.tables, week.snapshot)
         own_templates.keep_look(installation.tables, week.context, week.shards, options.clock())
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
-        reports = send_shards(week, options, rate)
+        reports = send_shards(installation, week, options, rate)
         if not request.is_part:
             reports = settle_refusals(installation, week.iso_week, reports)
         week.state.mark_end(options.clock())

@@ -11,9 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.model import plausibility
+from shardpost.installation import Installation
 from shardpost.rebuilds import registry
 from shardpost.topics import guards
 from shardpost.topics.stores import StoreTopic
@@ -92,6 +94,7 @@ class PreparedWeek:
 
 
 def preview_week(
+    installation: Installation,
     request: EmailRequest,
     state: WeekState,
     templates_of: Callable[[TemplateSettings], MailTemplates] = templates_of,
@@ -105,7 +108,6 @@ def preview_week(
     of the week; WeekClosedError for a week that is closed; WeekPausedError for one that is paused,
     unless the run only looks.
     """
-    installation = state.installation
     email_job.require_shard_form(request.shards)
     sender = installation.values(SenderSettings).sender(installation.values(SmtpServer))
     templates = templates_of(installation.values(TemplateSettings))
@@ -133,15 +135,17 @@ def preview_week(
     return week
 
 
-def prepare_week(request: EmailRequest, state: WeekState) -> PreparedWeek:
+def prepare_week(
+    installation: Installation, request: EmailRequest, state: WeekState
+) -> PreparedWeek:
     """Return the same for a run that freezes or mails the week, whose ledger is marked by now."""
-    week = preview_week(request, state)
+    week = preview_week(installation, request, state)
     state.mark_start(week.ledger, request.now)
     return week
 
 
 def require_no_collapse(
-    state: WeekState, counts: dict[str, int], in_snapshot: Counts, most: float
+    tables: Tables, state: WeekState, counts: dict[str, int], in_snapshot: Counts, most: float
 ) -> None:
     """Refuse an audience with far fewer clients than that of the last frozen week before.
 
@@ -151,8 +155,7 @@ def require_no_collapse(
     before = state.frozen_before()
     known = {RECIPIENTS: before.recipients} if before else {}
     if before and before.audience_erased_at is None:
-        weeks = FrozenWeeks(state.installation.tables)
-        known = weeks.counts(before.week)
+        known = FrozenWeeks(tables).counts(before.week)
     what = f"week {state.week} after {before.week}" if before else f"week {state.week}"
     positions = in_snapshot.positions
     plausibility.require_no_collapse(what, known, counts, most=most, advice=lambda: ACCEPT)

@@ -115,7 +115,6 @@ class SendOptions:
     `now` is the run's time when the machine's clock showed `started`, seconds since 1970.
     """
 
-    installation: Installation
     context: EmailContext
     resend: ResendPolicy
     now: datetime
@@ -144,13 +143,16 @@ class Shard:
 
 
 def send_shard(
-    options: SendOptions, shard: Shard, batches: Iterable[pa.RecordBatch]
+    installation: Installation,
+    options: SendOptions,
+    shard: Shard,
+    batches: Iterable[pa.RecordBatch],
 ) -> ShardReport:
     """Send a shard's e-mails; never raises: what stopped it is in the report."""
     batches = iter(batches)
     try:
-        with closing(Ledger(options.installation, options.context.week, shard.number)) as ledger:
-            return _send(options, shard, ledger, batches)
+        with closing(Ledger(installation, options.context.week, shard.number)) as ledger:
+            return _send(installation, options, shard, ledger, batches)
     except ShardpostError as error:
         return ShardReport(shard.number, open=shard.audience_size, error=str(error))
     except Exception as error:
@@ -159,18 +161,22 @@ def send_shard(
 
 
 def _send(
-    options: SendOptions, shard: Shard, ledger: Ledger, batches: Iterator[pa.RecordBatch]
+    installation: Installation,
+    options: SendOptions,
+    shard: Shard,
+    ledger: Ledger,
+    batches: Iterator[pa.RecordBatch],
 ) -> ShardReport:
     ledger_index = ledger.open()
     # It was whole before Spark started: what was read is of that ledger, and not of a new topic.
-    WeekState(options.installation, options.context.week).require_ledger()
+    WeekState(installation, options.context.week).require_ledger()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
     week, size = options.context.week, shard.audience_size
     progress = Progress.of(week, shard.number, size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
-    server = options.installation.values(SmtpServer)
-    paused = PauseWatch(options.installation, week, time.monotonic)
+    server = installation.values(SmtpServer)
+    paused = PauseWatch(installation, week, time.monotonic)
     with stop_reason_by_signal() as signalled:
         sender = ShardSender(server, ledger, progress, rate_limit, lambda: signalled() or paused())
         error = _run(sender, plan, unknown, batches)

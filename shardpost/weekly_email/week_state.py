@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -61,17 +61,17 @@ LOCKS = "weekly_email-"
 LOCKS_DAYS = 14
 
 
-@dataclass(frozen=True)
 class WeekState:
     """The state of one week, each table as it was when it was first asked for."""
 
-    installation: Installation
-    week: IsoWeek
+    def __init__(self, installation: Installation, week: IsoWeek) -> None:
+        self._installation = installation
+        self.week = week
 
     @cached_property
     def frozen_weeks(self) -> list[FrozenWeek]:
         """All weeks that are frozen, the newest first."""
-        return FrozenWeeks(self.installation.tables).list_all()
+        return FrozenWeeks(self._installation.tables).list_all()
 
     @property
     def frozen(self) -> FrozenWeek | None:
@@ -87,7 +87,7 @@ class WeekState:
     @cached_property
     def paused(self) -> PausedWeek | None:
         """How the week was paused; None if it is not."""
-        last = last_pause(self.installation.tables, self.week)
+        last = last_pause(self._installation.tables, self.week)
         return last if last is not None and last.is_paused else None
 
     def closed(self, now: datetime) -> ClosedWeek | None:
@@ -101,12 +101,12 @@ class WeekState:
 
     @cached_property
     def _closed_by_table(self) -> ClosedWeek | None:
-        return list_closed(self.installation.tables).get(str(self.week))
+        return list_closed(self._installation.tables).get(str(self.week))
 
     @cached_property
     def _closed_by_ledger(self) -> ClosedWeek | None:
         """The week as the ledger says it; also if one partition alone does."""
-        kafka = self.installation.kafka
+        kafka = self._installation.kafka
         topic = kafka.topic("weekly-emails")
         shards = range(partition_counts(kafka, [topic])[topic])
         ledgers = [ShardLedger(kafka, self.week, shard) for shard in shards]
@@ -121,7 +121,7 @@ class WeekState:
     @cached_property
     def marks(self) -> list[LedgerMark]:
         """All marks of the ledger, also those of other weeks, oldest first."""
-        return list_marks(self.installation.tables)
+        return list_marks(self._installation.tables)
 
     def require_open(self, now: datetime) -> None:
         """Refuse a week that is closed."""
@@ -142,9 +142,9 @@ class WeekState:
         """
         # In this order: another run marks the ledger, then freezes its week, then mails.
         frozen, marks = self.frozen_weeks, self.marks
-        ledger = compacted_ledger(self.installation.kafka)
+        ledger = compacted_ledger(self._installation.kafka)
         self._require_whole(ledger, self._counted_marks())
-        _require_partitions(ledger, marks, frozen, self.installation.partitions)
+        _require_partitions(ledger, marks, frozen, self._installation.partitions)
         return ledger
 
     def is_whole(self) -> bool:
@@ -158,13 +158,13 @@ class WeekState:
     def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
         """Record what the ledger is before the week's first mail, unless that is on record."""
         if not any(mark.week == str(self.week) for mark in self.marks):
-            add_mark(self.installation.tables, self._mark(ledger, now))
+            add_mark(self._installation.tables, self._mark(ledger, now))
 
     def mark_end(self, now: datetime) -> None:
         """Record how far the ledger goes after a run; a failure of that does not undo the run."""
-        tables = self.installation.tables
+        tables = self._installation.tables
         try:
-            mark = self._mark(_ledger(self.installation.kafka), now)
+            mark = self._mark(_ledger(self._installation.kafka), now)
             if not any(replace(known, marked_at=now) == mark for known in list_marks(tables)):
                 add_mark(tables, mark)
         except (ShardpostError, DeltaError, OSError) as error:
@@ -209,7 +209,7 @@ class WeekState:
         """Hold the lock of each shard; LockedError if a run is sending one of them."""
         what = f"the weekly e-mail of {self.week}, shard"
         names = {f"{LOCKS}{self.week}-{shard}": f"{what} {shard}," for shard in shards}
-        with all_exclusive(self.installation.files, names):
+        with all_exclusive(self._installation.files, names):
             yield
 
     def is_being_sent(self) -> bool:
@@ -217,7 +217,7 @@ class WeekState:
 
         Or, where the tables are on an object store, of any.
         """
-        locks = holders(self.installation.files, f"{LOCKS}{self.week}-")
+        locks = holders(self._installation.files, f"{LOCKS}{self.week}-")
         return any(lock.is_renewed for lock in locks)
 
 

@@ -103,8 +103,10 @@ def run(
         list_id=settings.mail_list_id,
     )
     context = EmailContext(WEEK, WEEK.end, "US", sender)
-    options = SendOptions(installed(settings), context, resend, NOW, time.time())
-    report = send_shard(options, Shard(SHARD, len(chosen), rate), batches(chosen))
+    options = SendOptions(context, resend, NOW, time.time())
+    report = send_shard(
+        installed(settings), options, Shard(SHARD, len(chosen), rate), batches(chosen)
+    )
     return settle_refusals(installed(settings), WEEK, [report])[0]
 
 

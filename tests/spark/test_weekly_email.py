@@ -173,10 +173,11 @@ def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> 
 @pytest.mark.one_of("freezes")
 def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) -> None:
     one_client(world)
-    first = prepare(request("--freeze-only"), WeekState(installed(world.settings), WEEK))
+    at = installed(world.settings)
+    first = prepare(at, request("--freeze-only"), WeekState(at, WEEK))
     waited = replace(first, frozen=None)  # as it was prepared before the first one ended
     later = request("--freeze-only", now=NOW + timedelta(hours=1))
-    assert freeze(later, waited).frozen == first.frozen
+    assert freeze(at, later, waited).frozen == first.frozen
 
 
 @pytest.mark.one_of("freezes")

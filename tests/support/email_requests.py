@@ -45,4 +45,4 @@ def email_request(week: IsoWeek, *given: str, now: datetime) -> EmailRequest:
 
 def preview(request: EmailRequest, installation: Installation) -> PreparedWeek:
     """Return the week that a request is about as it is now."""
-    return preview_week(request, WeekState(installation, request.week))
+    return preview_week(installation, request, WeekState(installation, request.week))

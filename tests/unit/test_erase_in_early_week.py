@@ -46,7 +46,7 @@ def at(kafka: MemoryKafka) -> Settings:
 @pytest.fixture
 def begun(at: Settings) -> PreparedWeek:
     """Give the week as a run has prepared it that mails nobody yet."""
-    return prepare(REQUEST, WeekState(installed(at), WEEK))
+    return prepare(installed(at), REQUEST, WeekState(installed(at), WEEK))
 
 
 def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
@@ -54,13 +54,10 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
 ) -> None:
     assert begun.frozen is None
     assert erased(at).postponed == {}
+    options = SendOptions(begun.context, ResendPolicy(), NOW, time.time())
     with pytest.raises(ShardpostError, match="a client was erased since this run began"):
-        send(
-            begun,
-            SendOptions(installed(at), begun.context, ResendPolicy(), NOW, time.time()),
-            REQUEST,
-        )
-    assert prepare(REQUEST, WeekState(installed(at), WEEK)).snapshot.has_contacts
+        send(installed(at), begun, options, REQUEST)
+    assert prepare(installed(at), REQUEST, WeekState(installed(at), WEEK)).snapshot.has_contacts
 
 
 def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
@@ -70,13 +67,10 @@ def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
     number = last.number + 1
     swapped = replace(last, number=number, country="GB", rebuilt_in=number)
     snapshots.commit(installed(at).tables, replace(swapped, set_country=at.country))
+    options = SendOptions(begun.context, ResendPolicy(), NOW, time.time())
     with pytest.raises(ShardpostError, match="tables were swapped, or the country changed, since"):
-        send(
-            begun,
-            SendOptions(installed(at), begun.context, ResendPolicy(), NOW, time.time()),
-            REQUEST,
-        )
-    assert prepare(REQUEST, WeekState(installed(at), WEEK)).context.country == "GB"
+        send(installed(at), begun, options, REQUEST)
+    assert prepare(installed(at), REQUEST, WeekState(installed(at), WEEK)).context.country == "GB"
 
 
 @pytest.mark.usefixtures("begun")

@@ -96,10 +96,10 @@ def test_a_ledger_that_is_recreated_before_a_shard_has_read_it_mails_nobody(
     run(kafka.settings)
     sender = Sender("Shardpost", "news@x.example", "https://x.example/{client}", "list")
     context = EmailContext(WEEK, WEEK.end, "US", sender)
-    options = SendOptions(installed(kafka.settings), context, ResendPolicy(), NOW, time.time())
-    assert send_shard(options, Shard(0, 0), iter(())).error is None
+    options = SendOptions(context, ResendPolicy(), NOW, time.time())
+    assert send_shard(installed(kafka.settings), options, Shard(0, 0), iter(())).error is None
     recreate(kafka)
-    report = send_shard(options, Shard(0, 3), iter(()))
+    report = send_shard(installed(kafka.settings), options, Shard(0, 3), iter(()))
     assert report.open == 3
     assert f"the ledger (topic {LEDGER}) has changed since" in (report.error or "")
 

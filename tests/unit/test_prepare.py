@@ -53,7 +53,8 @@ def refused(settings: Settings, *arguments: str, now: datetime = NOW) -> str:
 
 
 def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
-    return prepare(request(*arguments, now=now), WeekState(installed(settings), WEEK))
+    at = installed(settings)
+    return prepare(at, request(*arguments, now=now), WeekState(at, WEEK))
 
 
 def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at: Settings) -> None:
@@ -74,7 +75,8 @@ def test_another_country_than_that_of_the_snapshot_is_refused_unless_it_is_meant
     with pytest.raises(UsageError, match=r"'us': snapshot 1 is of 'US'\. Correct SHARDPOST_COUNT"):
         prepared(of_none, "--early", *mode, now=EARLY)
     meant = replace(request("--early", *mode, now=EARLY), country_changed=True)
-    assert prepare(meant, WeekState(installed(of_none), WEEK)).snapshot.country == "US"
+    changed = installed(of_none)
+    assert prepare(changed, meant, WeekState(changed, WEEK)).snapshot.country == "US"
 
 
 def test_a_run_that_looks_says_for_which_drop_the_freeze_would_be_refused(at: Settings) -> None:
@@ -232,7 +234,7 @@ def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_cli
 def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> None:
     def skipped(now: datetime = NOW) -> str:
         asked = request("--freeze-only", "--scheduled", now=now)
-        return str(why_skip(asked, WeekState(installed(at), WEEK)))
+        return str(why_skip(installed(at), asked, WeekState(installed(at), WEEK)))
 
     assert "no snapshot" in skipped()
     first = replace(snapshot(1, {}), looked_at=NOW, committed_at=WEEK.end)

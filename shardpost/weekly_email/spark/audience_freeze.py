@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
 from shardpost.holders.spark.held_positions import contact_languages, contacts, held_positions
+from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive
 from shardpost.logs import step
 from shardpost.spark import driver
@@ -95,7 +96,7 @@ class WeekFrames:
         return contacts(self.spark, self._tables, self._week.snapshot)
 
 
-def freeze(request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
+def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
     """Freeze the audience of a week, unless another run has just done so; return it frozen.
 
     `week` is what the request was found to be before Spark started. It is looked at again behind
@@ -103,17 +104,16 @@ def freeze(request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
     again. So no week is frozen of tables that are not in use any more. CollapseError for an
     audience that is far smaller than the last one, unless the request accepts that.
     """
-    installation = week.state.installation
     WeekFrames(installation.tables, week)  # Spark starts while another run may have the lock
     what = f"freezing the audience of {week.iso_week}"
     with exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait):
-        week = prepare_week(request, WeekState(installation, request.week))
+        week = prepare_week(installation, request, WeekState(installation, request.week))
         while week.frozen is None:
             computed = WeekFrames(installation.tables, week).computed()
             _write(installation.tables, week.iso_week, computed)
             step("audience written")
-            now = prepare_week(request, WeekState(installation, request.week))
-            week = _frozen(request, week) if _is_of(week, now) else now
+            now = prepare_week(installation, request, WeekState(installation, request.week))
+            week = _frozen(installation, request, week) if _is_of(week, now) else now
     return week
 
 
@@ -128,14 +128,13 @@ def _is_of(week: PreparedWeek, now: PreparedWeek) -> bool:
     return False
 
 
-def _frozen(request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
+def _frozen(installation: Installation, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
     """Commit a week whose audience is written; return it, frozen."""
-    installation = week.state.installation
     weeks = FrozenWeeks(installation.tables)
     counts = weeks.counts(week.iso_week)
     if not request.accept_drop:
         most = installation.values(RunRules).max_drop
-        require_no_collapse(week.state, counts, week.snapshot.counts, most)
+        require_no_collapse(installation.tables, week.state, counts, week.snapshot.counts, most)
     frozen = FrozenWeek(
         week=str(week.iso_week),
         snapshot=week.snapshot.number,

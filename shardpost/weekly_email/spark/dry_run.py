@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from shardpost.delta.table import ddl_of
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.spark.partitioning import partition_column
 from shardpost.weekly_email import dry_runs
 from shardpost.weekly_email.dry_runs import (
@@ -39,7 +40,11 @@ MOST_LOGGED = 1000
 
 
 def dry_run(
-    week: PreparedWeek, options: SendOptions, recipients: Path | None, kept_as: str | None = None
+    installation: Installation,
+    week: PreparedWeek,
+    options: SendOptions,
+    recipients: Path | None,
+    kept_as: str | None = None,
 ) -> dict[str, Any]:
     """List what would become of each client.
 
@@ -57,13 +62,13 @@ def dry_run(
     with TemporaryDirectory() as temporary:
         folder = recipients if recipients and recipients.is_dir() else Path(temporary)
         path = folder / dry_runs.NAME
-        dry_runs.write(path, _lines(week, options, before), about | made)
+        dry_runs.write(path, _lines(installation, week, options, before), about | made)
         lists = DryRunLists.at(path)
         unknown = week.snapshot.counts.unknown.named
         result = about | {"counts": lists.counts, "unknown_exchanges": unknown}
         log.info("%s: %s", week.iso_week, summary(result))
         if kept_as is not None:
-            dry_runs.keep(options.installation.tables, week, kept_as, path)
+            dry_runs.keep(installation.tables, week, kept_as, path)
         if recipients is None:
             return result | {str(kind): [*lists.lines(kind)] for kind in DryRunList}
         if recipients != folder:
@@ -73,20 +78,23 @@ def dry_run(
 
 
 def _lines(
-    week: PreparedWeek, options: SendOptions, before: FrozenWeek | None
+    installation: Installation,
+    week: PreparedWeek,
+    options: SendOptions,
+    before: FrozenWeek | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what would become of each client now, by shard and client; changes nothing.
 
     `before` is the week to compare with, None if there is none.
     """
-    audience, shards = WeekFrames(options.installation.tables, week), week.shards
+    audience, shards = WeekFrames(installation.tables, week), week.shards
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard = shard_of_this_task(shards)
-        ledger = _ledger(options, options.context.week, shard)
+        ledger = _ledger(installation, options.context.week, shard)
         sending_to_unknown(ledger)
         plan = options.plan(ledger)
-        ledger_before = _ledger(options, IsoWeek.parse(before.week), shard) if before else None
+        ledger_before = _ledger(installation, IsoWeek.parse(before.week), shard) if before else None
         for batch in require_shard(batches, shard):
             lines = lines_of(batch, plan, ledger_before)
             yield pa.RecordBatch.from_pylist([*lines], LINES_SCHEMA)
@@ -96,8 +104,8 @@ def _lines(
         yield row.asDict()
 
 
-def _ledger(options: SendOptions, week: IsoWeek, shard: int) -> LedgerIndex:
-    return LedgerIndex.fold(ShardLedger(options.installation.kafka, week, shard).entries())
+def _ledger(installation: Installation, week: IsoWeek, shard: int) -> LedgerIndex:
+    return LedgerIndex.fold(ShardLedger(installation.kafka, week, shard).entries())
 
 
 def _compared(audience: WeekFrames, week: PreparedWeek, before: FrozenWeek | None) -> DataFrame:

@@ -23,6 +23,7 @@ from shardpost.delta.arrow_schema import schema_of
 from shardpost.delta.table import ddl_of
 from shardpost.delta.typed_rows import columns_of
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.spark import driver
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
@@ -97,13 +98,15 @@ REPORT = columns_of(ShardReport)
 MOST_WAITING = 256
 
 
-def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) -> list[ShardReport]:
+def send_shards(
+    installation: Installation, week: PreparedWeek, options: SendOptions, rate: float | None
+) -> list[ShardReport]:
     """Send what is open of the run's shards; return the report of each.
 
     `rate` is the mails per second of this run, None for no limit: with one, as many shards are
     mailed at once as there are cores now, whatever executors come later.
     """
-    audience = WeekFrames(options.installation.tables, week)
+    audience = WeekFrames(installation.tables, week)
     members = audience.members().persist(StorageLevel.DISK_ONLY)
     counts, shards = members.groupBy("shard").count().collect(), week.shards
     sizes = {row["shard"]: row["count"] for row in counts}  # without shards that have no clients
@@ -114,7 +117,7 @@ def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) ->
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = shard_of_this_task(shards)
         shard = Shard(number, sizes.get(number, 0), shard_rate)
-        report = send_shard(options, shard, require_shard(batches, number))
+        report = send_shard(installation, options, shard, require_shard(batches, number))
         yield pa.RecordBatch.from_pylist([asdict(report)], schema_of(REPORT))
 
     # Not by name: ids that look alike may share what is wrong with their addresses. And in each run
