@@ -16,9 +16,7 @@ from shardpost.weekly_email.model.week_report import COLUMNS, STATES, cause_of
 
 if TYPE_CHECKING:
     from shardpost.weekly_email.delivery_status import ListedClient
-    from shardpost.weekly_email.kept_folds import Pace
-    from shardpost.weekly_email.week_status import FoundWeek
-    from shardpost.weekly_email.week_totals import KnownWeek
+    from shardpost.weekly_email.week_status import FoundWeek, KnownWeek, Pace
 
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
@@ -36,12 +34,12 @@ QUIET_SECONDS = 60
 @router.get("")
 def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show the weeks that were begun, the newest first."""
-    from shardpost.weekly_email.week_totals import known_weeks
+    from shardpost.weekly_email.week_status import known_weeks
 
     known = known_weeks(visit.installation.tables)
     first = (page - 1) * ROWS_OF_A_PAGE
     shown = known[first : first + ROWS_OF_A_PAGE]
-    found = visit.memory.totals.of_weeks(visit.installation, shown, visit.now) if shown else None
+    found = visit.memory.ledger.of_weeks(visit.installation, shown, visit.now) if shown else None
     counts: Mapping[str, Mapping[str, int]] = found.counts if found else {}
     rows = [_week_row(visit, one, counts.get(str(one.week), {})) for one in shown]
     listing = Listing(WEEK_COLUMNS, rows, NO_WEEK, total=len(known), number=page)
@@ -97,9 +95,8 @@ def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[
 @router.get("/week")
 def week(visit: CurrentRequest, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
-    from shardpost.weekly_email.kept_folds import pace_of
     from shardpost.weekly_email.limits import totals
-    from shardpost.weekly_email.week_status import find_week, week_document
+    from shardpost.weekly_email.week_status import find_week, pace_of, week_document
 
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     if is_being_read(visit, found):
@@ -246,21 +243,19 @@ def clients(
 
 def _listed(visit: PageRequest, found: "FoundWeek", state: str, reason: str, page: int) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
-    ledger = visit.memory.ledger
     columns = ("client", "shard", "reason")
     empty = f"No client is in state {state}{' for that reason' if reason else ''}."
     if found.closed is not None:
         return Listing(columns, (), found.closed.explanation)
     if reason:
-        every = range(found.status.partitions)
         those = [
             one
-            for one in ledger.in_state(found.status, state, every)
+            for one in found.status.in_state(state)
             if cause_of(one.reason, one.client) == reason
         ]
         return page_of([_client_row(visit, found, one) for one in those], columns, page, empty)
     total, shards, skipped = _shards_of_page(visit, found, state, page)
-    those = [*ledger.in_state(found.status, state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
+    those = [*found.status.in_state(state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
     rows = [_client_row(visit, found, one) for one in those]
     return Listing(columns, rows, empty, total=total, number=page)
 

@@ -35,8 +35,7 @@ from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, enviro
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.letter_index import KeptIndex
-    from shardpost.weekly_email.kept_folds import KeptFolds
-    from shardpost.weekly_email.week_totals import KeptTotals
+    from shardpost.weekly_email.kept_statuses import KeptStatuses
 
 # Who waits for a page waits no longer for Kafka, nor for what others are doing.
 MOST_SECONDS = 5.0
@@ -82,18 +81,11 @@ class Memory:
         return KeptIndex()
 
     @cached_property
-    def ledger(self) -> "KeptFolds":
-        """The folds of the ledger."""
-        from shardpost.weekly_email.kept_folds import KeptFolds
+    def ledger(self) -> "KeptStatuses":
+        """The statuses of weeks."""
+        from shardpost.weekly_email.kept_statuses import KeptStatuses
 
-        return KeptFolds()
-
-    @cached_property
-    def totals(self) -> "KeptTotals":
-        """The counts of all weeks."""
-        from shardpost.weekly_email.week_totals import KeptTotals
-
-        return KeptTotals(self.ledger)
+        return KeptStatuses()
 
 
 @dataclass(frozen=True)

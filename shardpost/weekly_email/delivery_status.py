@@ -4,12 +4,10 @@
 an early week as of now.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
+from sqlite3 import Connection
 
 from shardpost.delta import snapshots
 from shardpost.delta.object_store import Tables
@@ -18,19 +16,12 @@ from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_topic import (
-    SHARDS_READ_AT_ONCE,
-    LedgerReasons,
-    ShardLedger,
-    State,
-)
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerId, ledger_id
-from shardpost.weekly_email.model.ledger_index import WHY_UNKNOWN, LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.ledger_projection import ask_shards, counts_of, listed, open_among
+from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.member import why_no_mail_can_be_written
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
     EXPLAINED,
-    Cause,
     ShardCounts,
     ShardStatus,
     cause_of,
@@ -126,36 +117,31 @@ class WeekStatus:
         the ledger's end, else up to the first transaction that is open. ShardpostError if the
         audience was frozen with another number of partitions.
         """
-        audience = self._audience()
+        shards = range(self.partitions) if chosen is None else chosen
+        audience = self._audience(shards)
 
-        def status(shard: int) -> ShardStatus:
-            return shard_status(shard, self._ledger(shard).entries(wait=wait), audience(shard))
+        def status(shard: int, ledger: Connection) -> ShardStatus:
+            return shard_status(shard, ledger, self.week, audience.get(shard, ShardAudience()))
 
-        with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
-            return list(pool.map(status, range(self.partitions) if chosen is None else chosen))
+        return ask_shards(self.installation, shards, status, wait=wait)
 
-    def in_state(
-        self,
-        state: str,
-        chosen: Sequence[int] | None = None,
-        starts: Mapping[int, int] = MappingProxyType({}),
-    ) -> Iterator[ListedClient]:
+    def in_state(self, state: str, chosen: Sequence[int] | None = None) -> Iterator[ListedClient]:
         """Yield who is in one of the states that are counted, and why; by shard and client.
 
-        Of each shard, or of the chosen ones; `starts` are offsets below which there is nothing.
+        Of each shard, or of the chosen ones.
         """
-        audience = self._audience()
-        for shard in range(self.partitions) if chosen is None else chosen:
-            entries = self._ledger(shard).entries(start=starts.get(shard))
-            listed = _listed(entries, audience(shard), state)
-            for client, reason in sorted(listed):
-                yield ListedClient(client, shard, reason)
+        shards = range(self.partitions) if chosen is None else chosen
+        audience = self._audience(shards) if state == "open" else {}
 
-    def open_clients(
-        self, shard: int, index: LedgerIndex, reasons: LedgerReasons
-    ) -> list[tuple[str, str | None]]:
-        """Return who is open of a shard, and why, by its ledger; `reasons` are of tombstones."""
-        return sorted(_open(index, reasons, self._audience()(shard)))
+        def those(shard: int, ledger: Connection) -> list[tuple[str, str | None]]:
+            if state == "open":
+                return _open(ledger, self.week, audience.get(shard, ShardAudience()))
+            return listed(ledger, self.week, DeliveryState(state))
+
+        found = ask_shards(self.installation, shards, those)
+        for shard, clients in zip(shards, found, strict=True):
+            for client, reason in clients:
+                yield ListedClient(client, shard, reason)
 
     def why_open(self, client: str) -> str | None:
         """Return why a member of the audience is open yet; None if it is no known member."""
@@ -171,79 +157,40 @@ class WeekStatus:
                     return why or NOT_MAILED
         return None
 
-    def _audience(self) -> Callable[[int], ShardAudience]:
-        """Return a function that returns the audience of a shard; an erased one has no members."""
+    def _audience(self, shards: Collection[int]) -> Mapping[int, ShardAudience]:
+        """Return the audience of those shards that have one; an erased one has no members."""
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
                 frozen.require_shards(self.partitions)
                 weeks = FrozenWeeks(self.installation.tables)
-                return lambda shard: ShardAudience(weeks.clients(frozen, shard))
+                found = weeks.clients_by_shard(frozen, shards)
+                return {shard: ShardAudience(clients) for shard, clients in found.items()}
             case EarlyAudience() as early:
-                return early.by_shard(self.installation.tables, self.partitions).__getitem__
-        return lambda _shard: ShardAudience()
-
-    def _ledger(self, shard: int) -> ShardLedger:
-        return ShardLedger(self.installation.kafka, self.week, shard)
+                return early.by_shard(self.installation.tables, self.partitions)
+        return {}
 
 
 def shard_status(
-    shard: int, entries: Iterable[LedgerEntry], audience: ShardAudience
+    shard: int, ledger: Connection, week: IsoWeek, audience: ShardAudience
 ) -> ShardStatus:
-    """Return the status of one shard by the entries of its ledger, oldest first."""
-    reasons = LedgerReasons(frozenset(EXPLAINED))
-    index = LedgerIndex.fold(reasons.watch(entries))
-    sending_to_unknown(index)
-    states = index.states(audience.clients)
-    without = index.states(list(audience.without_contact)).count(None)
-    return status_of(shard, index, reasons, states.count(None), without)
-
-
-def status_of(
-    shard: int, index: LedgerIndex, reasons: LedgerReasons, open_clients: int, without_contact: int
-) -> ShardStatus:
-    """Return the status of one shard by its ledger, in which nobody is `sending`."""
-    unknown = [about.client for about in index.delivery_unknown]
-    counts = ShardCounts.of(shard, index.counts(), open_clients, unknown)
-    return ShardStatus(counts, _causes(reasons), without_contact)
-
-
-def _causes(reasons: LedgerReasons) -> dict[str, list[Cause]]:
-    last = sorted(reasons.last.items())
-    return {
+    """Return the status of one shard by the projection of its ledger."""
+    open_clients = [client for client, _ in open_among(ledger, week, audience.clients)]
+    unknown = [client for client, _ in listed(ledger, week, DeliveryState.UNKNOWN)]
+    causes = {
         str(state): causes_of(
-            (client, cause_of(reason, client))
-            for (client, _), (own, reason) in last
-            if own is state
+            (client, cause_of(reason, client)) for client, reason in listed(ledger, week, state)
         )
         for state in EXPLAINED
     }
-
-
-def _listed(
-    entries: Iterable[LedgerEntry], audience: ShardAudience, state: str
-) -> Iterable[tuple[str, str | None]]:
-    reasons = LedgerReasons(_ledger_states(state))
-    entries = reasons.watch(entries)
-    if state == "open":
-        yield from _open(LedgerIndex.fold(entries), reasons, audience)
-        return
-    deque(entries, maxlen=0)
-    for (client, _), (last, reason) in reasons.last.items():
-        yield client, WHY_UNKNOWN if last is DeliveryState.SENDING else reason
+    counts = ShardCounts.of(shard, counts_of(ledger, week), len(open_clients), unknown)
+    without_contact = sum(client in audience.without_contact for client in open_clients)
+    return ShardStatus(counts, causes, without_contact)
 
 
 def _open(
-    index: LedgerIndex, reasons: LedgerReasons, audience: ShardAudience
-) -> Iterator[tuple[str, str | None]]:
-    for client, state in zip(audience.clients, index.states(audience.clients), strict=True):
-        if state is None:
-            _, reason = reasons.last.get(LedgerId(ledger_id(client)), (None, None))
-            yield client, audience.without_contact.get(client) or reason or NOT_MAILED
-
-
-def _ledger_states(state: str) -> frozenset[State]:
-    if state == "open":
-        return frozenset({None})
-    if state == DeliveryState.UNKNOWN:
-        return frozenset({DeliveryState.UNKNOWN, DeliveryState.SENDING})
-    return frozenset({DeliveryState(state)})
+    ledger: Connection, week: IsoWeek, audience: ShardAudience
+) -> list[tuple[str, str | None]]:
+    """Return who is open of a shard, and why, by their ids."""
+    found = open_among(ledger, week, audience.clients)
+    without = audience.without_contact
+    return sorted((client, without.get(client) or said or NOT_MAILED) for client, said in found)

@@ -4,7 +4,7 @@ The row of a week is its commit point. It stays when the audience is erased, and
 is not frozen again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,14 +102,17 @@ class FrozenWeeks:
         clients: list[str] = audience.column("client").to_pylist()
         return clients
 
-    def clients_by_shard(self, frozen: FrozenWeek) -> dict[int, list[str]]:
-        """Return the audience of each shard that has one."""
-        found = self._audience(frozen, "shard, client", "true")
-        shards: dict[int, list[str]] = {}
+    def clients_by_shard(self, frozen: FrozenWeek, shards: Collection[int]) -> dict[int, list[str]]:
+        """Return the audience of each of these shards that has one."""
+        if not shards:
+            return {}
+        of_shards = f"shard IN ({', '.join(map(str, shards))})"
+        found = self._audience(frozen, "shard, client", of_shards)
+        clients: dict[int, list[str]] = {}
         columns = (found.column(name).to_pylist() for name in ("shard", "client"))
         for shard, client in zip(*columns, strict=True):
-            shards.setdefault(shard, []).append(client)
-        return shards
+            clients.setdefault(shard, []).append(client)
+        return clients
 
     def member(self, frozen: FrozenWeek, client: str) -> dict[str, Any] | None:
         """Return a client's row of the audience, or None if it is not in it."""

@@ -9,8 +9,8 @@ shortly after a commit; else `sending` is committed once more, which a fenced ru
 left is a halt of just the moment between this look and the write to the socket.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from threading import Lock
@@ -39,27 +39,6 @@ from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 
 SHARDS_READ_AT_ONCE = 8
-State = DeliveryState | None
-
-
-@dataclass
-class LedgerReasons:
-    """For each client whose last entry is in one of the states: that state, and its reason.
-
-    None is open, said by a tombstone. Others take no memory.
-    """
-
-    states: frozenset[State]
-    last: dict[LedgerId, tuple[State, str | None]] = field(default_factory=dict, init=False)
-
-    def watch(self, entries: Iterable[LedgerEntry]) -> Iterator[LedgerEntry]:
-        """Pass entries on, oldest first."""
-        for entry in entries:
-            if entry.state in self.states:
-                self.last[entry.id] = entry.state, entry.reason
-            else:
-                self.last.pop(entry.id, None)
-            yield entry
 
 
 @dataclass(frozen=True)
@@ -134,12 +113,10 @@ class ShardLedger:
                 at = instant_of(record_of(message).timestamp)
                 yield ClosedShard(at, closed_counts(message.value()))
                 continue
-            entry = decode(message.key(), message.value(), self._week)
-            if entry is None:
-                continue
-            if entry.state is None:  # a tombstone has its reason in a header
-                entry = replace(entry, reason=_header(record_of(message).headers, "reason"))
-            yield entry
+            if is_of_week(message.key() or b"", self._week):
+                entry = entry_of(record_of(message), self._week)
+                assert entry is not None  # noqa: S101 - its key is of the week
+                yield entry
 
 
 class Ledger(ShardLedger):
@@ -203,8 +180,16 @@ class Ledger(ShardLedger):
         return Outgoing(self._topic, entry.key(self._week), entry.value(), headers, self._shard)
 
 
-def _row(record: Record, week: IsoWeek) -> dict[str, Any]:
+def entry_of(record: Record, week: object) -> LedgerEntry | None:
+    """Return the entry of a record, or None if it is not of that week."""
     entry = decode(record.key, record.value, week)
+    if entry is None or entry.state is not None:
+        return entry
+    return replace(entry, reason=_header(record.headers, "reason"))  # of a tombstone
+
+
+def _row(record: Record, week: IsoWeek) -> dict[str, Any]:
+    entry = entry_of(record, week)
     assert entry is not None  # noqa: S101 - its key was compared
     at = instant_of(record.timestamp)
     return {
@@ -215,7 +200,7 @@ def _row(record: Record, week: IsoWeek) -> dict[str, Any]:
         "timestamp": at.isoformat(),
         "state": str(entry.state or "open"),
         "message_id": entry.message_id or None,
-        "reason": entry.reason or _header(record.headers, "reason"),
+        "reason": entry.reason,
         "written": entry.written and entry.written.to_json(),
     }
 

@@ -6,13 +6,20 @@ The command `emails` prints them, and the page shows them.
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError, shown
 from shardpost.installation import Installation
+from shardpost.instants import instant_of
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import NO_TIMESTAMP
 from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.weekly_email import week_state
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
     EarlyAudience,
@@ -20,9 +27,10 @@ from shardpost.weekly_email.delivery_status import (
     WeekStatus,
     audience_of,
 )
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger import DeliveryState, decode
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
     ShardStatus,
@@ -53,6 +61,24 @@ class FoundWeek:
         except ShardpostError as error:
             return str(error)
         return None
+
+
+@dataclass(frozen=True)
+class KnownWeek:
+    """A week that a run has begun: its row if it is frozen, how it was closed if it is."""
+
+    week: IsoWeek
+    frozen: FrozenWeek | None
+    closed: ClosedWeek | None
+
+
+def known_weeks(tables: Tables) -> list[KnownWeek]:
+    """Return the weeks that a run has begun, the newest first; by the tables alone."""
+    frozen = {row.week: row for row in FrozenWeeks(tables).list_all()}
+    closed = week_state.list_closed(tables)
+    begun = {mark.week for mark in week_state.list_marks(tables)}
+    names = sorted(frozen.keys() | closed.keys() | begun, reverse=True)
+    return [KnownWeek(IsoWeek.parse(name), frozen.get(name), closed.get(name)) for name in names]
 
 
 def find_week(installation: Installation, week: IsoWeek, now: datetime) -> FoundWeek:
@@ -198,3 +224,47 @@ def state_document(week: IsoWeek, state: str, listed: Iterable[ListedClient]) ->
             for reason, clients in ordered
         ],
     }
+
+
+PACE_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Mails of a week that were sent in the last `seconds`, and the newest record of it."""
+
+    sent: int
+    seconds: float
+    newest: datetime | None
+
+    @property
+    def per_second(self) -> float:
+        """Mails a second."""
+        return self.sent / self.seconds
+
+
+def pace_of(status: WeekStatus, now: datetime) -> Pace:
+    """Return how quickly a week is being mailed, by the timestamps of the ledger's records."""
+    installation, topic = status.installation, status.installation.kafka.topic("weekly-emails")
+    since = now - timedelta(seconds=PACE_SECONDS)
+    partitions = [TopicPartition(topic, shard) for shard in range(status.partitions)]
+    starts = first_offsets_since(
+        installation.kafka, partitions, int(since.timestamp() * 1000)
+    ).offsets
+    counts: dict[int, int] = defaultdict(int)
+    newest = oldest = NO_TIMESTAMP
+    for partition, start in starts.items():
+        if start < 0:
+            continue
+        for message in read_to_end(installation.kafka, partition, start=start, committed=True):
+            entry = decode(message.key(), message.value(), status.week)
+            if entry is None:
+                continue
+            at = message.timestamp()[1]
+            newest, oldest = max(newest, at), at if oldest == NO_TIMESTAMP else min(oldest, at)
+            counts[partition.partition] += entry.state is DeliveryState.SENT
+    if newest == NO_TIMESTAMP:
+        return Pace(0, PACE_SECONDS, None)
+    # A run that has just begun is as quick as it was since then.
+    seconds = min(PACE_SECONDS, max(1.0, now.timestamp() - oldest / 1000))
+    return Pace(sum(counts.values()), seconds, instant_of(newest))

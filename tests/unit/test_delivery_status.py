@@ -13,13 +13,13 @@ import pytest
 
 from shardpost.commands.emails import print_client, print_state, print_week
 from shardpost.settings import Settings
-from shardpost.weekly_email import kept_folds, week_totals
+from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
-from shardpost.weekly_email.week_status import FoundWeek, find_week
+from shardpost.weekly_email.week_status import FoundWeek, find_week, known_weeks
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
@@ -253,15 +253,14 @@ def test_a_shard_with_nothing_to_do_is_logged_at_the_end_and_a_long_one_meanwhil
 
 
 def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settings) -> None:
-    folds = kept_folds.KeptFolds()
-    of_weeks = week_totals.KeptTotals(folds)
+    statuses = KeptStatuses()
 
     def kept() -> dict[str, int]:
-        return totals([asdict(one.counts) for one in folds.by_shard(found(ended, ENDED).status)])
+        return totals([asdict(one.counts) for one in statuses.by_shard(found(ended, ENDED).status)])
 
-    def asked() -> week_totals.Totals:
+    def asked() -> Totals:
         at = installed(ended)
-        return of_weeks.of_weeks(at, week_totals.known_weeks(at.tables), NOW)
+        return statuses.of_weeks(at, known_weeks(at.tables), NOW)
 
     def of_all_weeks() -> dict[str, int]:
         wait_for(lambda: not asked().is_reading, "the counts of all weeks")

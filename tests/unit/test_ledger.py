@@ -1,12 +1,16 @@
 """The ledger's records, their fold, and whom a run mails."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import zip_longest
+from sqlite3 import Connection, connect
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardpost.kafka.records import Headers, Record
 from shardpost.weekly_email.email_job import ResendPolicy
+from shardpost.weekly_email.ledger_projection import LEDGER, counts_of, listed, open_among
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
@@ -97,6 +101,53 @@ def test_the_index_has_every_client_in_the_state_of_a_plain_fold(
         c for c, e in plain.items() if e.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN)
     }
     assert {about.client for about in ledger_index.delivery_unknown} == unknown
+
+
+def projected(entries: list[LedgerEntry], at_once: int = 2) -> Connection:
+    """Return a projection of entries in which so many records are folded at once."""
+    database = connect(":memory:")
+    for table in LEDGER.tables:
+        database.execute(f"CREATE TABLE {table}")
+    headers: Headers = [("reason", b"opened")]
+    records = [
+        Record(entry.key(WEEK), entry.value(), headers, 0, "weekly-emails", 0, offset)
+        for offset, entry in enumerate(entries)
+    ]
+    for start in range(0, len(records), at_once):
+        LEDGER.fold(database, records[start : start + at_once])
+    return database
+
+
+@given(ENTRIES)
+def test_the_projection_has_every_client_in_the_state_of_a_plain_fold(
+    entries: list[LedgerEntry],
+) -> None:
+    database, plain = projected(entries), fold(entries)
+    clients = {"a", "b", "c", "größe", "x/y", "never"}
+    is_open = dict(open_among(database, WEEK, sorted(clients)))
+    assert is_open.keys() == clients - plain.keys()
+    tombstoned = {entry.client for entry in entries} - plain.keys()
+    assert is_open == {client: "opened" if client in tombstoned else None for client in is_open}
+    states = (
+        DeliveryState.UNKNOWN if one.state == "sending" else one.state for one in plain.values()
+    )
+    assert counts_of(database, WEEK) == Counter(states)
+    in_state = {state: listed(database, WEEK, state) for state in DeliveryState}
+    assert {state: len(those) for state, those in in_state.items() if those} == counts_of(
+        database, WEEK
+    )
+    assert counts_of(database, WEEK.next) == Counter()
+
+
+def test_the_projection_has_erased_clients_by_their_hash_and_any_reason() -> None:
+    erased = LedgerEntry(erased_id("client7"), DeliveryState.SENT, is_erased=True)
+    halved = LedgerEntry("b", DeliveryState.FAILED, reason="no \ud800")
+    value = (halved.value() or b"").replace(b"no ?", b"no \\ud800")
+    database = projected([erased, halved])
+    LEDGER.fold(database, [Record(halved.key(WEEK), value, [], 0, "weekly-emails", 0, 2)])
+    found = open_among(database, WEEK, ["client7", erased.client, "b"])
+    assert found == [(erased.client, None)]
+    assert listed(database, WEEK, DeliveryState.FAILED) == [("b", "no ?")]
 
 
 @given(ENTRIES, st.lists(st.booleans()))

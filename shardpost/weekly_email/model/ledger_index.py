@@ -37,21 +37,12 @@ class LedgerIndex:
     has_erased: bool = False
 
     @classmethod
-    def fold(
-        cls, entries: Iterable[LedgerEntry], before: "LedgerIndex | None" = None
-    ) -> "LedgerIndex":
-        """Fold the ledger's entries, oldest first: the last of each client counts.
-
-        With `before`, they come after those that it is of, which stays as it is.
-        """
+    def fold(cls, entries: Iterable[LedgerEntry]) -> "LedgerIndex":
+        """Fold the ledger's entries, oldest first: the last of each client counts."""
         digests, codes = bytearray(), bytearray()
         delivery_unknown: dict[LedgerId, LedgerEntry] = {}
         resends: dict[LedgerId, int] = {}
         has_erased = False
-        if before is not None:
-            digests, codes = bytearray(before.digests.tobytes()), bytearray(before.codes.tobytes())
-            delivery_unknown, resends = {**before.delivery_unknown}, {**before.resends}
-            has_erased = before.has_erased
         for entry in entries:
             has_erased = has_erased or entry.is_erased
             digests += _digest(entry.id)
@@ -84,24 +75,15 @@ class LedgerIndex:
         own = self.delivery_unknown.get(LedgerId(client))
         return own or self.delivery_unknown[LedgerId.erased(client)]
 
-    def count_open(self, members: "Members") -> int:
-        """Return how many of them are open: as many as `states` would say None of."""
-        codes = self._codes(members.digests)
-        if self.has_erased:
-            codes = np.maximum(codes, self._codes(members.erased))
-        return int(np.count_nonzero(codes == 0))
-
     def _states(
-        self, clients: Iterable[str], of: Callable[[str], LedgerId] = LedgerId
+        self, clients: Sequence[str], of: Callable[[str], LedgerId] = LedgerId
     ) -> list[DeliveryState | None]:
-        codes = self._codes(_digests(map(of, clients)))
-        return [STATES[code] for code in codes.tolist()]
-
-    def _codes(self, wanted: NDArray[np.bytes_]) -> NDArray[np.uint8]:
         if not len(self.digests):
-            return np.zeros(len(wanted), np.uint8)
+            return [None] * len(clients)
+        wanted = _array(b"".join(_digest(of(client)) for client in clients))
         at = np.searchsorted(self.digests, wanted).clip(max=len(self.digests) - 1)
-        return np.where(self.digests[at] == wanted, self.codes[at], np.uint8(0))
+        codes = np.where(self.digests[at] == wanted, self.codes[at], np.uint8(0))
+        return [STATES[code] for code in codes.tolist()]
 
     def counts(self) -> Counter[DeliveryState]:
         """Return how many clients are in each state; the open ones are not counted."""
@@ -111,24 +93,6 @@ class LedgerIndex:
     def change(self, before: DeliveryState, after: DeliveryState) -> None:
         """Put all clients that are in one state into another."""
         self.codes[self.codes == _CODES[before]] = _CODES[after]
-
-
-@dataclass(frozen=True)
-class Members:
-    """Clients by the digests of their ids, and of those under which they are if erased."""
-
-    digests: NDArray[np.bytes_]
-    erased: NDArray[np.bytes_]
-
-    @classmethod
-    def of(cls, clients: Sequence[str], *, with_erased: bool) -> "Members":
-        """Return those clients; the digests of erased ones only if they are asked for."""
-        erased = map(LedgerId.erased, clients if with_erased else ())
-        return cls(_digests(map(LedgerId, clients)), _digests(erased))
-
-
-def _digests(ids: Iterable[LedgerId]) -> NDArray[np.bytes_]:
-    return _array(b"".join(map(_digest, ids)))
 
 
 def _digest(about: LedgerId) -> bytes:

@@ -1,0 +1,121 @@
+"""What the ledger says of the clients of each week, as a projection: for who asks, not who sends.
+
+Commands, pages and the watch count and list by it. A run that mails reads the ledger itself behind
+its fence (`ledger_topic.Ledger.open`), since it decides.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from sqlite3 import Connection
+from typing import TypeVar
+
+from shardpost.installation import Installation
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import Record
+from shardpost.projection import Form, Projections
+from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, entry_of
+from shardpost.weekly_email.model.ledger import WEEK_BYTES, DeliveryState, erased_id, ledger_id
+from shardpost.weekly_email.model.ledger_index import WHY_UNKNOWN
+
+Answer = TypeVar("Answer")
+
+
+def fold(database: Connection, records: Sequence[Record]) -> None:
+    """Fold records of the ledger: the last one of a client in a week counts.
+
+    Without a state it is open, said by a tombstone. Who is `sending` is `unknown` to all who ask.
+    """
+    clients: dict[tuple[str, str, bool], tuple[str | None, str | None]] = {}
+    weeks: dict[str, int] = {}
+    for record in records:
+        week = (record.key or b"")[:WEEK_BYTES].decode(errors="replace")
+        if (entry := entry_of(record, week)) is None:
+            continue
+        state, reason = entry.state, entry.reason
+        if state is DeliveryState.SENDING:
+            state, reason = DeliveryState.UNKNOWN, WHY_UNKNOWN
+        # JSON may have halves of characters, which SQLite has not.
+        text = reason and reason.encode(errors="replace").decode()
+        clients[week, entry.client, entry.is_erased] = state, text
+        weeks[week] = record.offset
+    rows = ((*about, *said) for about, said in clients.items())
+    database.executemany("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
+    database.executemany("REPLACE INTO weeks VALUES (?, ?)", weeks.items())
+
+
+LEDGER = Form(
+    "ledger",
+    (
+        "clients (week TEXT, client TEXT, is_erased INTEGER, state TEXT, reason TEXT,"
+        " PRIMARY KEY (week, client, is_erased)) WITHOUT ROWID",
+        "weeks (week TEXT PRIMARY KEY, last_offset INTEGER)",
+    ),
+    fold,
+    # Kafka forgets weeks that are closed, of which nobody asks it.
+    valid_for=timedelta(days=30),
+)
+
+
+def ask_shards(
+    installation: Installation,
+    shards: Collection[int],
+    ask: Callable[[int, Connection], Answer],
+    *,
+    wait: bool = False,
+) -> list[Answer]:
+    """Return what is asked of the projection of each shard, after it has read on to the end.
+
+    With `wait` that is the high watermark, else before the first transaction that is open.
+    """
+    topic = installation.kafka.topic("weekly-emails")
+    partitions = {shard: TopicPartition(topic, shard) for shard in shards}
+    projections = Projections(
+        installation.kafka, installation.files, LEDGER, [*partitions.values()], committed=not wait
+    )
+
+    def answer(shard: int) -> Answer:
+        with projections.open(partitions[shard]) as database:
+            return ask(shard, database)
+
+    with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
+        return [*pool.map(answer, partitions)]
+
+
+def last_offsets(installation: Installation, partitions: int) -> list[dict[str, int]]:
+    """Return {week: offset of its last record} of each shard."""
+    sql = "SELECT week, last_offset FROM weeks"
+    return ask_shards(
+        installation, range(partitions), lambda _, shard: dict(shard.execute(sql).fetchall())
+    )
+
+
+def counts_of(database: Connection, week: object) -> Counter[DeliveryState]:
+    """Return how many clients of a week are in each state; the open ones are not counted."""
+    sql = "SELECT state, count(*) FROM clients WHERE week = ? AND state IS NOT NULL GROUP BY state"
+    found = database.execute(sql, (str(week),))
+    return Counter({DeliveryState(state): count for state, count in found})
+
+
+def listed(
+    database: Connection, week: object, state: DeliveryState
+) -> list[tuple[str, str | None]]:
+    """Return the clients of a week that are in a state, and why, by their ids."""
+    sql = "SELECT client, reason FROM clients WHERE week = ? AND state = ? ORDER BY 1, 2"
+    return database.execute(sql, (str(week), state)).fetchall()
+
+
+def open_among(
+    database: Connection, week: object, clients: Iterable[str]
+) -> list[tuple[str, str | None]]:
+    """Return those clients that are open, and why if a record says so; of erased ones none is."""
+    sql = "SELECT client, state, reason FROM clients WHERE week = ? AND is_erased = ?"
+    own = {client: said for client, *said in database.execute(sql, (str(week), False))}
+    erased = {client for client, state, _ in database.execute(sql, (str(week), True)) if state}
+    found = ((client, own.get(ledger_id(client), (None, None))) for client in clients)
+    return [
+        (client, reason)
+        for client, (state, reason) in found
+        if state is None and not (erased and erased_id(client) in erased)
+    ]
