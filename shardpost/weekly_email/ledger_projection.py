@@ -11,6 +11,7 @@ from datetime import timedelta
 from sqlite3 import Connection
 from typing import TypeVar
 
+from shardpost import __version__
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
@@ -27,7 +28,7 @@ def fold(database: Connection, records: Sequence[Record]) -> None:
 
     Without a state it is open, said by a tombstone. Who is `sending` is `unknown` to all who ask.
     """
-    clients: dict[tuple[str, str, bool], tuple[str | None, str | None]] = {}
+    clients: dict[tuple[str, str, bool], tuple[str | None, str | None, int]] = {}
     weeks: dict[str, int] = {}
     for record in records:
         week = (record.key or b"")[:WEEK_BYTES].decode(errors="replace")
@@ -38,21 +39,22 @@ def fold(database: Connection, records: Sequence[Record]) -> None:
             state, reason = DeliveryState.UNKNOWN, WHY_UNKNOWN
         # JSON may have halves of characters, which SQLite has not.
         text = reason and reason.encode(errors="replace").decode()
-        clients[week, entry.client, entry.is_erased] = state, text
+        clients[week, entry.client, entry.is_erased] = state, text, record.timestamp
         weeks[week] = record.offset
     rows = ((*about, *said) for about, said in clients.items())
-    database.executemany("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
+    database.executemany("REPLACE INTO clients VALUES (?, ?, ?, ?, ?, ?)", rows)
     database.executemany("REPLACE INTO weeks VALUES (?, ?)", weeks.items())
 
 
 LEDGER = Form(
     "ledger",
     (
-        "clients (week TEXT, client TEXT, is_erased INTEGER, state TEXT, reason TEXT,"
+        "clients (week TEXT, client TEXT, is_erased INTEGER, state TEXT, reason TEXT, at INTEGER,"
         " PRIMARY KEY (week, client, is_erased)) WITHOUT ROWID",
         "weeks (week TEXT PRIMARY KEY, last_offset INTEGER)",
     ),
     fold,
+    made_by=__version__,
     # Kafka forgets weeks that are closed, of which nobody asks it.
     valid_for=timedelta(days=30),
 )
@@ -104,6 +106,16 @@ def listed(
     """Return the clients of a week that are in a state, and why, by their ids."""
     sql = "SELECT client, reason FROM clients WHERE week = ? AND state = ? ORDER BY 1, 2"
     return database.execute(sql, (str(week), state)).fetchall()
+
+
+def sent_since(database: Connection, week: object, at: int) -> tuple[int, int | None, int | None]:
+    """Return how many clients were mailed since a time, and of all records since then the bounds.
+
+    All of them are timestamps of records, in milliseconds since 1970.
+    """
+    sql = "SELECT count(*) FILTER (WHERE state = 'sent'), min(at), max(at) FROM clients"
+    found = database.execute(f"{sql} WHERE week = ? AND at >= ?", (str(week), at)).fetchone()
+    return found[0], found[1], found[2]
 
 
 def open_among(

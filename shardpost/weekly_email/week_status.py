@@ -7,17 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from sqlite3 import Connection
 from typing import Any
 
 from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError, shown
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import NO_TIMESTAMP
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.delivery_status import (
@@ -29,8 +26,9 @@ from shardpost.weekly_email.delivery_status import (
 )
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.late_records import find_late
+from shardpost.weekly_email.ledger_projection import ask_shards, sent_since
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.ledger import DeliveryState, decode
+from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
     ShardStatus,
@@ -245,26 +243,15 @@ class Pace:
 
 def pace_of(status: WeekStatus, now: datetime) -> Pace:
     """Return how quickly a week is being mailed, by the timestamps of the ledger's records."""
-    installation, topic = status.installation, status.installation.kafka.topic("weekly-emails")
-    since = now - timedelta(seconds=PACE_SECONDS)
-    partitions = [TopicPartition(topic, shard) for shard in range(status.partitions)]
-    starts = first_offsets_since(
-        installation.kafka, partitions, int(since.timestamp() * 1000)
-    ).offsets
-    counts: dict[int, int] = defaultdict(int)
-    newest = oldest = NO_TIMESTAMP
-    for partition, start in starts.items():
-        if start < 0:
-            continue
-        for message in read_to_end(installation.kafka, partition, start=start, committed=True):
-            entry = decode(message.key(), message.value(), status.week)
-            if entry is None:
-                continue
-            at = message.timestamp()[1]
-            newest, oldest = max(newest, at), at if oldest == NO_TIMESTAMP else min(oldest, at)
-            counts[partition.partition] += entry.state is DeliveryState.SENT
-    if newest == NO_TIMESTAMP:
+    since = int((now - timedelta(seconds=PACE_SECONDS)).timestamp() * 1000)
+
+    def sent(_: int, ledger: Connection) -> tuple[int, int | None, int | None]:
+        return sent_since(ledger, status.week, since)
+
+    found = ask_shards(status.installation, range(status.partitions), sent)
+    bounds = [at for _, *times in found for at in times if at is not None]
+    if not bounds:
         return Pace(0, PACE_SECONDS, None)
     # A run that has just begun is as quick as it was since then.
-    seconds = min(PACE_SECONDS, max(1.0, now.timestamp() - oldest / 1000))
-    return Pace(sum(counts.values()), seconds, instant_of(newest))
+    seconds = min(PACE_SECONDS, max(1.0, now.timestamp() - min(bounds) / 1000))
+    return Pace(sum(count for count, *_ in found), seconds, instant_of(max(bounds)))
