@@ -46,7 +46,7 @@ def list_command(as_json: bool) -> int:
     """
     from shardpost.maintenance.stored_tables import table_sizes
 
-    found = table_sizes(opened())
+    found = table_sizes(opened().tables)
     print_document(found, lambda: _sizes_text(found), as_json=as_json)
     return 0
 

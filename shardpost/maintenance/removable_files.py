@@ -158,16 +158,14 @@ def plan(installation: Installation, now: datetime, *, thin: bool = True) -> Pla
         dropped=sorted(dropped),
         pinned=pinned,
         unknown=unknown,
-        tables=_of_tables(installation, views, now),
+        tables=_of_tables(installation.tables, views, now),
     )
 
 
-def _of_tables(
-    installation: Installation, views: stored_tables.Views, now: datetime
-) -> list[TablePlan]:
+def _of_tables(tables: Tables, views: stored_tables.Views, now: datetime) -> list[TablePlan]:
     """Return what is to be removed of each table that there is; each has files of its own."""
     kept = views.snapshots
-    whole = unnamed(installation.tables, kept, views.rebuilds)
+    whole = unnamed(tables, kept, views.rebuilds)
     gone = {table.path for table in whole}
     since_erasure = stored_tables.since_erasure(kept, now)
     planned: list[Callable[[], TablePlan | None]] = []
@@ -175,17 +173,17 @@ def _of_tables(
         readable = since_erasure if table.contacts else kept
         folders = stored_tables.folders_of(table, views, readable)
         there = (folder for folder in folders if folder.table.path not in gone)
-        planned += [partial(_of_view, installation.tables, folder, now) for folder in there]
-    others = [*OTHERS, *FrozenWeeks(installation.tables).audience_tables()]
-    planned += [partial(_of_other, installation.tables, table, now) for table in others]
+        planned += [partial(_of_view, tables, folder, now) for folder in there]
+    others = [*OTHERS, *FrozenWeeks(tables).audience_tables()]
+    planned += [partial(_of_other, tables, table, now) for table in others]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
         made = [*pool.map(lambda plan_table: plan_table(), planned)]
-    return [*filter(None, made), *(_whole(installation.tables, table) for table in whole)]
+    return [*filter(None, made), *(_whole(tables, table) for table in whole)]
 
 
 def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], str | None]:
     """Return {number: why} of snapshots that are needed, or why that is not known."""
-    pinned = _of_weeks(installation, now)
+    pinned = _of_weeks(installation.tables, now)
     rebuild = registry.current(installation.tables)
     if rebuild and rebuild.state is State.BUILDING:
         pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built of it"
@@ -196,13 +194,13 @@ def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], 
     return dict.fromkeys(noted, "Kafka stores it as published or sent") | pinned, None
 
 
-def _of_weeks(installation: Installation, now: datetime) -> dict[int, str]:
+def _of_weeks(tables: Tables, now: datetime) -> dict[int, str]:
     """Return {number: why} of the snapshots of audiences, also of those erased up to 2 GRACE ago.
 
     A reader may still use such a snapshot for GRACE after it was last offered. The other GRACE is
     for the maintenance that erases: `audience_erased_at` is the time at which it began.
     """
-    weeks = FrozenWeeks(installation.tables).with_audience(now - 2 * GRACE)
+    weeks = FrozenWeeks(tables).with_audience(now - 2 * GRACE)
     verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
     return {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
 

@@ -20,7 +20,6 @@ from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.installation import Installation
 from shardpost.maintenance.model.needed_files import LOG
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.drop import unnamed
@@ -202,12 +201,11 @@ class TableSize:
         return vars(self)
 
 
-def table_sizes(installation: Installation) -> list[TableSize]:
+def table_sizes(tables: Tables) -> list[TableSize]:
     """Return the sizes of all tables that are there, in each of their folders.
 
     ShardpostError if they cannot be read.
     """
-    tables = installation.tables
     with table_errors():
         views = read(tables)
         folders = [folder for table in VIEW for folder in folders_of(table, views, views.snapshots)]

@@ -38,7 +38,7 @@ def sizes(
     """Show the size of each table, what keeps its files, and how it grew."""
     from shardpost.maintenance.stored_tables import table_sizes
 
-    found = table_sizes(visit.installation)
+    found = table_sizes(visit.installation.tables)
     found_rows = [
         (one.table, one.rows, one.files, one.bytes, one.log_bytes, one.versions, one.kept_for)
         for one in found

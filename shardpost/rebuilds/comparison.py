@@ -86,15 +86,13 @@ def _id_and_values(key: str, names: tuple[str, ...]) -> str:
 
 
 Row = dict[str, Any]
-SAMPLES, OF_EACH = 20, 7  # in all, and of each kind of difference
+Versions = Mapping[Table, Version]
+SAMPLES, OTHER_SAMPLES = (7, 20), (5, 15)  # of each kind of difference, and in all
+MOST_LISTED = 200  # positions whose records are looked up
 
 
 def _differences(
-    tables: Tables,
-    sql: str,
-    versions: Mapping[Table, Version],
-    of_each: int = OF_EACH,
-    most: int = SAMPLES,
+    tables: Tables, sql: str, versions: Versions, samples: tuple[int, int] = SAMPLES
 ) -> tuple[Differences, list[Row]]:
     """Return how many keys are equal and not, and some rows that are not.
 
@@ -102,6 +100,7 @@ def _differences(
     """
     counts = rows(tables, f"{sql} {_COUNTS}", versions)
     found = Differences(**{row["difference"]: row["n"] for row in counts})
+    of_each, most = samples
     some = f"{sql} {_SOME.format(of_each=of_each, most=most).strip()}"
     return found, rows(tables, some, versions) if found.different else []
 
@@ -118,7 +117,11 @@ def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Diffe
     sql = compared_sql(_OPEN_POSITIONS, "key", _same_values(VALUES), columns)
     positions, changed = _differences(tables, sql, both(old, new, POSITIONS))
     topic = kafka.topic("positions")
-    samples = [_position_sample(row, topic) for row in changed]
+    samples = [
+        {"position": row["id"], "difference": row["difference"]}
+        | {side: _record(row, side, topic) for side in SIDES}
+        for row in changed
+    ]
     sql = holders_sql("COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new")
     holders, changed = _differences(tables, sql, both(old, new, SHARE_HOLDERS))
     samples += _holder_samples(tables, kafka, old, new, changed)
@@ -135,11 +138,6 @@ def holders_sql(columns: str, which: str = "true") -> str:
     return compared_sql(relation, "client", "o.positions = n.positions", columns)
 
 
-def _position_sample(row: Row, topic: str) -> Row:
-    sides = {side: _record(row, side, topic) for side in SIDES}
-    return {"position": row["id"], "difference": row["difference"], **sides}
-
-
 def _record(row: Row, side: str, topic: str) -> Row | None:
     if row[f"{side}_offset"] is None:
         return None
@@ -154,7 +152,7 @@ def _holder_samples(
     """Return clients whose list changed, with the records of what only one side has."""
     in_one = {row["id"]: {*(row["old"] or ())} ^ {*(row["new"] or ())} for row in changed}
     ids = sorted({position for positions in in_one.values() for position in positions})
-    records = _records(tables, kafka, old, new, ids[: 10 * SAMPLES])
+    records = _records(tables, kafka, old, new, ids[:MOST_LISTED])
     return [
         {
             "client": row["id"],
@@ -175,7 +173,10 @@ def _holder_samples(
 def _records(
     tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot, positions: Iterable[str]
 ) -> dict[str, list[Row]]:
-    """Return the records that the sides have of positions, with the country of their exchange."""
+    """Return the records that the sides have of positions, with the country of their exchange.
+
+    `country_by` is where the record is that says that country.
+    """
     listed = ", ".join(f"({text_literal(position)})" for position in positions)
     if not listed:
         return {}
@@ -192,20 +193,15 @@ def _records(
             record = {"position": row["key"], "topic": kafka.topic("positions")}
             record |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
             record["timestamp"] = row["timestamp"].isoformat()
-            record["country_by"] = _place_of_country(row, kafka.topic("exchanges"))
+            by = {"partition": row["e_partition"], "offset": row["e_offset"]}
+            is_known = row["e_offset"] is not None
+            record["country_by"] = {"topic": kafka.topic("exchanges"), **by} if is_known else None
             of_both = records.setdefault(row["key"], [])
             if of_both and of_both[0] | {"in": side} == record | {"in": side}:
                 of_both[0]["in"] = "both"
             else:
                 of_both.append(record | {"in": side})
     return records
-
-
-def _place_of_country(row: Row, topic: str) -> Row | None:
-    """Return where the record is that says the country of the exchange."""
-    if row["e_offset"] is None:
-        return None
-    return {"topic": topic, "partition": row["e_partition"], "offset": row["e_offset"]}
 
 
 def _side(view: Snapshot) -> Row:
@@ -238,7 +234,6 @@ _COMPARED_OTHERS = {
     "exchanges": Compared(EXCHANGES, _OPEN, ("country",), ("country",)),
     "rejected": Compared(REJECTED_RECORDS, _PLACED),
 }
-OTHER_SAMPLES = 5  # of each kind of difference
 
 
 def _compare_others(
@@ -254,8 +249,8 @@ def _compare_others(
         columns = _id_and_values("id", what.columns)
         relation = what.rows.format(name=what.table.name)
         sql = compared_sql(relation, "id", _same_values(what.columns), columns)
-        at, most = both(old, new, what.table), 3 * OTHER_SAMPLES
-        found[name], some = _differences(tables, sql, at, OTHER_SAMPLES, most)
+        at = both(old, new, what.table)
+        found[name], some = _differences(tables, sql, at, OTHER_SAMPLES)
         samples += [_other_sample(name, what, row) for row in some]
     return found, samples
 

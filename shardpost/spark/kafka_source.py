@@ -72,7 +72,7 @@ def read_ranges(
     of the source's own. A timestamp outside of what a calendar has becomes the nearest that it has
     (shardpost.instants).
 
-    Reading fails (`with_any_timestamps`) on what is more than 292,271 years away.
+    Reading fails (`with_timestamp_fallback`) on what is more than 292,271 years away.
 
     Offsets without a record (transaction markers, compacted ones) are skipped. Reading fails if the
     end of a range has been deleted meanwhile, or if no leader answers within `kafka_timeout`.
@@ -107,7 +107,7 @@ def read_ranges_by_client(
     return rows.withColumn("timestamp", F.timestamp_millis("timestamp"))
 
 
-def with_any_timestamps(work: Callable[[ReadRanges], T]) -> T:
+def with_timestamp_fallback(work: Callable[[ReadRanges], T]) -> T:
     """Return what work returns that reads; by Python's client where Spark's source fails.
 
     So it does on a timestamp that is no BIGINT in microseconds.
@@ -183,7 +183,7 @@ class FewRecords:
             return None
         return cls({*ranges}, {topic: _table(rows) for topic, rows in found.items()})
 
-    def or_else(self, read: ReadRanges) -> ReadRanges:
+    def falling_back_to(self, read: ReadRanges) -> ReadRanges:
         """Return what gives these records, and reads others by that function."""
 
         def read_ranges(

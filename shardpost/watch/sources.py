@@ -198,7 +198,7 @@ def _run_text(entry: CommandEntry) -> str:
 def collect_sizes(installation: Installation, _now: datetime) -> Observations:
     """Measure the tables, and their disk where they are on one."""
     found = Observations()
-    for size in table_sizes(installation):
+    for size in table_sizes(installation.tables):
         found.measure("table_rows", size.rows, table=size.table)
         found.measure("table_files", size.files, table=size.table)
         found.measure("table_bytes", size.bytes + size.log_bytes, table=size.table)

@@ -227,7 +227,7 @@ def test_broken_off_while_it_removes_files_all_is_readable(
 def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
     for _ in range(3):
         aged.compact()
-    found = {size.table: size for size in table_sizes(installed(aged.settings))}
+    found = {size.table: size for size in table_sizes(installed(aged.settings).tables)}
     history = found[POSITION_EVENTS.name]
     assert (history.files, history.versions, history.kept_for) == (3, 3, "3 snapshots")
     assert history.rows == len(aged.expected[3][POSITION_EVENTS.name])

@@ -148,7 +148,7 @@ def test_tables_behind_a_url_are_listed_pruned_thinned_and_removed(tmp_path: Pat
         assert aged.prune()
         [size] = [
             one
-            for one in table_sizes(installed(aged.settings))
+            for one in table_sizes(installed(aged.settings).tables)
             if one.table == POSITION_EVENTS.name
         ]
         assert (size.files, size.kept_for) == (len({*on_disk(root)}), "10 snapshots")

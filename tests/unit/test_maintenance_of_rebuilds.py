@@ -156,7 +156,7 @@ def test_what_was_dropped_goes_once_no_kept_snapshot_names_it(
     aged.compact()
     aged.require_all_kept()
     assert maintain(installed(aged.settings), aged.now).errors == []
-    assert {size.table for size in table_sizes(installed(aged.settings))} >= {"positions.3"}
+    assert {size.table for size in table_sizes(installed(aged.settings).tables)} >= {"positions.3"}
 
 
 def test_beside_a_run_of_a_rebuild_no_folder_goes(aged: AgedTables, beside: AgedRebuilds) -> None:
@@ -178,7 +178,9 @@ def test_beside_a_run_of_a_rebuild_no_folder_goes(aged: AgedTables, beside: Aged
 def test_each_folder_is_listed_with_what_keeps_it(aged: AgedTables, beside: AgedRebuilds) -> None:
     def kept_for(name: str) -> str:
         [found] = [
-            one.kept_for for one in table_sizes(installed(aged.settings)) if one.table == name
+            one.kept_for
+            for one in table_sizes(installed(aged.settings).tables)
+            if one.table == name
         ]
         return found
 

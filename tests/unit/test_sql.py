@@ -202,7 +202,7 @@ def test_the_audiences_of_all_frozen_weeks_are_one_table(settings: Settings) -> 
     sql = "SELECT week, count(*) AS n FROM audiences GROUP BY week ORDER BY week"
     expected = [{"week": "2026-W46", "n": 2}, {"week": "2026-W47", "n": 2}]
     assert tables.sql(sql, settings=settings).read_all().to_pylist() == expected
-    sizes = {size.table: size for size in table_sizes(installed(settings))}
+    sizes = {size.table: size for size in table_sizes(installed(settings).tables)}
     found = sizes["audiences"]
     assert (found.rows, found.versions, found.kept_for) == (4, 2, "2 frozen weeks")
 

@@ -71,7 +71,7 @@ def build_snapshot(
     few = FewRecords.read(installation.kafka, unread.ranges)
 
     def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:
-        read_ranges = few.or_else(read_ranges) if few else read_ranges
+        read_ranges = few.falling_back_to(read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
         _require_tombstones_kept(spark, installation.kafka, state, unread, read_ranges)
         tables = TableWriter.at_snapshot(spark, installation, state.last, run=str(uuid.uuid4()))
@@ -89,7 +89,7 @@ def build_snapshot(
         )
         return _build(run, state)
 
-    return kafka_source.with_any_timestamps(build)
+    return kafka_source.with_timestamp_fallback(build)
 
 
 def _require_tombstones_kept(

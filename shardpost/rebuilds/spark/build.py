@@ -14,6 +14,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
@@ -31,11 +32,11 @@ from shardpost.logs import step
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import HISTORIES, Progress, Rebuild, Source, State
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+from shardpost.rebuilds.spark import histories
 from shardpost.rebuilds.spark.histories import (
     KafkaHistories,
     Unit,
     decoded_again,
-    file_groups,
     held_now,
     not_held,
     require_same,
@@ -93,9 +94,17 @@ class Build:
         return sum(count for _, count in self._groups(source))
 
     def _groups(self, source: InputTopic) -> list[tuple[list[str], int]]:
-        history = source.tables.history
+        """Return (paths, records) of groups of the files of a history, always the same ones."""
+        history, groups = source.tables.history, list[tuple[list[str], int]]()
         located, version = self._pinned.located(history), self._pinned.tables[history.name]
-        return [*file_groups(self._installation.tables, located, version)]
+        for path, count in sorted(
+            table_log.rows(self._installation.tables, located, version).items()
+        ):
+            if not groups or groups[-1][1] >= histories.RECORDS_AT_ONCE:
+                groups.append(([], 0))
+            paths, records = groups[-1]
+            groups[-1] = [*paths, path], records + count
+        return groups
 
     def _decoding(self, source: InputTopic) -> Iterator[Unit]:
         for number, (files, records) in enumerate(self._groups(source), 1):
@@ -153,7 +162,7 @@ REPLACED = (
 
 def build(installation: Installation, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
     """Do what is left of a rebuild's work; return it, built."""
-    return kafka_source.with_any_timestamps(
+    return kafka_source.with_timestamp_fallback(
         lambda read_ranges: _build(
             installation,
             registry.require_current(installation.tables, rebuild.number),

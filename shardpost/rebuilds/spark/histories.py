@@ -16,8 +16,6 @@ from functools import partial
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta import table_log
-from shardpost.delta.object_store import Tables
 from shardpost.delta.rewritten_files import ERASED
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
@@ -55,20 +53,6 @@ class Unit:
     name: str
     records: int
     work: Callable[[], None]
-
-
-def file_groups(tables: Tables, table: Table, version: int) -> Iterator[tuple[list[str], int]]:
-    """Yield (paths, records) of groups of a version's files, always the same ones."""
-    paths: list[str] = []
-    records = 0
-    for path, count in sorted(table_log.rows(tables, table, version).items()):
-        paths.append(path)
-        records += count
-        if records >= RECORDS_AT_ONCE:
-            yield paths, records
-            paths, records = [], 0
-    if paths:
-        yield paths, records
 
 
 _PLACE = ("partition", "offset")
