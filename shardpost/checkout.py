@@ -45,6 +45,8 @@ def home_folder(home: Path, *names: str) -> Path:
 def code_stamp() -> int:
     """Return a number that changes when the package's code on disk does, or the file `.env`."""
     files = sorted([*PACKAGE.rglob("*.py"), DOT_ENV])
+    if PACKAGE.parent.is_file():  # the .zip that executors have
+        files.append(PACKAGE.parent)
     return zlib.crc32(repr([(str(file), _changed_at(file)) for file in files]).encode())
 
 

@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from sqlite3 import Connection
 from typing import NamedTuple
 
+from shardpost.checkout import code_stamp
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
@@ -50,7 +52,7 @@ class Form:
     """What projections of a topic are: their tables, and the function that folds records into them.
 
     `fold` gets the records in the order of their offsets, each once, and changes nothing but the
-    tables. `made_by` stands for what else the rows follow from, such as settings and code. After
+    tables. `made_by` stands for what the rows follow from besides the code, such as settings. After
     `valid_for` a projection is read anew, so it forgets what Kafka has forgotten.
     """
 
@@ -63,7 +65,14 @@ class Form:
     @property
     def digest(self) -> str:
         """What stands for the tables and what they are made by."""
-        return blake2b(repr((self.tables, self.made_by)).encode(), digest_size=16).hexdigest()
+        made_by = repr((self.tables, self.made_by, _code()))
+        return blake2b(made_by.encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _code() -> int:
+    """Return what stands for the code of this process."""
+    return code_stamp()
 
 
 class _Mark(NamedTuple):
@@ -131,6 +140,11 @@ class Projections:
                         yield database
                         return
 
+    def forget(self, partition: TopicPartition) -> None:
+        """Have the next one read it anew: it does not fit to what Kafka has."""
+        with self._connected(partition) as database:
+            database.execute("DELETE FROM mark")
+
     def _read(self, database: Connection, partition: TopicPartition) -> _Mark | None:
         """Read to the end; return the mark, None where that is to be done once more.
 
@@ -187,10 +201,10 @@ class Projections:
         path = self._path(partition)
         with ExitStack() as held:
             try:
-                database = held.enter_context(_opened(path))
+                database = held.enter_context(opened(path))
             except sqlite3.DatabaseError as error:
                 _remove_damaged(path, error)
-                database = held.enter_context(_opened(path))
+                database = held.enter_context(opened(path))
             try:
                 yield database
             except sqlite3.DatabaseError as error:
@@ -216,7 +230,7 @@ class Projections:
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[Connection]:
+def opened(path: Path | None) -> Iterator[Connection]:
     """Give a connection; meanwhile nobody removes the file."""
     with ExitStack() as held:
         if path is not None:
@@ -273,6 +287,6 @@ def disk_errors_explained(partition: TopicPartition) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         raise ShardpostError(
-            f"{partition}: expected room for a temporary file, found: {error}; free some space, or"
-            " name another folder in SQLITE_TMPDIR"
+            f"{partition}: expected room for a file of SQLite, found: {error}; free some space in"
+            " the home, and in the folder of temporary files (SQLITE_TMPDIR)"
         ) from None

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shardpost import logs
-from shardpost.dead_letters import letters_table, quiet_sweep
+from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.model.retry_policy import Outcome
@@ -26,7 +26,6 @@ from shardpost.dead_letters.model.sweep_result import (
     for_a_person,
     parked_lines,
 )
-from shardpost.dead_letters.quiet_sweep import StoreEnds
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.sweep_partition import (
     PartitionReport,
@@ -76,7 +75,6 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     """Sweep the store and update the result, also if a partition fails."""
     step("sweep")
     store = sweep.routes.store
-    before = StoreEnds.now(sweep.installation.kafka, store, sweep.routes.partitions[store])
     partitions = partitions_with_records(
         sweep.installation.kafka, {store: sweep.routes.partitions[store]}
     )
@@ -92,7 +90,6 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     errors = [report.error for report in reports if report.error]
     if errors:
         raise ShardpostError("; ".join(errors))
-    quiet_sweep.note(sweep.installation, before, reports, sweep.now)
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:

@@ -20,12 +20,12 @@ from sqlite3 import Connection
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
-from shardpost.dead_letters.sweep_index import DelayedLetter, SweepIndex
+from shardpost.dead_letters.stored_letters import DelayedLetter, LettersNow, projections_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.reading import read_selected, read_to_end, record_of
-from shardpost.kafka.records import BATCH_BYTES, Outgoing, Record, batches, size_of
+from shardpost.kafka.reading import read_selected
+from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.logs import step
 from shardpost.projection import disk_errors_explained, open_temporary
@@ -84,11 +84,6 @@ class Sweep:
         """The retry rules of the settings."""
         return self.installation.settings.retry_rules
 
-    def index(self) -> SweepIndex:
-        """Return an empty index of a partition."""
-        is_guarded = self.installation.settings.retry_flood is not None
-        return SweepIndex(self.rules, self.now, self.held, is_guarded)
-
     def records(self, record: Record, selected: SelectedLetter) -> Sequence[Outgoing]:
         """Return the records that carry out a letter's outcome."""
         return outcome_records(record, selected, self.rules, self.routes, self.now)
@@ -101,8 +96,8 @@ class PartitionReport:
     `parked` counts those that were parked by their origin and the fingerprint of their error.
     `is_append_time` says whether the broker stamps the letters, as its newest record shows;
     `misplaced` counts those that were retried or parked and lay in another partition than their
-    keys'. `next_due` is that of the index. `is_second`: an earlier attempt at it was lost with its
-    executor; what that one committed is not counted.
+    keys'. `is_second`: an earlier attempt at it was lost with its executor; what that one committed
+    is not counted.
     """
 
     partition: TopicPartition
@@ -111,7 +106,6 @@ class PartitionReport:
     parked: Counter[ParkedGroup] = field(default_factory=Counter)
     is_append_time: bool = True
     misplaced: int = 0
-    next_due: datetime | None = None
     is_second: bool = False
 
     def add(self, outcome: Outcome, records: Sequence[Outgoing], *, is_misplaced: bool) -> None:
@@ -142,25 +136,27 @@ def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
 
 def due_by_fingerprint(sweep: Sweep, partition: TopicPartition) -> Counter[str]:
     """Return how many letters of each fingerprint are due in a partition; changes nothing."""
-    with disk_errors_explained(partition), closing(sweep.index()) as index:
-        for record in map(record_of, read_to_end(sweep.installation.kafka, partition)):
-            index.add(record)
-        return index.due_by_fingerprint()
+    with projections_of(sweep.installation, [partition]).open(partition) as database:
+        return LettersNow(database, sweep.now).due_by_fingerprint()
 
 
 def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
     """Sweep; count in the report what was committed; return the outcomes of all live letters."""
-    partition = report.partition
+    partition, kafka = report.partition, sweep.installation.kafka
     step("fence")
-    with closing(_writer(sweep, partition)) as writer, closing(sweep.index()) as index:
+    with closing(_writer(sweep, partition)) as writer:
         writer.open()
         step("read")
-        kept = _read(sweep, index, report)
-        counts, report.next_due = index.counts(), index.next_due
-        if counts.keys() - LEFT_IN_STORE:
-            step("publish")
-            letters = _selected_records(sweep, partition, index, kept)
-            _publish(sweep, writer, in_origin_order(letters, index.delayed()), report)
+        projections = projections_of(sweep.installation, [partition])
+        with projections.open(partition) as database:
+            letters = LettersNow(database, sweep.now, sweep.held)
+            counts, report.is_append_time = letters.counts(), letters.is_append_time
+            if count := letters.select():
+                step("publish")
+                records = read_selected(kafka, partition, letters.selected(), attrgetter("offset"))
+                _publish(sweep, writer, in_origin_order(records, letters.delayed()), report)
+        if report.counts.total() < count:  # the log cleaner has taken letters that lay below others
+            projections.forget(partition)
     log.info("%s: %s", partition, _as_text(counts))
     return counts
 
@@ -175,32 +171,6 @@ def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
         failed=f"{partition}: the sweep cannot write ({{reason}}); what is not committed was not"
         " sent: sweep again when Kafka is available",
         **{"message.max.bytes": PRODUCED_BYTES},
-    )
-
-
-def _read(sweep: Sweep, index: SweepIndex, report: PartitionReport) -> dict[int, Record] | None:
-    """Fill the index; return the due letters by offset if they fit into one batch, else None."""
-    kept: dict[int, Record] | None = {}
-    size = 0
-    for record in map(record_of, read_to_end(sweep.installation.kafka, report.partition)):
-        outcome = index.add(record)
-        report.is_append_time = record.is_append_time
-        if kept is not None and outcome not in LEFT_IN_STORE:
-            kept[record.offset] = record
-            size += size_of(record)
-            if len(kept) > sweep.installation.settings.retry_batch or size > BATCH_BYTES:
-                kept = None
-    return kept
-
-
-def _selected_records(
-    sweep: Sweep, partition: TopicPartition, index: SweepIndex, kept: dict[int, Record] | None
-) -> Iterator[SelectedRecord]:
-    """Return the selected letters in the order of the store, kept ones or read a second time."""
-    if kept is not None and all(letter.offset in kept for letter in index.selected()):
-        return ((kept[letter.offset], letter) for letter in index.selected())
-    return read_selected(
-        sweep.installation.kafka, partition, index.selected(), attrgetter("offset")
     )
 
 

@@ -43,10 +43,11 @@ print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
 SWEEP = """
 import re, sys
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from shardpost import projection
-from shardpost.dead_letters.sweep_index import SweepIndex
+from shardpost.dead_letters.stored_letters import TABLES, LettersNow, fold
 from shardpost.dead_letters.sweep_partition import in_origin_order
-from tests.unit.test_sweep_index import NOW, RULES, Content, record
+from tests.unit.test_stored_letters import NOW, RULES, Content, record
 
 def letter(n):
     key = b"positions-0-%d" % (n // 2)
@@ -54,15 +55,19 @@ def letter(n):
 
 count = int(sys.argv[1])
 projection.MEMORY_BYTES = 256 << 10
-index = SweepIndex(RULES, NOW)
-for n in range(count):
-    index.add(letter(n))
-letters = ((letter(selected.offset), selected) for selected in index.selected())
-places = [0, 0]
-for one, _ in in_origin_order(letters, index.delayed()):
-    places = [count - one.offset, places[0]]
-    assert places[0] > places[1]
-assert places[0] == count - 1
+with NamedTemporaryFile() as file, projection.opened(Path(file.name)) as database:
+    for table in TABLES:
+        database.execute(f"CREATE TABLE {table}")
+    for n in range(0, count, 1_000):
+        fold(RULES, False, database, [*map(letter, range(n, n + 1_000))])
+    index = LettersNow(database, NOW)
+    index.select()
+    letters = ((letter(selected.offset), selected) for selected in index.selected())
+    places = [0, 0]
+    for one, _ in in_origin_order(letters, index.delayed()):
+        places = [count - one.offset, places[0]]
+        assert places[0] > places[1]
+    assert places[0] == count - 1
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 
@@ -135,7 +140,7 @@ def test_memory_does_not_follow_the_number_of_clients_with_very_long_lists(tmp_p
 
 
 def test_eight_times_as_many_records_of_a_sweep_take_no_more_memory() -> None:
-    few, many = (int(said(SWEEP, count)) << 10 for count in (10_000, 80_000))
+    few, many = (int(said(SWEEP, count)) << 10 for count in (20_000, 160_000))
     assert many - few < 2 << 20
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
-from shardpost.dead_letters import letter_topics, quiet_sweep
+from shardpost.dead_letters import letter_topics, stored_letters
 from shardpost.dead_letters.letter_index import FOLDER, KeptIndex, open_index
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.letters_table import catch_up, current_letters
@@ -22,9 +23,9 @@ from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
-from shardpost.dead_letters.quiet_sweep import StoreEnds
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 from shardpost.dead_letters.redrive_plan import prepared
+from shardpost.dead_letters.stored_letters import known_to_wait
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
@@ -151,14 +152,20 @@ def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionRepor
     job = Sweep(installed(settings), routes, now, **more)
     store, count = routes.store, routes.partitions[routes.store]
     strangers = _open_transactions(settings)
-    known = None if more else quiet_sweep.known_to_wait(installed(settings), store, count, now)
-    before = StoreEnds.now(installed(settings).kafka, store, count)
+    known = None if more else known_to_wait(installed(settings), store, count, now)
     done = [sweep_partition(job, TopicPartition(store, number)) for number in range(count)]
     if not any(report.error for report in done):
         await_markers(settings, strangers)
         assert known is None or total(done) == ({"waiting": known} if known else {})
-        quiet_sweep.note(installed(settings), before, done, now)
     return done
+
+
+def empty_letters() -> sqlite3.Connection:
+    """Return the tables of a partition of the store in memory, without letters."""
+    database = sqlite3.connect(":memory:")
+    for table in stored_letters.TABLES:
+        database.execute(f"CREATE TABLE {table}")
+    return database
 
 
 def await_markers(settings: Settings, strangers: Set[tuple[str, int]] = frozenset()) -> None:

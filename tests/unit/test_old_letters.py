@@ -1,6 +1,7 @@
 """The table of letters forgets those that were dealt with long ago, and nothing else."""
 
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shardpost import projection
 from shardpost.dead_letters import letters_table, removal
 from shardpost.dead_letters.letters_table import current_letters, life
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
@@ -87,8 +89,13 @@ class World:
         self.now[0] += timedelta(**time)
 
     def clean(self) -> None:
-        """Let Kafka's log cleaner come, for so long that it drops tombstones."""
+        """Let Kafka's log cleaner come, for so long that it drops tombstones.
+
+        By then projections are too old.
+        """
         self.append()
+        for settings in (self.pruned, self.whole):
+            shutil.rmtree(settings.home / projection.FOLDER, ignore_errors=True)
         for topic in (STORE, LOT):
             for number in range(2):
                 log = self.kafka.broker.log(TopicPartition(topic, number))

@@ -1,13 +1,16 @@
 """A sweep of letters that all wait reads none of them, until one is due; Kafka in memory."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from shardpost.dead_letters import quiet_sweep
+from shardpost import projection
+from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, document_of
 from shardpost.topics.creation import apply_topics
@@ -24,9 +27,10 @@ from tests.support.letter_world import (
     total,
 )
 from tests.support.memory_kafka import memory_kafka
+from tests.support.transactions import begun_transaction
 
-DELAY, LONG = 100, 80_000
-Change = Callable[[Settings], Settings | None]
+DELAY = 100
+Change = Callable[[Settings], None]
 
 
 @contextmanager
@@ -70,37 +74,39 @@ def a_letter(settings: Settings) -> None:
 
 def a_tombstone(settings: Settings) -> None:
     client = installed(settings).kafka.producer()
-    client.produce(settings.topic("dead-letters"), None, b"positions-0-1", 0)
+    client.produce(settings.topic("dead-letters"), None, b"positions-0-1", partition_of(b"1", 2))
     client.flush()
     append(settings)
 
 
+def a_transaction(settings: Settings) -> None:
+    begun_transaction(settings, "stranger").produce(settings.topic("dead-letters"), b"v", b"k", 0)
+
+
 @pytest.mark.parametrize(
-    "change",
-    [
-        a_letter,
-        a_tombstone,
-        lambda settings: settings.model_copy(update={"retry_factor": 3.0}),
-        lambda settings: settings.model_copy(update={"retry_flood": 1}),
-    ],
+    ("change", "waiting"), [(a_letter, 3), (a_tombstone, 1), (a_transaction, None)]
 )
-def test_after_a_change_it_is_read(ready: Settings, change: Change) -> None:
+def test_what_is_new_is_read(ready: Settings, change: Change, waiting: int | None) -> None:
     assert quiet(ready, 20)
-    assert quiet(change(ready) or ready, 20) is None
+    change(ready)
+    found = quiet(ready, 20)
+    assert (found[1]["waiting"] if found else None) == waiting
 
 
-def test_other_code_reads_it(ready: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet_sweep, "_code", lambda: 1)
+def test_other_rules_count_from_then_on(ready: Settings) -> None:
+    assert quiet(ready, 20)
+    changed = ready.model_copy(update={"retry_first_delay": 15})
+    assert quiet(changed, 14)
+    assert quiet(changed, 20) is None
+
+
+def test_much_that_is_new_is_for_the_tasks_of_a_sweep(
+    ready: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters_table, "FEW_OFFSETS", 0)
+    assert quiet(ready, 20)
+    a_letter(ready)
     assert quiet(ready, 20) is None
-
-
-def test_neither_a_clock_that_was_put_back_nor_an_old_note_counts() -> None:
-    hour = quiet_sweep.VALID_FOR.total_seconds()
-    with waiting(LONG) as settings:
-        assert quiet(settings, 10)
-        assert quiet(settings, 9 + hour)
-        assert quiet(settings, 9) is None
-        assert quiet(settings, 10 + hour) is None
 
 
 def test_a_sweep_that_holds_letters_is_no_quiet_one(ready: Settings) -> None:
@@ -110,8 +116,9 @@ def test_a_sweep_that_holds_letters_is_no_quiet_one(ready: Settings) -> None:
     assert quiet(guarded, DELAY) is None
 
 
-def test_without_its_note_it_is_read(ready: Settings) -> None:
-    (ready.home / quiet_sweep.FILE).write_text("{")
-    assert quiet(ready, 20) is None
-    (ready.home / quiet_sweep.FILE).unlink()
-    assert quiet(ready, 20) is None
+def test_without_its_files_it_is_read_anew(ready: Settings) -> None:
+    for name in (ready.home / projection.FOLDER).glob("*/letters-*.sqlite"):
+        name.write_text("{")
+    assert quiet(ready, 20)
+    shutil.rmtree(ready.home / projection.FOLDER)
+    assert quiet(ready, 20)

@@ -3,6 +3,7 @@
 The clocks of consumers may be wrong, each report by another number of seconds. The broker's is not.
 """
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,17 +14,19 @@ from typing import NamedTuple
 import pytest
 from hypothesis import example, given, settings, strategies
 
-from shardpost.dead_letters import sweep_index
+from shardpost.dead_letters import stored_letters
 from shardpost.dead_letters.model import letters
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.retry_policy import Outcome, delay, jitter_of
 from shardpost.dead_letters.model.transition_records import Routes
+from shardpost.dead_letters.stored_letters import LettersNow, fold
 from shardpost.dead_letters.sweep_partition import Sweep, in_origin_order
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from tests.support.how_far import up_to
 from tests.support.installed import installed
+from tests.support.letter_world import empty_letters
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTINGS = Settings(retry_attempts=2, retry_jitter=0.5, retry_batch=3)
@@ -60,7 +63,7 @@ class World:
     """The partitions of the store, the retries, the parking lot, and a clock.
 
     `reports` has when each failure was reported: first and last. `garbage` are the values of all
-    malformed letters, which differ.
+    malformed letters, which differ. `folded` are the projections, and the last offset of each.
     """
 
     now: datetime = START
@@ -72,6 +75,7 @@ class World:
     lot: list[Outgoing] = field(default_factory=list)
     reports: dict[Failure, list[datetime]] = field(default_factory=dict)
     garbage: list[bytes] = field(default_factory=list)
+    folded: dict[int, tuple[sqlite3.Connection, int]] = field(default_factory=dict)
 
     def write(self, out: Outgoing) -> None:
         timestamp = int(self.now.timestamp() * 1000)
@@ -130,10 +134,9 @@ class World:
         self, partition: int, meanwhile: Callable[[], None], letters_until_death: int | None
     ) -> Counter[Outcome]:
         job = Sweep(installed(SETTINGS), ROUTES, self.now)
-        index = job.index()
-        for record in self.stores[partition]:
-            index.add(record)
+        index = self.letters_now(partition)
         there = {record.offset: record for record in self.stores[partition]}
+        index.select()
         due = [(there[selected.offset], selected) for selected in index.selected()]
         before = len(self.retries)
         self.is_due_and_gone(partition, index.counts())
@@ -148,6 +151,17 @@ class World:
             self.is_not_early(retry, Failure(*place))
         in_order(self.retries[before:])
         return index.counts()
+
+    def letters_now(self, partition: int) -> LettersNow:
+        """Fold what is new, and return a copy of it as of now."""
+        known, until = self.folded.get(partition) or (empty_letters(), -1)
+        if new := [record for record in self.stores[partition] if record.offset > until]:
+            fold(SETTINGS.retry_rules, False, known, new)
+            self.folded[partition] = known, new[-1].offset
+        copy = sqlite3.connect(":memory:")
+        known.commit()
+        known.backup(copy)
+        return LettersNow(copy, self.now)
 
     def is_not_early(self, retry: Record, failure: Failure) -> None:
         """Check that it has waited for its delay since it was reported, as the broker knows."""
@@ -250,7 +264,7 @@ def test_original_keys_that_have_the_same_hash_only_wait_for_each_other(
     actions: list[tuple[str, int]],
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sweep_index, "hash", lambda key: len(key) % 2, raising=False)
+        patched.setattr(stored_letters, "_hashed", lambda origin: len(origin[2]) % 2)
         each_is_dealt_with(actions)
 
 

@@ -1,4 +1,4 @@
-"""The index of a partition against dictionaries and sorting."""
+"""The letters of a partition against dictionaries and sorting."""
 
 import resource
 from collections import Counter
@@ -8,19 +8,29 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, strategies
 
-from shardpost import projection
-from shardpost.dead_letters import sweep_index
+from shardpost.dead_letters import stored_letters
 from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import Letter, LetterState
 from shardpost.dead_letters.model.letters import letter_headers
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome
 from shardpost.dead_letters.model.transition_records import tombstone
-from shardpost.dead_letters.sweep_index import NONE, KeyFold, SweepIndex
+from shardpost.dead_letters.stored_letters import (
+    NO_FACTS,
+    NONE,
+    Facts,
+    KeyFold,
+    LettersNow,
+    Standing,
+)
 from shardpost.dead_letters.sweep_partition import in_origin_order
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Header, Record, batches, size_of
 from shardpost.retry_settings import RetryRules
+from tests.support.installed import installed
+from tests.support.letter_world import empty_letters
+from tests.support.memory_kafka import memory_kafka
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RULES = RetryRules(fatal=frozenset({"SchemaError"}))
@@ -73,6 +83,13 @@ def as_read(key: bytes, value: bytes | None, headers: list[Header], offset: int)
     return Record(key, value, raw, int(NOW.timestamp() * 1000), "dead-letters", 0, offset)
 
 
+class Folded(NamedTuple):
+    """What becomes of a letter, and which attempt of it was resolved."""
+
+    outcome: Outcome
+    resolved_attempt: int
+
+
 def outcome(content: Content, *, is_guarded: bool) -> Outcome:
     """Return what becomes of a letter of which there is one record."""
     if content.kind == "junk" or content.error.startswith("SchemaError"):
@@ -82,16 +99,15 @@ def outcome(content: Content, *, is_guarded: bool) -> Outcome:
     return Outcome.HOLD if is_guarded and fingerprint(content.error) in HELD else Outcome.RETRY
 
 
-def fold(history: list[Content], *, is_guarded: bool) -> dict[int, KeyFold]:
-    """Return the folds of what is live, by offset."""
+def fold(history: list[Content], *, is_guarded: bool) -> dict[int, Folded]:
+    """Return what becomes of what is live, by offset."""
     folds: dict[bytes, KeyFold] = {}
     malformed: dict[int, bytes] = {}
     for offset, content in enumerate(history):
         one_fold = folds.setdefault(content.key, KeyFold())
         until = max(0, offset - content.origin_offset)
         if content.kind == "letter":
-            kept = outcome(content, is_guarded=is_guarded)
-            one_fold.add_letter(offset, content.attempt, kept)
+            one_fold.add_letter(offset, content.attempt, NO_FACTS)
         elif content.kind == "junk":
             malformed[offset] = content.key
             one_fold.add_of_malformed()
@@ -103,17 +119,26 @@ def fold(history: list[Content], *, is_guarded: bool) -> dict[int, KeyFold]:
             one_fold.add_tombstone(content.attempt or NONE, until)
             if until == offset:  # by hand
                 malformed = {n: key for n, key in malformed.items() if key != content.key}
-    found = {one_fold.offset: one_fold for one_fold in folds.values() if one_fold.offset != NONE}
-    return found | {offset: parked(offset) for offset in malformed}
+    found = {
+        one_fold.offset: Folded(
+            now(one_fold, outcome(history[one_fold.offset], is_guarded=is_guarded)),
+            one_fold.resolved_attempt,
+        )
+        for one_fold in folds.values()
+        if one_fold.offset != NONE
+    }
+    return found | {offset: Folded(Outcome.PARK, NONE) for offset in malformed}
 
 
-def parked(offset: int) -> KeyFold:
-    fold = KeyFold()
-    fold.add_letter(offset, 0, Outcome.PARK)
-    return fold
+def now(fold: KeyFold, alone: Outcome) -> Outcome:
+    """Return what becomes of the live letter of a key, by what would become of it alone."""
+    if fold.standing == Standing.RESOLVED:
+        return Outcome.DROP
+    is_covered = fold.standing == Standing.COVERED and alone in LEFT_IN_STORE
+    return Outcome.RESTORE if is_covered else alone
 
 
-def order(history: list[Content], folds: dict[int, KeyFold]) -> list[int]:
+def order(history: list[Content], folds: dict[int, Folded]) -> list[int]:
     """Return the offsets of what goes: each when all is read that has to go before it."""
     going = [offset for offset in sorted(folds) if folds[offset].outcome not in LEFT_IN_STORE]
 
@@ -177,13 +202,14 @@ def test_the_order_holds_also_when_the_cleaner_takes_letters_between_the_reading
         assert places == sorted(places)
 
 
-def filled(records: list[Record], *, is_guarded: bool) -> SweepIndex:
-    made = SweepIndex(RULES, NOW, HELD if is_guarded else frozenset(), is_guarded)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sweep_index, "ROWS", 7)
-        for one in records:
-            made.add(one)
-    return made
+def filled(records: list[Record], *, is_guarded: bool) -> LettersNow:
+    """Return the letters of records that were folded in parts."""
+    database = empty_letters()
+    for first in range(0, len(records), 7):
+        stored_letters.fold(RULES, is_guarded, database, records[first : first + 7])
+    found = LettersNow(database, NOW, HELD if is_guarded else frozenset())
+    found.select()
+    return found
 
 
 def test_a_batch_ends_also_with_many_bytes_of_headers() -> None:
@@ -195,32 +221,32 @@ def test_a_batch_ends_also_with_many_bytes_of_headers() -> None:
     ]
 
 
-def test_where_no_temporary_file_can_be_written_it_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(projection, "MEMORY_BYTES", 64 << 10)
+def test_where_no_file_can_be_written_it_says_what_to_do() -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        with pytest.raises(ShardpostError, match=r"^dead-letters\[3\]: expected room for a temp"):
-            add_many()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with memory_kafka() as kafka:
+        kafka.broker.create_topic("dead-letters", 1, {})
+        own = installed(kafka.settings)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            with pytest.raises(ShardpostError, match=r"^dead-letters\[0\]: expected room for"):
+                open_letters(own)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def add_many() -> None:
-    content = Content("letter", b"k", 0, b"x", 0, "KeyError: x", is_due=True)
-    with projection.disk_errors_explained(TopicPartition("dead-letters", 3)):
-        filled([record(content, n) for n in range(10_000)], is_guarded=False)
+def open_letters(own: Installation) -> None:
+    place = TopicPartition("dead-letters", 0)
+    with stored_letters.projections_of(own, [place]).open(place):
+        pass
 
 
 def test_a_tombstone_leaves_the_letter_that_came_after_what_it_is_of() -> None:
     """A failure may be reported again after the letter was read and before it was resolved."""
     fold = KeyFold()
-    fold.add_letter(5, 2, Outcome.RETRY)
+    fold.add_letter(5, 2, Facts(due=1))
     fold.add_tombstone(1, until=4)
-    assert (fold.offset, fold.outcome) == (5, Outcome.RETRY)
+    assert (fold.offset, fold.facts.due) == (5, 1)
     fold.add_tombstone(2, until=4)
-    assert (fold.offset, fold.outcome, fold.resolved_attempt) == (5, Outcome.DROP, 2)
+    assert (fold.offset, fold.standing, fold.resolved_attempt) == (5, Standing.RESOLVED, 2)
     fold.add_tombstone(2, until=5)
     assert fold.offset == NONE

@@ -1,0 +1,304 @@
+"""The letters of a partition of `dead-letters`, as a projection: a few numbers for each key.
+
+Values and headers stay in Kafka: the tables know where each letter is, when it is due, and which
+attempt of it was resolved, as the tombstones say. What becomes of it now is asked by SQL.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from functools import partial
+from hashlib import blake2b
+from sqlite3 import Connection
+from typing import NamedTuple
+
+from shardpost.dead_letters import letters_table
+from shardpost.dead_letters.model.error_fingerprint import fingerprint
+from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse_record
+from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide
+from shardpost.dead_letters.model.transition_records import resolved_attempt, resolved_offset
+from shardpost.installation import Installation
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import watermarks
+from shardpost.kafka.records import Record
+from shardpost.projection import Form, Projections
+from shardpost.retry_settings import RetryRules
+
+NONE = -1
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Before any letter is due.
+BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
+# A key that is longer is stored as a hash of that many bytes.
+MAX_KEY_BYTES = 32
+
+# `offset` is the live letter's, and NONE if there is none; `due` is when it is retried, in
+# microseconds since 1970, and null of one to be parked. `origin_key` is a hash of its original
+# key, and `origin_offset` its place in the order of that. `fingerprint` is of its error where
+# floods are held.
+_LETTERS = """letters (
+    key BLOB PRIMARY KEY, offset INTEGER, attempt INTEGER, resolved_attempt INTEGER,
+    standing INTEGER, due INTEGER, origin_offset INTEGER, origin_key INTEGER, fingerprint TEXT
+) WITHOUT ROWID"""
+# Malformed letters are none of one key: each is removed by its own tombstone, or by one that was
+# written by hand, which covers all that is before it.
+_MALFORMED = "malformed (offset INTEGER PRIMARY KEY, key BLOB)"
+_NEWEST = "newest (is_append_time INTEGER)"
+TABLES = (_LETTERS, _MALFORMED, _NEWEST)
+
+_OUTCOMES = {outcome.name: int(outcome) for outcome in Outcome}
+_LIVE = """
+SELECT *, CASE
+  WHEN standing = 2 THEN :DROP
+  WHEN due IS NULL THEN :PARK
+  WHEN due <= :now AND fingerprint IS NOT NULL AND fingerprint IN temp.held
+    THEN iif(standing = 1, :RESTORE, :HOLD)
+  WHEN due <= :now THEN :RETRY
+  ELSE iif(standing = 1, :RESTORE, :WAIT)
+END AS outcome FROM letters WHERE offset >= 0"""
+_OF_KEYS = "SELECT * FROM letters WHERE key IN ({})"
+_COUNTS = f"""
+SELECT outcome, sum(letters) FROM (
+  SELECT outcome, count(*) AS letters FROM ({_LIVE}) GROUP BY outcome
+  UNION ALL SELECT :PARK, count(*) FROM malformed
+) GROUP BY outcome HAVING sum(letters) > 0"""  # noqa: S608 - constants
+_DUE = f"""
+SELECT fingerprint, count(*) FROM ({_LIVE}) WHERE outcome IN (:RETRY, :HOLD)
+GROUP BY fingerprint"""  # noqa: S608 - constants
+# With the offset up to which all has to be read before a letter goes: of its original key, the
+# last one that comes before it in the order of the origin.
+_SELECT = f"""
+CREATE TEMP TABLE selected AS
+WITH going AS (
+  SELECT offset, outcome, iif(outcome = :DROP, resolved_attempt, NULL) AS resolved_attempt,
+    origin_offset, iif(outcome IN (:RETRY, :PARK), origin_key, NULL) AS origin_key
+  FROM ({_LIVE}) WHERE outcome NOT IN (:WAIT, :HOLD)
+  UNION ALL SELECT offset, :PARK, NULL, NULL, NULL FROM malformed
+)
+SELECT offset, outcome, offset AS release_offset, resolved_attempt, origin_offset
+FROM going WHERE origin_key IS NULL
+UNION ALL SELECT offset, outcome, max(offset) OVER (
+  PARTITION BY origin_key ORDER BY origin_offset, offset ROWS UNBOUNDED PRECEDING
+), resolved_attempt, origin_offset
+FROM going WHERE origin_key IS NOT NULL"""  # noqa: S608 - constants
+_SELECTED = "SELECT offset, outcome, release_offset, resolved_attempt FROM selected ORDER BY offset"
+_IN_RELEASE_ORDER = """
+SELECT offset, release_offset FROM selected WHERE release_offset > offset
+ORDER BY release_offset, origin_offset, offset"""
+
+
+class Standing(IntEnum):
+    """Whether a letter may go as it is: something lies on top of it, or it was resolved before."""
+
+    FREE = 0
+    COVERED = 1
+    RESOLVED = 2
+
+
+class Facts(NamedTuple):
+    """What is known of a letter that may go: when it is due, its place in the origin, its error."""
+
+    due: int | None = None
+    origin_offset: int | None = None
+    origin_key: int | None = None
+    fingerprint: str | None = None
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(slots=True)
+class KeyFold:
+    """The fold of a key's records, taken in the order of their offsets.
+
+    `offset` is the live letter's and NONE if there is none; `resolved_attempt` is the highest
+    attempt that a tombstone resolved. Malformed letters are none of one key: each is by itself, but
+    what lies on top of a letter that waits must not replace it.
+    """
+
+    offset: int = NONE
+    attempt: int = NONE
+    resolved_attempt: int = NONE
+    standing: int = Standing.FREE
+    facts: Facts = NO_FACTS
+
+    def add_letter(self, offset: int, attempt: int, facts: Facts) -> None:
+        """Add a letter."""
+        is_live = self.offset != NONE and self.standing != Standing.RESOLVED
+        if attempt > self.resolved_attempt and not (is_live and attempt < self.attempt):
+            self.offset, self.attempt, self.facts = offset, attempt, facts
+            self.standing = Standing.FREE
+        elif is_live:  # a failure that was resolved, or is older, must not replace the live one
+            self.standing = Standing.COVERED
+        else:
+            self.offset, self.standing = offset, Standing.RESOLVED
+
+    def add_tombstone(self, attempt: int, until: int) -> None:
+        """Remove the letters up to the offset `until`, and no later ones."""
+        self.resolved_attempt = max(self.resolved_attempt, attempt)
+        if self.offset <= until:
+            self.offset = NONE
+        elif NONE < self.attempt <= self.resolved_attempt:
+            self.standing = Standing.RESOLVED
+        else:
+            self.add_of_malformed()
+
+    def add_of_malformed(self) -> None:
+        """Add a malformed letter, or the tombstone of one: it lies on top of the live letter."""
+        if self.standing == Standing.FREE:
+            self.standing = Standing.COVERED
+
+
+def projections_of(
+    installation: Installation, partitions: Sequence[TopicPartition], *, committed: bool = False
+) -> Projections:
+    """Return the projections of partitions of the store, by the rules of the settings."""
+    own, rules = installation, installation.settings.retry_rules
+    is_guarded = own.settings.retry_flood is not None
+    made_by = (rules.default, sorted(rules.of_origin.items()), sorted(rules.fatal))
+    form = Form(
+        "letters",
+        TABLES,
+        partial(fold, rules, is_guarded),
+        repr((*made_by, rules.common_topic, is_guarded)),
+    )
+    return Projections(own.kafka, own.files, form, partitions, committed=committed)
+
+
+def fold(
+    rules: RetryRules, is_guarded: bool, database: Connection, records: Sequence[Record]
+) -> None:
+    """Fold records into the tables; where floods are held (guarded), with the errors of letters."""
+    keys = {_stored_key(record) for record in records}
+    rows = database.execute(_OF_KEYS.format(", ".join("?" * len(keys))), [*keys])
+    folds = {
+        key: KeyFold(offset, attempt, resolved, standing, Facts(*facts))
+        for key, offset, attempt, resolved, standing, *facts in rows
+    }
+    for record in records:
+        key, offset = _stored_key(record), record.offset
+        of_key = folds.setdefault(key, KeyFold())
+        if record.value is None:
+            attempt = resolved_attempt(record.headers)
+            until = resolved_offset(record.headers, offset)
+            if attempt == NONE and until < offset:
+                database.execute("DELETE FROM malformed WHERE key = ? AND offset = ?", (key, until))
+                of_key.add_of_malformed()
+                continue
+            of_key.add_tombstone(attempt, until)
+            if until >= offset:  # it was written by hand
+                database.execute("DELETE FROM malformed WHERE key = ?", (key,))
+            continue
+        letter = parse_record(record)
+        if isinstance(letter, Malformed):
+            database.execute("INSERT INTO malformed VALUES (?, ?)", (offset, key))
+            of_key.add_of_malformed()
+        else:
+            of_key.add_letter(offset, letter.attempt, _facts(letter, rules, is_guarded=is_guarded))
+    changed = (
+        (key, one.offset, one.attempt, one.resolved_attempt, one.standing, *one.facts)
+        for key, one in folds.items()
+    )
+    database.executemany("REPLACE INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changed)
+    database.execute("DELETE FROM newest")
+    database.execute("INSERT INTO newest VALUES (?)", (records[-1].is_append_time,))
+
+
+def _stored_key(record: Record) -> bytes:
+    key = record.key or b""
+    return key if len(key) <= MAX_KEY_BYTES else blake2b(key, digest_size=MAX_KEY_BYTES).digest()
+
+
+def _facts(letter: Letter, rules: RetryRules, *, is_guarded: bool) -> Facts:
+    due = decide(letter, BEFORE_ALL, rules).due
+    error = fingerprint(letter.error) if is_guarded and due is not None else None
+    if letter.origin_key is None:
+        return Facts(_microseconds(due), fingerprint=error)
+    origin = _hashed((letter.origin_topic, letter.origin_partition, letter.origin_key))
+    return Facts(_microseconds(due), letter.origin_offset, origin, error)
+
+
+def _hashed(origin: tuple[str, int, bytes]) -> int:
+    """Return the same number in each process."""
+    return int.from_bytes(blake2b(repr(origin).encode(), digest_size=8).digest(), signed=True)
+
+
+def _microseconds(at: datetime | None) -> int | None:
+    return None if at is None else (at - EPOCH) // timedelta(microseconds=1)
+
+
+class DelayedLetter(NamedTuple):
+    """A letter that must wait for one behind it, and the offset after which it is released."""
+
+    offset: int
+    release_offset: int
+
+
+class LettersNow:
+    """The letters of a partition as of a time; those of the errors `held` are held."""
+
+    def __init__(
+        self, database: Connection, now: datetime, held: frozenset[str] = frozenset()
+    ) -> None:
+        self._database = database
+        self._given = {**_OUTCOMES, "now": _microseconds(now)}
+        database.execute("CREATE TEMP TABLE held (fingerprint TEXT PRIMARY KEY)")
+        database.executemany("INSERT INTO held VALUES (?)", ((error,) for error in held))
+
+    @property
+    def is_append_time(self) -> bool:
+        """Whether the broker stamps the letters, as the newest record shows."""
+        row = self._database.execute("SELECT is_append_time FROM newest").fetchone()
+        return row is None or bool(row[0])
+
+    def counts(self) -> Counter[Outcome]:
+        """Return how many letters have which outcome."""
+        rows = self._database.execute(_COUNTS, self._given)
+        return Counter({Outcome(outcome): count for outcome, count in rows})
+
+    def due_by_fingerprint(self) -> Counter[str]:
+        """Return how many letters of each fingerprint are due."""
+        return Counter(dict(self._database.execute(_DUE, self._given)))
+
+    def select(self) -> int:
+        """Select those that are not left in the store, and return how many; others may write then.
+
+        They stay what they were, whatever is folded from now on.
+        """
+        self._database.execute(_SELECT, self._given)
+        self._database.execute("CREATE INDEX temp.in_order ON selected (offset)")
+        self._database.commit()
+        count: int = self._database.execute("SELECT count(*) FROM selected").fetchone()[0]
+        return count
+
+    def selected(self) -> Iterator[SelectedLetter]:
+        """Yield the selected letters, in the order of their offsets."""
+        outcomes = tuple(Outcome)
+        for offset, outcome, release, attempt in self._database.execute(_SELECTED):
+            yield SelectedLetter(offset, outcomes[outcome], release, attempt)
+
+    def delayed(self) -> Iterator[DelayedLetter]:
+        """Yield those that must wait for one behind them, in the order of their release."""
+        return map(DelayedLetter._make, self._database.execute(_IN_RELEASE_ORDER))
+
+
+def known_to_wait(
+    installation: Installation, store: str, partitions: int, now: datetime
+) -> int | None:
+    """Return how many letters wait, if nothing else is in the store; None if something may be.
+
+    So it may where much is new there, or a transaction is open: that is for the tasks of a sweep.
+    """
+    count = {store: partitions}
+    ends = [watermarks(installation.kafka, count, committed=level) for level in (True, False)]
+    marks = ends[1][store].items()
+    with_records = [TopicPartition(store, number) for number, (low, high) in marks if low < high]
+    projections = projections_of(installation, with_records, committed=True)
+    if ends[0] != ends[1] or projections.unread() > letters_table.FEW_OFFSETS:
+        return None
+    counts = Counter[Outcome]()
+    for partition in with_records:
+        with projections.open(partition) as database:
+            counts += LettersNow(database, now).counts()
+    return None if counts.keys() - {Outcome.WAIT} else counts[Outcome.WAIT]
