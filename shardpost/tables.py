@@ -130,7 +130,7 @@ def letters(
     By the table `dead_letters` and what its topics have after it: so it needs Kafka, and no
     snapshot. A step's `as_json()` is what `letters list --json` prints.
     """
-    from shardpost.dead_letters.letters_table import current_letters  # with Kafka's client
+    from shardpost.dead_letters.listed_letters import current_letters  # with Kafka's client
 
     found = current_letters(_opened(settings), closed_since=closed_since)
     return sorted(found.values(), key=lambda step: (step.at, step.id))

@@ -26,7 +26,6 @@ from deltalake import DeltaTable
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.letter_rows import SCHEMA, Place, letters_of, place_of, with_changes
 from shardpost.dead_letters.letter_topics import TableProgress, partitions, read_progress
-from shardpost.dead_letters.letters_table import FEW
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta.object_store import Tables
@@ -43,6 +42,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = "letter-index"
 _META = b"shardpost"
+# So many steps are added to the file's rows, and so many errors are looked up by their places.
+FEW = 20_000
 # With so many changes since, the file is made anew beside the questions.
 MANY_CHANGES = 2_000
 # Of more rows it is made by a process of its own, which gives its memory back.
@@ -253,19 +254,29 @@ def error_texts(tables: Tables, index: LetterIndex, places: Collection[Place]) -
     asked = {place for place in places if place not in found}
     if not asked or not exists(tables, DEAD_LETTERS):
         return found
-    columns = ((text_literal(topic), *map(str, numbers)) for topic, *numbers in asked)
-    sets = (", ".join(sorted({*values})) for values in zip(*columns, strict=True))
-    topics, generations, numbers, offsets = sets
-    # Some more than are asked for, which is sooner than to compare each row with each place.
+    where = "error IS NOT NULL" if len(asked) > FEW else _of_places(asked)
     sql = f"""
     SELECT topic, generation, "partition", "offset", error FROM dead_letters
-    WHERE "offset" IN ({offsets}) AND "partition" IN ({numbers}) AND topic IN ({topics})
-      AND generation IN ({generations})"""  # noqa: S608 - literals
+    WHERE {where}"""  # noqa: S608 - literals
     for row in rows(tables, sql, {DEAD_LETTERS: None}):
         place = row["topic"], row["generation"], row["partition"], row["offset"]
         if row["error"] is not None and place in asked:
             found[place] = row["error"]
     return found
+
+
+def _of_places(asked: Collection[Place]) -> str:
+    """Return an SQL condition of rows at these places, and of some more.
+
+    It is answered sooner than one that compares each row with each place.
+    """
+    columns = ((text_literal(topic), *map(str, numbers)) for topic, *numbers in asked)
+    sets = (", ".join(sorted({*values})) for values in zip(*columns, strict=True))
+    topics, generations, numbers, offsets = sets
+    return (
+        f'"offset" IN ({offsets}) AND "partition" IN ({numbers}) AND topic IN ({topics})'
+        f" AND generation IN ({generations})"
+    )
 
 
 def make(installation: Installation) -> None:

@@ -63,22 +63,31 @@ _NO_ERROR = "error-00000000"
 def letters_of(installation: Installation, version: int, generations: Generations) -> pa.Table:
     """Return the letters of one version of the table, newest first.
 
-    Column by column, but for those of deleted topics, of tombstones written by hand, and of names
-    that depend on others: these are few, and folded as `current_letters` folds them all.
+    Column by column, but for those of odd names, which are folded step by step.
     """
     opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
-    odd, of_odd = _odd_names(opened, generations), list[Step]()
-    if odd:
-        names = _literals(odd)
-        condition = f"id IN ({names}) OR coalesce(key, id) IN ({names})"
-        of_odd = letters_table.steps_where(installation, condition, version)
-    odd |= {step.id for step in of_odd}
+    of_odd = odd_steps(installation, version, generations)
+    odd = {step.id for step in of_odd}
     and_plain = f" AND id NOT IN ({_literals(odd)})" if odd else ""
     rows = _plain_letters(opened, f"{_PLAIN}{and_plain}")
     if odd:
         rows = pa.concat_tables([rows, folded(of_odd, generations)]).unify_dictionaries()
         rows = rows.take(_newest_first(rows["at"], rows["id"]))
     return rows.combine_chunks()
+
+
+def odd_steps(installation: Installation, version: int, generations: Generations) -> list[Step]:
+    """Return all steps of the names whose letter does not follow from their own steps alone.
+
+    These are few: of deleted topics, of tombstones written by hand, and names that depend on
+    others, since their letters lie in another partition than their keys'.
+    """
+    odd = _odd_names(OpenedTables(installation.tables, {DEAD_LETTERS: version}), generations)
+    if not odd:
+        return []
+    names = _literals(odd)
+    condition = f"id IN ({names}) OR coalesce(key, id) IN ({names})"
+    return letters_table.steps_where(installation, condition, version)
 
 
 def _literals(names: Collection[str]) -> str:

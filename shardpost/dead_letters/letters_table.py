@@ -8,7 +8,6 @@ with them: what an interrupted sweep did not append, the next one does.
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain, islice
 
@@ -30,7 +29,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
 from shardpost.delta.storage import exists
-from shardpost.delta.table import MAX_TIME, MIN_TIME, text_literal, time_literal
+from shardpost.delta.table import text_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
@@ -39,7 +38,6 @@ from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.wording import counted
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
-RESOLUTION = timedelta(microseconds=1)
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
 
@@ -49,23 +47,6 @@ _STEP = (
 )
 # Its place in the order of a letter's life, as Step.order has it, but for the offset.
 STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
-# Letters that wait or are parked in the topics that are there, and that no later step of theirs in
-# these closes: all that are open, and those that were removed by hand, or lost with one of them.
-_MAY_BE_OPEN = f"""
-SELECT id AS chosen_id FROM (
-  SELECT id, "offset", {STAGE} AS stage FROM dead_letters
-  WHERE state IN ('waiting', 'parked') AND attempt IS NOT NULL AND NOT ({{is_past}})
-) AS there
-LEFT ANTI JOIN (
-  SELECT id AS closed_id, "offset" AS closed_offset, {STAGE} AS closed_stage FROM dead_letters
-  WHERE state IN ('retried', 'redriven', 'discarded') AND attempt IS NOT NULL AND NOT ({{is_past}})
-) AS closed
-ON id = closed_id AND (
-  closed_stage > stage OR (closed_stage = stage AND closed_offset > "offset")
-)
-"""  # noqa: S608 - constants
-# So many letters that the table has not read are looked up by their names.
-FEW = 20_000
 # Up to so many offsets are read in this process: sooner than Spark would start its tasks.
 FEW_OFFSETS = 20_000
 # Steps that are converted to Arrow at a time.
@@ -78,63 +59,6 @@ InTasks = Callable[
     [Callable[[Sequence[OffsetRange]], AddAction | None], Sequence[Sequence[OffsetRange]]],
     Iterable[AddAction | None],
 ]
-
-
-def current_letters(
-    installation: Installation, *, closed_since: datetime | None = None
-) -> dict[str, Step]:
-    """Return the newest step of each letter in the table or the topics, by the letter's name.
-
-    Of letters that are neither waiting nor parked, those that were closed since then; None: all.
-    """
-    steps, generations = steps_since(installation, closed_since)
-    newest = newest_steps(steps, generations)
-    if closed_since is None:
-        return newest
-    return {
-        name: step for name, step in newest.items() if step.is_in_topic or step.at >= closed_since
-    }
-
-
-def steps_since(
-    installation: Installation, closed_since: datetime | None
-) -> tuple[Sequence[Step], Generations]:
-    """Return all steps of the letters that are open, or were closed since then, and of some others.
-
-    Also those of no letter; None: all that there are.
-    """
-    progress = current_progress(installation)
-    new = [*not_in_table(installation, progress)]
-    names = {step.id for step in new}
-    if closed_since is None or len(names) > FEW:
-        in_table = _query(installation, f"SELECT {_STEP} FROM dead_letters")  # noqa: S608 - constants
-    else:
-        in_table = _chosen(installation, progress.generations, closed_since, names)
-    return [*in_table, *new], progress.generations
-
-
-def _chosen(
-    installation: Installation,
-    generations: Generations,
-    closed_since: datetime,
-    names: Collection[str],
-) -> list[Step]:
-    """Return all steps of letters that may be open, were closed since then, or have these names.
-
-    Also those of letters named for their partition, which may have waited under another name, and
-    those of no letter.
-    """
-    named = ", ".join(map(text_literal, sorted(names))) or "''"
-    since = time_literal(max(MIN_TIME, min(closed_since, MAX_TIME - RESOLUTION)))
-    chosen = f"""
-    WITH chosen AS (
-      SELECT id AS chosen_id FROM dead_letters
-      WHERE at >= {since} OR id IN ({named}) OR regexp_like(id, '~[0-9]+$')
-      UNION {_MAY_BE_OPEN.format(is_past=is_past(generations))}
-    )
-    SELECT {_STEP} FROM dead_letters LEFT SEMI JOIN chosen ON id = chosen_id"""  # noqa: S608 - literals
-    # One that is chosen twice is one step twice, and the same letter.
-    return [*_query(installation, chosen), *steps_where(installation, "attempt IS NULL")]
 
 
 def steps_where(

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.dead_letters.letter_index import LetterIndex, error_texts
+from shardpost.dead_letters.letter_index import KeptIndex, LetterIndex, error_texts, open_index
 from shardpost.dead_letters.letter_rows import Place
 from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
@@ -225,6 +225,17 @@ def listed_since(
     """Return those that wait or are parked, and of others those that were resolved since then."""
     masks = [mask for mask in (index.mask, _recent(index, closed_since)) if mask is not None]
     return ListedLetters(installation, index, _all_of(masks))
+
+
+def current_letters(
+    installation: Installation, *, closed_since: datetime | None = None
+) -> dict[str, Step]:
+    """Return the newest step of each letter in the table or the topics, by the letter's name.
+
+    Of letters that are neither waiting nor parked, those that were closed since then; None: all.
+    """
+    found = listed_since(installation, open_index(installation, KeptIndex()), closed_since)
+    return {step.id: step for step in found.page(0, found.total)}
 
 
 def _recent(index: LetterIndex, closed_since: datetime | None) -> pa.ChunkedArray | None:

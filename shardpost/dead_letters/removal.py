@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
-from shardpost.dead_letters import letter_topics, letters_table
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, name_of
+from shardpost.dead_letters import letter_rows, letter_topics, letters_table
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, OPEN, name_of
 from shardpost.dead_letters.model.letter_history import (
     Generations,
     Step,
@@ -92,7 +92,7 @@ def may_be_forgotten(
 ) -> set[str]:
     """Return the names of these letters that can go: without them the same letters are open.
 
-    `steps` are all of the letters that may be open, and of those of which others depend.
+    `steps` are all of these, and of those that depend on them or on which they depend.
     """
     is_open = _open(steps, generations)
     closed = set(names) - is_open
@@ -171,7 +171,7 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
     horizon = None if version is None else _horizon(installation, version, now)
     if version is None or horizon is None:
         return result
-    gone = _gone(installation, version, horizon, now)
+    gone = _gone(installation, version, horizon)
     if gone is None:
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
@@ -206,9 +206,7 @@ def _horizon(installation: Installation, version: int, now: datetime) -> datetim
     return old_before(times, now, timedelta(days=installation.settings.letter_days), LONGEST_QUIET)
 
 
-def _gone(
-    installation: Installation, version: int, horizon: datetime, now: datetime
-) -> _Gone | None:
+def _gone(installation: Installation, version: int, horizon: datetime) -> _Gone | None:
     before = time_literal(horizon)
     of_letters = (
         "SELECT id FROM dead_letters WHERE attempt IS NOT NULL"  # noqa: S608 - a time
@@ -222,10 +220,22 @@ def _gone(
     inspect_stores(installation, "dead-letters", "parking-lot")
     for name in _names_in_kafka(installation):
         old.discard(name)
-    letters = may_be_forgotten(old, *letters_table.steps_since(installation, now))
+    letters = _may_be_forgotten(installation, version, old)
     # Without its tombstone, one that was removed by hand would be open.
     kept = _keys_of_kept(installation.tables, version, before, letters) if old_by_hand else set()
     return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))
+
+
+def _may_be_forgotten(installation: Installation, version: int, old: set[str]) -> set[str]:
+    """Return the old letters that can go, of names of which Kafka has nothing."""
+    generations = letter_topics.current_progress(installation).generations
+    rows_of_all = letter_rows.letters_of(installation, version, generations)
+    states = rows_of_all["state"].cast(pa.string())
+    is_open = pc.is_in(states, pa.array(OPEN, pa.string()))
+    closed = old - {*rows_of_all["id"].filter(is_open).to_pylist()}
+    of_odd = letter_rows.odd_steps(installation, version, generations)
+    odd = closed & {step.id for step in of_odd}
+    return closed - odd | may_be_forgotten(odd, of_odd, generations)
 
 
 def _ids(tables: Tables, version: int, sql: str) -> set[str]:

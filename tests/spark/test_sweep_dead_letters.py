@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import GROUP
-from shardpost.dead_letters.letters_table import current_letters, life
+from shardpost.dead_letters.letters_table import life
+from shardpost.dead_letters.listed_letters import current_letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.sweep_result import for_a_person

@@ -16,11 +16,11 @@ from confluent_kafka import Message, Producer
 from shardpost.dead_letters import letter_topics, stored_letters
 from shardpost.dead_letters.letter_index import FOLDER, KeptIndex, open_index
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.letters_table import catch_up, current_letters
+from shardpost.dead_letters.letters_table import catch_up, not_in_table, steps_where
 from shardpost.dead_letters.listed_letters import listed
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.letter_filters import ListFilters
-from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
@@ -192,16 +192,24 @@ def states(settings: Settings) -> dict[str, str]:
 
     So does the index say it, of each letter all that the list has, also where it is made anew.
     """
-    before = current_letters(installed(settings))
+    before = every_letter(settings)
     assert in_index(settings) == listed_facts(before)
     append(settings)
-    after = {name: str(step.state) for name, step in current_letters(installed(settings)).items()}
+    after = {name: str(step.state) for name, step in every_letter(settings).items()}
     found = {name: str(step.state) for name, step in before.items()}
     assert after == found, (after, found)
     assert in_index(settings) == listed_facts(before)
     shutil.rmtree(settings.home / FOLDER, ignore_errors=True)
     assert in_index(settings) == listed_facts(before)
     return found
+
+
+def every_letter(settings: Settings) -> dict[str, Step]:
+    """Return the newest step of each letter, of all steps that there are, by the letter's name."""
+    own = installed(settings)
+    progress = letter_topics.current_progress(own)
+    steps = [*steps_where(own, "true"), *not_in_table(own, progress)]
+    return newest_steps(steps, progress.generations)
 
 
 def in_index(settings: Settings) -> dict[str, Step]:

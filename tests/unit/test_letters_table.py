@@ -12,7 +12,8 @@ from shardpost.commands.parked_letters import AGAIN_IN_VAIN
 from shardpost.dead_letters import letter_index, letter_rows, letter_topics, listed_letters
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
-from shardpost.dead_letters.letters_table import current_letters, life, open_table
+from shardpost.dead_letters.letters_table import life, open_table
+from shardpost.dead_letters.listed_letters import current_letters
 from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step
@@ -420,3 +421,14 @@ def test_an_overdue_letter_is_one_by_the_settings_of_now(letters: Letters) -> No
         settings = letters.settings.model_copy(update={"retry_first_delay": first})
         found = collect_letters(installed(settings), step.at + timedelta(hours=2))
         assert [condition.rule for condition in found.conditions] == names
+
+
+def test_the_errors_of_many_letters_are_read_as_those_of_few(
+    letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.fail(0, 1, 2)
+    letters.append()
+    few = current_letters(installed(letters.settings))
+    monkeypatch.setattr(letter_index, "FEW", 1)
+    assert current_letters(installed(letters.settings)) == few
+    assert {step.error for step in few.values()} == {"ValueError: bad"}

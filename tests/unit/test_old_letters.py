@@ -14,7 +14,8 @@ import pytest
 
 from shardpost import projection
 from shardpost.dead_letters import letters_table, removal
-from shardpost.dead_letters.letters_table import current_letters, life
+from shardpost.dead_letters.letters_table import life
+from shardpost.dead_letters.listed_letters import current_letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.removal import may_be_forgotten, remove_old
