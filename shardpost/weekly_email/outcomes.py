@@ -16,17 +16,15 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import LONGEST_NAME
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.provisional_refusals import Refusal, Refusals
 from shardpost.weekly_email.model.retry import (
-    Accepted,
     Final,
     LeaveOpen,
-    PermanentFailure,
     Retry,
     SmtpOutcome,
     TemporaryFailure,
     next_step,
 )
+from shardpost.weekly_email.model.server_health import Refusal, ServerHealth
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
 from shardpost.weekly_email.send_plan import MailToSend
@@ -208,23 +206,19 @@ class Outcomes:
     def __init__(self, server: SmtpServer, records: DeliveryRecords, retries: RetryQueue) -> None:
         self._records, self._retries = records, retries
         self._policy = server.retries
-        self.refusals = Refusals(server.refusal_limits)
+        self.health = ServerHealth(server.health_limits)
         self.left_open: list[str] = []
 
     def apply(self, attempt: Attempt, outcome: SmtpOutcome) -> None:
         """Do what follows from the outcome of an attempt."""
-        if attempt.number == 1 and isinstance(
-            outcome, Accepted | PermanentFailure | TemporaryFailure
-        ):
-            is_deferred = isinstance(outcome, TemporaryFailure)
-            self.refusals.count_first_answer(is_deferred=is_deferred)
+        self.health.record(outcome, is_first=attempt.number == 1)
         match next_step(outcome, attempt.number, self._policy, attempt.lost):
             case Final(DeliveryState.FAILED, reason):
                 self._refused(attempt, outcome, reason or "")
             case Final(state, reason):
                 self._records.finish(attempt.task.entry(state, reason), attempt.task.before)
                 if state is DeliveryState.SENT:
-                    self._fail(self.refusals.accept())
+                    self._fail(self.health.accept())
             case Retry(reason) as retry:
                 self._records.revert(attempt, reason)
                 self._retries.add(attempt, retry)
@@ -233,19 +227,19 @@ class Outcomes:
 
     def finish(self) -> None:
         """Fail the refused clients of which the shard's own answers say that they are the cause."""
-        self._fail(self.refusals.finish())
+        self._fail(self.health.finish())
 
     def _refused(self, attempt: Attempt, outcome: SmtpOutcome, reason: str) -> None:
         task = attempt.task
         entry = task.entry(DeliveryState.FAILED, reason)
         if task.before is DeliveryState.FAILED:  # it says nothing about the server
             self._records.finish(entry, task.before)
-        elif isinstance(outcome, TemporaryFailure) and self.refusals.is_deferring:
+        elif isinstance(outcome, TemporaryFailure) and self.health.is_deferring:
             self._leave_open(attempt, f"{reason}, like many other mails")
-            self._fail(self.refusals.refuse(reason, None))
+            self._fail(self.health.refuse(reason, None))
         else:
             self._records.revert(attempt, f"{reason}; not final until other mails are accepted")
-            self._fail(self.refusals.refuse(reason, Refusal(entry, task.before)))
+            self._fail(self.health.refuse(reason, Refusal(entry, task.before)))
 
     def _fail(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:

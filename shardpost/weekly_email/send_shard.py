@@ -28,8 +28,8 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
-from shardpost.weekly_email.model.provisional_refusals import Refusal, Refusals, open_clients_error
 from shardpost.weekly_email.model.retry import RateLimit
+from shardpost.weekly_email.model.server_health import Refusal, ServerHealth, open_clients_error
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport, status_document
 from shardpost.weekly_email.outcomes import Progress
@@ -74,7 +74,7 @@ def settle_refusals(
     """
     refused = sum(report.refused for report in reports)
     accepted = sum(report.accepted for report in reports)
-    limits = installation.values(SmtpServer).refusal_limits
+    limits = installation.values(SmtpServer).health_limits
     is_proven = not any(report.error for report in reports)
     is_final = is_proven and limits.proves_server(refused, accepted)
     settled = []
@@ -182,15 +182,13 @@ def _send(
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()
-    return _with_refusals(progress.report(plan.open_clients, error), sender.outcomes.refusals)
+    return _with_refusals(progress.report(plan.open_clients, error), sender.outcomes.health)
 
 
-def _with_refusals(report: ShardReport, refusals: Refusals) -> ShardReport:
+def _with_refusals(report: ShardReport, health: ServerHealth) -> ShardReport:
     """Add what the run's other shards need to know; a shard that stopped has none to be decided."""
-    undecided = () if report.error else tuple(refusal.to_json() for refusal in refusals.provisional)
-    return replace(
-        report, accepted=refusals.accepted, refused=refusals.refused, provisional=undecided
-    )
+    undecided = () if report.error else tuple(refusal.to_json() for refusal in health.provisional)
+    return replace(report, accepted=health.accepted, refused=health.refused, provisional=undecided)
 
 
 def _run(

@@ -19,7 +19,6 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
-from shardpost.weekly_email.model.server_health import MOST_SILENT, CircuitBreaker
 from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
@@ -52,11 +51,6 @@ class ShardSender:
         self._connections, self._retry_queue = SmtpConnections(server), RetryQueue()
         self.records = DeliveryRecords(ledger, progress)
         self.outcomes = Outcomes(server, self.records, self._retry_queue)
-        self._breaker = CircuitBreaker(
-            most_silent=MOST_SILENT,
-            most_lost=server.mail_attempts * server.mail_connections,
-            share=server.mail_refusal_share,
-        )
         self._started = 0
 
     def run(self, steps: Iterator[Step]) -> None:
@@ -105,7 +99,7 @@ class ShardSender:
             self._wait(delay)
         self._raise_if_stopped()
         by_rate = self._rate_limit.allowed(time.monotonic())
-        return int(min(len(self._connections), self._breaker.allowed, by_rate))
+        return int(min(len(self._connections), self.outcomes.health.allowed, by_rate))
 
     def _wait(self, seconds: float) -> None:
         if seconds > LONGEST_HELD:
@@ -128,7 +122,6 @@ class ShardSender:
         self._rate_limit.spend(len(group))
         outcomes = self._send_committed([attempt.task for attempt in group])
         for attempt, outcome in zip(group, outcomes, strict=True):
-            self._breaker.record(outcome)
             self.outcomes.apply(attempt, outcome)
         self._progress.log_every_few_seconds(len(self._retry_queue), time.monotonic())
         self._raise_if_server_fails(outcomes)
@@ -146,7 +139,7 @@ class ShardSender:
         if not self._connections:
             last = next(outcome for outcome in outcomes if isinstance(outcome, NotSent))
             raise StoppedError(last.reason)
-        if reason := self._breaker.stop_reason or self.outcomes.refusals.stop_reason:
+        if reason := self.outcomes.health.stop_reason:
             raise StoppedError(reason)
 
 

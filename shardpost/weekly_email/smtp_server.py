@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from shardpost.errors import UsageError, single_line
 from shardpost.weekly_email.model.email_context import Sender
-from shardpost.weekly_email.model.provisional_refusals import MOST_REFUSED_IN_ROW, RefusalLimits
 from shardpost.weekly_email.model.retry import MailRetryPolicy
+from shardpost.weekly_email.model.server_health import HealthLimits
 
 # Retries do not help against these, and retried passwords lock accounts.
 _FINAL = (
@@ -79,9 +79,10 @@ class SmtpServer:
         return MailRetryPolicy(self.mail_attempts)
 
     @property
-    def refusal_limits(self) -> RefusalLimits:
-        """By how many refusals it is taken to be broken."""
-        return RefusalLimits(MOST_REFUSED_IN_ROW, self.mail_refusal_share)
+    def health_limits(self) -> HealthLimits:
+        """From where on it is taken to be broken."""
+        most_lost = self.mail_attempts * self.mail_connections
+        return HealthLimits(self.mail_refusal_share, most_lost)
 
 
 def connect(server: SmtpServer) -> smtplib.SMTP:

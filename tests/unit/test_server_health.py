@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 
 from shardpost.settings import load
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.provisional_refusals import Refusal, RefusalLimits, Refusals
-from shardpost.weekly_email.model.retry import Accepted, NoReply, NotSent
-from shardpost.weekly_email.model.server_health import CircuitBreaker, ShareAlarm
+from shardpost.weekly_email.model.retry import Accepted, NoReply, NotSent, TemporaryFailure
+from shardpost.weekly_email.model.server_health import (
+    HealthLimits,
+    Refusal,
+    ServerHealth,
+    ShareAlarm,
+)
 from shardpost.weekly_email.smtp_server import SmtpServer
 from tests.support.installed import installed
 
-LIMITS = RefusalLimits(most_in_row=5, share=0.2)
+LIMITS = HealthLimits(share=0.2, most_lost=8, most_refused=5)
 ANSWERS = st.lists(st.sampled_from("ar"), max_size=200)  # accepted, refused
 HISTORIES = st.tuples(
     ANSWERS, st.integers(min_value=1, max_value=8), st.sampled_from([0.05, 0.1, 0.2, 0.5, 0.9, 1])
@@ -27,9 +31,9 @@ def refusal(number: int, before: DeliveryState | None = None) -> Refusal:
     return Refusal(entry, before)
 
 
-def play(answers: str | list[str], limits: RefusalLimits = LIMITS) -> tuple[Refusals, list[str]]:
+def play(answers: str | list[str], limits: HealthLimits = LIMITS) -> tuple[ServerHealth, list[str]]:
     """Answer mail after mail, until the shard has to stop; return whose refusal is final."""
-    refusals, final = Refusals(limits), []
+    refusals, final = ServerHealth(limits), []
     for number, answer in enumerate(answers):
         found = refusals.accept() if answer == "a" else refusals.refuse("550 no", refusal(number))
         final += [one.entry.client for one in found]
@@ -73,7 +77,7 @@ def test_some_bad_addresses_among_many_good_ones_never_stop_a_shard() -> None:
 
 
 def test_a_share_of_one_makes_every_refusal_final_at_once() -> None:
-    refusals, final = play("r" * 50, RefusalLimits(most_in_row=5, share=1))
+    refusals, final = play("r" * 50, HealthLimits(1, 8, 5))
     assert len(final) == 50
     assert refusals.stop_reason is None
 
@@ -111,7 +115,7 @@ def test_every_refusal_is_final_or_provisional_and_of_all_answers_no_more_than_t
     history: tuple[list[str], int, float],
 ) -> None:
     answers, most_in_row, share = history
-    refusals, final = play(answers, RefusalLimits(most_in_row, share))
+    refusals, final = play(answers, HealthLimits(share, 8, most_in_row))
     provisional = [one.entry.client for one in refusals.provisional]
     refused = [f"client{n}" for n, answer in enumerate(answers) if answer == "r"]
     assert final + provisional == refused[: refusals.refused]
@@ -128,10 +132,10 @@ def test_that_many_refusals_in_a_row_always_stop_the_shard_and_never_become_fina
     answers, most_in_row, share = history
     if share == 1:
         return
-    before, final_before = play(answers, RefusalLimits(most_in_row, share))
+    before, final_before = play(answers, HealthLimits(share, 8, most_in_row))
     if before.stop_reason:
         return
-    after, final = play(answers + ["r"] * most_in_row, RefusalLimits(most_in_row, share))
+    after, final = play(answers + ["r"] * most_in_row, HealthLimits(share, 8, most_in_row))
     assert after.stop_reason
     assert final == final_before
 
@@ -153,7 +157,7 @@ def test_the_alarm_rings_as_page_s_cusum_does(
 
 def one_run(open_clients: list[int], bad: set[int]) -> tuple[set[int], bool]:
     """Mail in that order; return who is dealt with, and whether chance stopped the shard."""
-    refusals, done = Refusals(RefusalLimits(most_in_row=5, share=0.1)), set()
+    refusals, done = ServerHealth(HealthLimits(0.1, 8, 5)), set()
     for client in open_clients:
         if client in bad:
             final = refusals.refuse("550 no", refusal(client))
@@ -187,15 +191,15 @@ def test_a_shard_that_chance_stopped_goes_on_in_the_next_runs_since_each_has_ano
 
 
 def test_many_first_answers_of_4xx_are_no_single_client_s_failure() -> None:
-    refusals = Refusals(LIMITS)
+    health = ServerHealth(LIMITS)
     for _ in range(4):
-        refusals.count_first_answer(is_deferred=True)
-    assert not refusals.is_deferring
-    refusals.count_first_answer(is_deferred=True)
-    assert refusals.is_deferring
+        health.record(TemporaryFailure("451 busy"), is_first=True)
+    assert not health.is_deferring
+    health.record(TemporaryFailure("451 busy"), is_first=True)
+    assert health.is_deferring
     for _ in range(20):
-        refusals.count_first_answer(is_deferred=False)
-    assert not refusals.is_deferring
+        health.record(Accepted(), is_first=True)
+    assert not health.is_deferring
 
 
 def test_a_refusal_reads_back_as_it_was_written() -> None:
@@ -206,42 +210,42 @@ def test_a_refusal_reads_back_as_it_was_written() -> None:
 
 def test_the_limits_are_those_of_the_settings() -> None:
     given_ = {"SHARDPOST_MAIL_REFUSAL_SHARE": "0.5"}
-    assert installed(load(given_)).values(SmtpServer).refusal_limits == RefusalLimits(10, 0.5)
+    assert installed(load(given_)).values(SmtpServer).health_limits == HealthLimits(0.5, 20, 10, 3)
 
 
 def test_a_new_server_gets_no_more_mails_than_would_stop_the_shard() -> None:
-    breaker = CircuitBreaker(most_silent=3, most_lost=8, share=0.2)
-    assert breaker.allowed == 3
-    breaker.record(NoReply("silence"))
-    assert breaker.allowed == 2
-    breaker.record(Accepted())
-    assert breaker.allowed == math.inf
-    assert breaker.stop_reason is None
+    health = ServerHealth(HealthLimits(0.2, 8, most_silent=3))
+    assert health.allowed == 3
+    health.record(NoReply("silence"), is_first=True)
+    assert health.allowed == 2
+    health.record(Accepted(), is_first=True)
+    assert health.allowed == math.inf
+    assert health.stop_reason is None
 
 
 def test_missing_replies_in_a_row_stop_the_shard() -> None:
-    breaker = CircuitBreaker(most_silent=2, most_lost=8, share=0.2)
+    health = ServerHealth(HealthLimits(0.2, 8, most_silent=2))
     for outcome in (NoReply("silence"), Accepted(), NoReply("silence")):
-        breaker.record(outcome)
-    assert breaker.stop_reason is None
-    breaker.record(NoReply("silence"))
-    assert "no reply after the end of 3 of 4 mails" in str(breaker.stop_reason)
+        health.record(outcome, is_first=True)
+    assert health.stop_reason is None
+    health.record(NoReply("silence"), is_first=True)
+    assert "no reply after the end of 3 of 4 mails" in str(health.stop_reason)
 
 
 def test_lost_connections_in_a_row_stop_the_shard_and_unreachable_ones_do_not_count() -> None:
-    breaker = CircuitBreaker(most_silent=3, most_lost=2, share=0.2)
+    health = ServerHealth(HealthLimits(0.2, 2, most_silent=3))
     for outcome in (NotSent("lost"), NotSent("down", unreachable=True)):
-        breaker.record(outcome)
-    assert breaker.stop_reason is None
-    breaker.record(NotSent("lost"))
-    assert "closed 2 connections in a row" in str(breaker.stop_reason)
+        health.record(outcome, is_first=True)
+    assert health.stop_reason is None
+    health.record(NotSent("lost"), is_first=True)
+    assert "closed 2 connections in a row" in str(health.stop_reason)
 
 
 def test_missing_replies_stop_the_shard_although_others_come() -> None:
-    breaker, unknown = CircuitBreaker(most_silent=3, most_lost=8, share=0.2), 0
-    while breaker.stop_reason is None:
+    health, unknown = ServerHealth(HealthLimits(0.2, 8, most_silent=3)), 0
+    while health.stop_reason is None:
         for outcome in (NoReply("silence"), Accepted()):
-            breaker.record(outcome)
+            health.record(outcome, is_first=True)
         unknown += 1
     assert unknown == 4
-    assert "after the end of 4 of 8 mails" in str(breaker.stop_reason)
+    assert "after the end of 4 of 8 mails" in str(health.stop_reason)

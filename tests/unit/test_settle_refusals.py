@@ -6,7 +6,7 @@ from typing import Any
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.provisional_refusals import Refusal
+from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import settle_parts, settle_refusals

@@ -1,20 +1,48 @@
-"""Whether the mail server works: what a shard does where it fails, and not single mails.
+"""Whether the mail server works, by its answers to the mails of a shard; which refusals are final.
 
 The alarm is a one-sided CUSUM (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954):
 no window of the last so many answers, so that it works for three mails as for three million.
 
-Missing replies and lost connections stop a shard by `CircuitBreaker`, refusals by
-`provisional_refusals.Refusals`.
+A server that refuses everything, or half of a load balancer that does, looks at each single mail
+like a bad address. So a refusal is provisional at first: the client stays as it was, until enough
+other mails were accepted.
 """
 
+import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome
+from shardpost.errors import shown
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome, TemporaryFailure
 from shardpost.wording import counted
 
-# Mails in a row without a final reply that stop a shard.
-MOST_SILENT = 3
+# Refusals that are taken for bad addresses although the server accepted nothing in this run: so few
+# clients were left. A week in which nobody was mailed needs a person anyway (limits.py).
+MOST_UNPROVEN = 2
+
+
+@dataclass(frozen=True)
+class HealthLimits:
+    """From where on it is the server's fault: bad answers in a row, or as a share of many.
+
+    Lost connections, refused mails, mails without a final reply. A share of 1 is never exceeded.
+    """
+
+    share: float
+    most_lost: int
+    most_refused: int = 10
+    most_silent: int = 3
+
+    def is_small(self, refused: int, accepted: int) -> bool:
+        """Tell whether so many refusals are no more than the share."""
+        return refused <= self.share * (refused + accepted)
+
+    def proves_server(self, refused: int, accepted: int) -> bool:
+        """Tell whether the answers of a whole run, which nothing stopped, show a working server."""
+        is_few = refused < self.most_refused and (accepted > 0 or refused <= MOST_UNPROVEN)
+        return is_few or self.is_small(refused, accepted)
 
 
 @dataclass
@@ -29,19 +57,18 @@ class ShareAlarm:
     most_in_row: int
     share: float
     bad: int = field(default=0, init=False)
-    good: int = field(default=0, init=False)
+    answers: int = field(default=0, init=False)
     is_ringing: bool = field(default=False, init=False)
 
     def record(self, *, is_bad: bool) -> None:
         """Count one answer."""
-        if is_bad:
-            self.bad += 1
-        elif self.bad:
-            self.good += 1
-        score = self._excess(self.bad, self.bad + self.good)
+        if is_bad or self.bad:
+            self.bad += is_bad
+            self.answers += 1
+        score = self.bad - self.share * self.answers
         if score <= 0:
-            self.bad, self.good, self.is_ringing = 0, 0, False
-        elif score >= self._excess(self.most_in_row, self.most_in_row):
+            self.bad, self.answers, self.is_ringing = 0, 0, False
+        elif score >= self.most_in_row - self.share * self.most_in_row:
             self.is_ringing = True
 
     @property
@@ -49,31 +76,48 @@ class ShareAlarm:
         """Whether no series is open."""
         return not self.bad
 
-    def _excess(self, bad: int, answers: int) -> float:
-        return bad - self.share * answers
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refused mail: what the ledger will say when it is final, and the client's state before."""
+
+    entry: LedgerEntry
+    before: DeliveryState | None
+
+    def to_json(self) -> str:
+        """Return it as text, for the report of its shard."""
+        entry = self.entry
+        parts = (entry.client, entry.message_id, entry.reason, entry.resends, self.before)
+        return json.dumps(parts)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Refusal":
+        """Return the refusal that `to_json` wrote."""
+        client, message_id, reason, resends, before = json.loads(text)
+        entry = LedgerEntry(client, DeliveryState.FAILED, message_id, reason, resends)
+        return cls(entry, DeliveryState(before) if before else None)
 
 
-@dataclass
-class CircuitBreaker:
-    """Counts missing replies and lost connections.
+class ServerHealth:
+    """What the answers of one shard in one run say: whether to stop, and which refusals are final.
 
-    `most_silent` mails in a row without a final reply, or more than `share` of a longer series, or
-    `most_lost` lost connections in a row without a mail accepted or rejected, stop the shard.
+    A series of answers begins with a refusal. When no more than the share of it are refusals, all
+    in it are final; when it rings first, none of it is. So of all mails that were answered, at most
+    that share fails before the end.
     """
 
-    most_silent: int
-    most_lost: int
-    share: float
-    _silence: ShareAlarm = field(init=False)
-    _silent: int = field(default=0, init=False)  # in a row
-    _lost: int = field(default=0, init=False)
-    _has_replied: bool = field(default=False, init=False)
+    def __init__(self, limits: HealthLimits) -> None:
+        self._limits = limits
+        self._refusals = ShareAlarm(limits.most_refused, limits.share)
+        self._deferrals = ShareAlarm(limits.most_refused, limits.share)
+        self._silence = ShareAlarm(limits.most_silent, limits.share)
+        self._silent = self._lost = 0  # in a row
+        self._has_replied, self._last_reason = False, ""
+        self.accepted = self.refused = 0
+        self.provisional: list[Refusal] = []
 
-    def __post_init__(self) -> None:
-        self._silence = ShareAlarm(self.most_silent, self.share)
-
-    def record(self, outcome: SmtpOutcome) -> None:
-        """Count the outcome of one mail."""
+    def record(self, outcome: SmtpOutcome, *, is_first: bool) -> None:
+        """Count the outcome of an attempt at a mail, its first one or another."""
         match outcome:
             case NoReply():
                 self._silent += 1
@@ -83,6 +127,8 @@ class CircuitBreaker:
             case _:
                 self._has_replied, self._silent, self._lost = True, 0, 0
                 self._silence.record(is_bad=False)
+                if is_first:
+                    self._deferrals.record(is_bad=isinstance(outcome, TemporaryFailure))
 
     @property
     def allowed(self) -> float:
@@ -92,25 +138,80 @@ class CircuitBreaker:
         stop the shard.
         """
         is_proven = self._has_replied and not self._silent
-        return math.inf if is_proven else self.most_silent - self._silent
+        return math.inf if is_proven else self._limits.most_silent - self._silent
+
+    @property
+    def is_deferring(self) -> bool:
+        """Whether the server answers 4xx to so many that it is no single client's failure."""
+        return self._deferrals.is_ringing
+
+    def accept(self) -> list[Refusal]:
+        """Count an accepted mail; return the refusals that are final by now."""
+        self.accepted += 1
+        self._refusals.record(is_bad=False)
+        return self._taken(is_final=self._refusals.is_clear)
+
+    def refuse(self, reason: str, refusal: Refusal | None) -> list[Refusal]:
+        """Count a refused mail; return the refusals that are final by now.
+
+        `refusal` is None if this one cannot become final in this run.
+        """
+        self.refused += 1
+        self._last_reason = reason
+        self._refusals.record(is_bad=True)
+        if refusal is not None:
+            self.provisional.append(refusal)
+        return self._taken(is_final=self._refusals.is_clear)
+
+    def finish(self) -> list[Refusal]:
+        """Return the refusals that are final by the answers of the whole shard.
+
+        The others stay provisional: the answers of the other shards decide.
+        """
+        is_small = self._limits.is_small(self.refused, self.accepted)
+        return self._taken(is_final=is_small and not self._refusals.is_ringing)
+
+    def _taken(self, *, is_final: bool) -> list[Refusal]:
+        if not is_final:
+            return []
+        taken, self.provisional = self.provisional, []
+        return taken
 
     @property
     def stop_reason(self) -> str | None:
         """Why the shard has to stop, or None."""
-        if self._silent >= self.most_silent or self._silence.is_ringing:
-            bad, mails = self._silence.bad, self._silence.bad + self._silence.good
+        rest = "the remaining clients are not mailed yet"
+        if self._silent >= self._limits.most_silent or self._silence.is_ringing:
+            bad = self._silence.bad
             some = (
-                f"{bad} of {mails} mails"
+                f"{bad} of {self._silence.answers} mails"
                 if bad > self._silent
                 else f"{counted(self._silent, 'mail')} in a row"
             )
             return (
                 f"the mail server sent no reply after the end of {some}: their delivery is"
-                " unknown; the remaining clients are not mailed yet"
+                f" unknown; {rest}"
             )
-        if self._lost >= self.most_lost:
+        if self._lost >= self._limits.most_lost:
             return (
                 f"the mail server closed {counted(self._lost, 'connection')} in a row without"
-                " accepting a mail: the remaining clients are not mailed yet"
+                f" accepting a mail: {rest}"
+            )
+        if self._refusals.is_ringing:
+            return (
+                f"the mail server refused {self._refusals.bad} of {self._refusals.answers} mails"
+                f" (SHARDPOST_MAIL_REFUSAL_SHARE), the last one with: {self._last_reason}; none of"
+                f" these clients was marked failed; {rest}"
             )
         return None
+
+
+def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int) -> str:
+    """Return why refused clients of a shard are not mailed yet at the end of a run."""
+    entries = [refusal.entry for refusal in refusals]
+    first = "; ".join(f"{shown(entry.client)}: {entry.reason}" for entry in entries[:3])
+    which = counted(len(entries), "refused client is", "refused clients are")
+    return (
+        f"{which} not mailed yet: the mail server refused {counted(refused, 'mail')} of this run"
+        f" and accepted {accepted} (SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
+    )

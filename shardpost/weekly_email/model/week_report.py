@@ -12,7 +12,7 @@ from typing import Any
 
 from shardpost.errors import one_line, shown
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.provisional_refusals import Refusal
+from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.wording import counted
 
