@@ -24,7 +24,7 @@ from datetime import datetime
 
 from shardpost.errors import ShardpostError
 from shardpost.locks.process_identity import ProcessIdentity
-from shardpost.locks.versioned_texts import Version, VersionedText
+from shardpost.locks.shared_files import Version, VersionedText
 
 LEASE_SECONDS = 30.0
 # Of a lease: how often it is renewed; how old a renewal may be that is relied on (what is done then

@@ -21,8 +21,7 @@ from shardpost.delta.object_store import Objects, open_objects
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims
 from shardpost.locks.claims import LOOKED_AT, RENEWED, Claim, Contender, Seen
-from shardpost.locks.shared_files import Files
-from shardpost.locks.versioned_texts import VersionedText
+from shardpost.locks.shared_files import Files, VersionedText
 
 log = logging.getLogger(__name__)
 

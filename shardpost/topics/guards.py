@@ -16,7 +16,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from deltalake.exceptions import TableNotFoundError
 
@@ -131,41 +131,56 @@ def _has_records(kafka: Kafka) -> bool:
     return bool(offsets.partitions_with_records(kafka, counts))
 
 
+# Refuses, by an error, an installation that is not as it must be.
+Guard = Callable[[Installation], object]
+
+
+def whole(*stores: TopicName) -> Guard:
+    """Return the guard that refuses stores which are not compacted only, or have lost something."""
+    return lambda installation: require_stores(installation, *stores)
+
+
 @dataclass(frozen=True)
 class Guards:
     """What must hold before a job begins, behind the lock of a name.
 
     `what` says what is running to whoever finds the lock; with `waits` the run comes after it, by
     `lock_wait`. `owner` refuses an installation that does not own the topics; None if it only reads
-    them, or its writer asks. `stores` are those that it relies on.
+    them, or its writer asks. `others` are asked next.
     """
 
     lock: str
     what: str
     waits: bool = False
-    owner: Callable[[Installation], object] | None = None
-    stores: tuple[TopicName, ...] = ()
+    owner: Guard | None = None
+    others: tuple[Guard, ...] = ()
+
+    def ask(self, installation: Installation, *, of_owner: bool) -> None:
+        """Ask them, one after another; what refuses a run has changed nothing."""
+        asked = (self.owner, *self.others) if of_owner and self.owner else self.others
+        try:
+            for guard in asked:
+                guard(installation)
+        except KafkaUnreachableError as error:
+            raise nothing_changed(error) from None
 
 
+_COMPACTION = Guards("compact_positions", "compact_positions", waits=True)
 GUARDS = {
-    "compact_positions": Guards(
-        "compact_positions", "compact_positions", waits=True, owner=require_owner_to_begin
-    ),
-    "rebuild_swap": Guards(
-        "compact_positions", "compact_positions", waits=True, owner=require_owner
-    ),
+    "compact_positions": replace(_COMPACTION, owner=require_owner_to_begin),
+    "rebuild_swap": replace(_COMPACTION, owner=require_owner),
     "sweep_dead_letters": Guards(
         "sweep_dead_letters",
         "sweep_dead_letters",
         owner=require_owner,
-        stores=("dead-letters", "parking-lot"),
+        others=(whole("dead-letters", "parking-lot"),),
     ),
     "dispatch_run_requests": Guards(
         "dispatch_run_requests",
         "the dispatch of run requests",
         waits=True,
         owner=require_owner,
-        stores=("run-commands",),
+        others=(whole("run-commands"),),
     ),
     "import_positions": Guards("import_positions", "import_positions"),
     "maintain_tables": Guards("maintain_tables", "the maintenance of the tables"),
@@ -184,13 +199,7 @@ def run(installation: Installation, job: str, *, asks_owner: bool = True) -> Ite
     guards = GUARDS[job]
     wait = installation.files.lock_wait if guards.waits else 0
     with exclusive(installation.files, guards.lock, guards.what, wait=wait):
-        try:
-            if guards.owner and asks_owner:
-                guards.owner(installation)
-            if guards.stores:
-                require_stores(installation, *guards.stores)
-        except KafkaUnreachableError as error:
-            raise nothing_changed(error) from None
+        guards.ask(installation, of_owner=asks_owner)
         yield
 
 

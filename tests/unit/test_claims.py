@@ -26,7 +26,7 @@ from shardpost.locks.locks import (
     holders,
     remove_free,
 )
-from shardpost.locks.versioned_texts import Version, VersionedText
+from shardpost.locks.shared_files import Version, VersionedText
 from shardpost.settings import Settings
 from shardpost.watch.machine_checks import check_locks
 from shardpost.weekly_email.model.week_tables import LEDGER_MARKS, LedgerMark
