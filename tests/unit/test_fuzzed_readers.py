@@ -35,7 +35,7 @@ from shardpost.kafka.coordinates import PartitionMark, TopicPartition
 from shardpost.kafka.greeting import metadata_level
 from shardpost.kafka.offsets import CommittedOffset
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
-from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
+from shardpost.lag.offset_expiry import OffsetCommits, UnknownFormatError
 from shardpost.position_import.list_files import ListReader
 from shardpost.position_import.model.source import FileSource, Format
 from shardpost.retry_settings import RetryRules
