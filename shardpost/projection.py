@@ -198,7 +198,7 @@ class Projections:
 
     @contextmanager
     def _connected(self, partition: TopicPartition) -> Iterator[Connection]:
-        path = self._path(partition)
+        path = _path(self._files, self._form, partition)
         with ExitStack() as held:
             try:
                 database = held.enter_context(opened(path))
@@ -215,18 +215,25 @@ class Projections:
                 )
                 raise ShardpostError(f"{why}: run it again") from error
 
-    def _path(self, partition: TopicPartition) -> Path | None:
-        """Return where its file is; None if this process cannot write there."""
-        try:
-            folder = self._files.folder(FOLDER, boot_of_machine())
-        except OSError:
-            return None
-        if not os.access(folder, os.W_OK):
-            return None
-        for other in folder.parent.iterdir():
-            if time.time() - other.stat().st_mtime > FOLDER_DAYS * 86_400:
-                shutil.rmtree(other, ignore_errors=True)
-        return folder / f"{self._form.name}-{partition.topic}-{partition.partition}.sqlite"
+
+def remove(files: Files, form: Form, partition: TopicPartition) -> None:
+    """Remove a projection of this machine with its file, when nobody has it open."""
+    if (path := _path(files, form, partition)) is not None:
+        _remove(path)
+
+
+def _path(files: Files, form: Form, partition: TopicPartition) -> Path | None:
+    """Return where its file is; None if this process cannot write there."""
+    try:
+        folder = files.folder(FOLDER, boot_of_machine())
+    except OSError:
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    for other in folder.parent.iterdir():
+        if time.time() - other.stat().st_mtime > FOLDER_DAYS * 86_400:
+            shutil.rmtree(other, ignore_errors=True)
+    return folder / f"{form.name}-{partition.topic}-{partition.partition}.sqlite"
 
 
 @contextmanager
@@ -247,6 +254,8 @@ def _connect(path: str) -> Connection:
     database = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None)
     database.execute(f"PRAGMA cache_size = -{MEMORY_BYTES >> 10}")  # in KiB, where it is negative
     database.execute("PRAGMA temp_store = FILE")
+    # What a later record has replaced, such as an address, is no longer in the file.
+    database.execute("PRAGMA secure_delete = ON")
     return database
 
 
@@ -259,6 +268,10 @@ def _remove_damaged(path: Path | None, error: sqlite3.DatabaseError) -> None:
     """Remove a file when nobody has it open; raise the error if it does not say that it is bad."""
     if path is None or getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
         raise error
+    _remove(path)
+
+
+def _remove(path: Path) -> None:
     with path.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in (path, path.with_name(f"{path.name}-journal")):

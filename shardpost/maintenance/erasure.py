@@ -24,7 +24,7 @@ from shardpost.logs import step
 from shardpost.rebuilds import drop as standby_tables
 from shardpost.rebuilds.registry import rebuilding
 from shardpost.topics import guards
-from shardpost.weekly_email import dry_runs, email_erasure, week_state
+from shardpost.weekly_email import dry_runs, email_erasure, ledger_projection, week_state
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.ledger import erased_id
@@ -57,6 +57,8 @@ def others(kafka: Kafka, client: str) -> tuple[str, ...]:
         "tables: `shardpost tables maintain` removes the files of older snapshots, and bounds of"
         " names and addresses in the tables' logs, from an hour after this on (of dead_letters from"
         " a day on); the DAG maintain_tables does it weekly",
+        "homes of other machines (projections of the ledger): reasons that name its address, until"
+        " somebody asks there for its shard, or for 30 days",
         "records under another key than its id, or none",
         "logs, backups, the mail server, and the mails that it has got",
     )
@@ -201,6 +203,8 @@ class _Erasure:
             # A run that finds its week not among these comes to its locks after the tables changed.
             for week in sorted(self._begun_and_not_frozen() - closed):
                 self._erase_week(week, None)
+            step("what this machine has kept of the ledger")
+            ledger_projection.forget(self._installation, self._known.shard)
         result.left = self._rows_with_contact()
 
     def _erase_week(self, week: IsoWeek, audience: AudienceOfClient | None) -> None:

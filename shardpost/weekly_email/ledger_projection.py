@@ -15,7 +15,7 @@ from shardpost import __version__
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
-from shardpost.projection import Form, Projections
+from shardpost.projection import Form, Projections, remove
 from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, entry_of
 from shardpost.weekly_email.model.ledger import WEEK_BYTES, DeliveryState, erased_id, ledger_id
 from shardpost.weekly_email.model.ledger_index import WHY_UNKNOWN
@@ -83,6 +83,13 @@ def ask_shards(
 
     with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
         return [*pool.map(answer, partitions)]
+
+
+def forget(installation: Installation, shard: int) -> None:
+    """Remove what this machine has kept of a shard's ledger; who asks reads it anew."""
+    remove(
+        installation.files, LEDGER, TopicPartition(installation.kafka.topic("weekly-emails"), shard)
+    )
 
 
 def last_offsets(installation: Installation, partitions: int) -> list[dict[str, int]]:

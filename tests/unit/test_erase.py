@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shardpost import projection
 from shardpost.decisions import Kind
 from shardpost.delta import rewritten_files
 from shardpost.kafka.coordinates import TopicPartition
@@ -18,6 +19,7 @@ from shardpost.kafka.transactions import FencedError
 from shardpost.maintenance import erasure
 from shardpost.settings import Settings
 from shardpost.weekly_email import email_erasure as weekly_email_erasure
+from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
@@ -121,6 +123,17 @@ def test_its_contact_goes_and_that_it_was_mailed_stays(kafka: MemoryKafka) -> No
     again = erased(kafka.settings)
     assert (again.audiences, again.ledger) == ([], [])
     assert is_erased(kafka)
+
+
+def test_what_this_machine_has_kept_of_the_ledger_goes(at: Settings) -> None:
+    def kept() -> bool:
+        files = (at.home / projection.FOLDER).rglob("*.sqlite")
+        return any(f"{WHO}@x.example".encode() in file.read_bytes() for file in files)
+
+    WeekStatus(installed(at), FAILED, frozen_row(at, FAILED), 2).by_shard([SHARD])
+    assert kept()
+    erased(at)
+    assert not kept()
 
 
 def test_a_record_of_a_week_that_there_never_was_does_not_stop_it(at: Settings) -> None:
