@@ -61,37 +61,50 @@ def person() -> str:
         return f"uid {os.getuid()}"
 
 
-def who(by: str | None) -> str:
-    """Return who does something: the value of `--by`, or else the login name."""
-    if by is None:
-        return person()
-    if not by.strip():
+def _who(_: click.Context, __: click.Parameter, by: str | None) -> str:
+    if by is not None and not by.strip():
         raise UsageError("--by: expected a name, found none")
-    return by
+    return person() if by is None else by
 
 
-BY = click.option("--by", metavar="NAME", help="Who does this; by default the user's login name.")
-
-
-_YES = "shardpost.yes"
-
-
-YES = click.option(
-    "--yes",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=lambda ctx, _, value: ctx.meta.update({_YES: value}),
-    help="Do not ask. Nothing is asked without a terminal.",
+BY = click.option(
+    "--by",
+    metavar="NAME",
+    callback=_who,
+    help="Who does this; by default the user's login name.",
 )
+
+
+def _flag_of_all(name: str, said: str) -> Callable[[Any], Any]:
+    """Return a flag that no command gets: who goes by it asks the context of the command."""
+    return click.option(
+        f"--{name}",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=lambda ctx, _, value: ctx.meta.update({f"shardpost.{name}": value}),
+        help=said,
+    )
+
+
+def _is_set(name: str) -> bool:
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(f"shardpost.{name}"))
+
+
+YES = _flag_of_all("yes", "Do not ask. Nothing is asked without a terminal.")
+AS_JSON = _flag_of_all("json", "Print one JSON document.")
+
+
+def wants_json() -> bool:
+    """Tell whether the result of this command is printed as JSON."""
+    return _is_set("json")
 
 
 def can_ask() -> bool:
     """Tell whether a person can be asked: on a terminal, and without `--yes`."""
-    ctx = click.get_current_context(silent=True)
-    said_yes = ctx is not None and ctx.meta.get(_YES, False)
     streams = (sys.stdin, sys.stderr)
-    return not said_yes and all(stream is not None and stream.isatty() for stream in streams)
+    return not _is_set("yes") and all(stream is not None and stream.isatty() for stream in streams)
 
 
 def confirm(question: str, plan: Callable[[], Iterable[str]] = tuple) -> None:
@@ -149,20 +162,17 @@ TAKE_OVER = click.option(
     is_flag=True,
     help="Own the topics from now on; the installation that owned them is refused.",
 )
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."
 )
 
 
-def print_document(
-    document: object, text: Callable[[], str | Iterable[str]], *, as_json: bool
-) -> None:
+def print_document(document: object, text: Callable[[], str | Iterable[str]]) -> None:
     """Print a document as JSON, or else its text or lines; what is no JSON has an `as_json()`.
 
     The text is only made where it is printed; an empty one prints nothing.
     """
-    if as_json:
+    if wants_json():
         click.echo(json.dumps(document, default=methodcaller("as_json")))
         return
     found = text()

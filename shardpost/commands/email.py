@@ -22,6 +22,7 @@ from shardpost.commands.console import (
     WEEK,
     print_document,
     text_table,
+    wants_json,
 )
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, harmless, one_line, shown
 from shardpost.installation import Installation, opened
@@ -115,7 +116,6 @@ def email_command(
     week: str | None,
     dry_run: bool,
     take_over: bool,
-    as_json: bool,
     **options: Any,
 ) -> int:
     """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
@@ -126,7 +126,7 @@ def email_command(
     SHARDPOST_MAX_DROP; or the week is paused.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
-        if dry_run or take_over or as_json or week or any(options.values()):
+        if dry_run or take_over or wants_json() or week or any(options.values()):
             raise UsageError(f"options of `email {subcommand}` follow its name")
         return DONE
     if week is None:
@@ -152,21 +152,21 @@ def email_command(
     ):
         # Before Java starts, which takes long.
         preview_week(installation, request, WeekState(installation, request.week))
-    return (_dry_run if dry_run else _send)(request, as_json=as_json)
+    return (_dry_run if dry_run else _send)(request)
 
 
-def _send(request: "EmailRequest", *, as_json: bool) -> int:
+def _send(request: "EmailRequest") -> int:
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     code, result = submit(opened(), WEEKLY_EMAIL, request)
     if result is None:
         return code or COULD_NOT
-    print_document(result, lambda: counts_text(result), as_json=as_json)
+    print_document(result, lambda: counts_text(result))
     return code
 
 
-def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
+def _dry_run(request: "EmailRequest") -> int:
     from shardpost.spark.job_process import job_folder
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.dry_runs import NAME, DryRunLists, text_lines
@@ -177,7 +177,7 @@ def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return code or COULD_NOT
         lists = DryRunLists.at(folder / NAME)
-        for text in (_dry_run_document if as_json else text_lines)(result, lists):
+        for text in (_dry_run_document if wants_json() else text_lines)(result, lists):
             click.echo(text, nl=False)
     return code
 
@@ -200,14 +200,14 @@ def _dry_run_document(result: Mapping[str, Any], lists: "DryRunLists") -> Iterat
 @WEEK
 @click.option("--open", "is_opened", is_flag=True, help="Show the HTML in a browser.")
 @AS_JSON
-def preview_command(client: str, week: str, is_opened: bool, as_json: bool) -> int:
+def preview_command(client: str, week: str, is_opened: bool) -> int:
     """Print one client's e-mail of a week: as it was sent, or as a run of now would send it.
 
     Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
     """
     found = _preview(opened(), client, week, datetime.now(UTC))
-    if as_json:
-        print_document(found, str, as_json=True)
+    if wants_json():
+        print_document(found, str)
     else:
         click.echo(harmless("\n".join(_lines(found))))
     if is_opened:
@@ -255,7 +255,7 @@ def _open(html: str) -> None:
 @click.option("--to", required=True, metavar="ADDRESS", help="Who gets it, in place of the client.")
 @click.option("--week", metavar="WEEK", help="ISO week; by default the last one that ended.")
 @AS_JSON
-def test_command(client: str, to: str, week: str | None, as_json: bool) -> int:
+def test_command(client: str, to: str, week: str | None) -> int:
     """Send the e-mail that `email preview` prints to an address of yours, marked as a test.
 
     Nothing of it is in the ledger, and its link unsubscribes nobody.
@@ -265,9 +265,7 @@ def test_command(client: str, to: str, week: str | None, as_json: bool) -> int:
     installation, now = opened(), datetime.now(UTC)
     chosen = str(IsoWeek.last_ended(now)) if week is None else week
     sent = send_test(installation, _preview(installation, client, chosen, now), to, now)
-    print_document(
-        sent, lambda: [f"sent to {sent.to}: {sent.subject} ({sent.message_id})"], as_json=as_json
-    )
+    print_document(sent, lambda: [f"sent to {sent.to}: {sent.subject} ({sent.message_id})"])
     return DONE
 
 

@@ -14,7 +14,7 @@ from shardpost.commands.console import (
     YES,
     confirm,
     print_document,
-    who,
+    wants_json,
 )
 from shardpost.commands.email import counts_text
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line, shown
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @AS_JSON
 @click.pass_context
 def emails_command(
-    ctx: click.Context, week: str | None, client: str | None, state: str | None, as_json: bool
+    ctx: click.Context, week: str | None, client: str | None, state: str | None
 ) -> int:
     """Print the delivery status of a week, by shard; or why a client got an e-mail or did not.
 
@@ -46,7 +46,7 @@ def emails_command(
     records.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
-        if as_json or any(given is not None for given in (week, client, state)):
+        if wants_json() or any(given is not None for given in (week, client, state)):
             raise UsageError(f"options of `emails {subcommand}` follow its name")
         return DONE
     if week is None:
@@ -60,10 +60,10 @@ def emails_command(
     iso_week = IsoWeek.parse(week)
     found = find_week(opened(), iso_week, datetime.now(UTC))
     if state is not None:
-        return print_state(found, state, as_json=as_json)
+        return print_state(found, state)
     if client is not None:
-        return print_client(found, client, as_json=as_json)
-    return print_week(found, as_json=as_json)
+        return print_client(found, client)
+    return print_week(found)
 
 
 @emails_command.command("resolve")
@@ -84,13 +84,7 @@ def emails_command(
 @BY
 @AS_JSON
 def resolve_command(
-    week: str,
-    named: tuple[str, ...],
-    more: tuple[str, ...],
-    outcome: str,
-    why: str,
-    by: str | None,
-    as_json: bool,
+    week: str, named: tuple[str, ...], more: tuple[str, ...], outcome: str, why: str, by: str
 ) -> int:
     """Decide whether e-mails whose delivery is unknown were delivered.
 
@@ -102,9 +96,7 @@ def resolve_command(
     clients = tuple(dict.fromkeys((*named, *more)))
     if not clients:
         raise UsageError("--client: expected at least one client, found none")
-    decided = Resolution(
-        IsoWeek.parse(week), clients, Outcome(outcome), who(by), why, datetime.now(UTC)
-    )
+    decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), by, why, datetime.now(UTC))
     what = "will be mailed again" if decided.outcome is Outcome.OPEN else "have got it for good"
     confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")
     shards = resolve(opened(), decided)
@@ -112,7 +104,6 @@ def resolve_command(
     print_document(
         {"week": str(decided.week), "resolved": rows},
         lambda: [f"{shown(one)}: {outcome} (was unknown), shard {shards[one]}" for one in clients],
-        as_json=as_json,
     )
     return DONE
 
@@ -122,7 +113,7 @@ def resolve_command(
 @NEEDED_WHY
 @YES
 @BY
-def accept_ledger_command(week: str, why: str, by: str | None) -> int:
+def accept_ledger_command(week: str, why: str, by: str) -> int:
     """Accept the ledger of a week that lost records, so that the week can be mailed again.
 
     Clients that it no longer lists will be mailed by the next run, including those that already
@@ -136,7 +127,7 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return DONE
     confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
-    accept_ledger(opened(), iso_week, who(by), why, datetime.now(UTC))
+    accept_ledger(opened(), iso_week, by, why, datetime.now(UTC))
     click.echo(f"{iso_week}: ledger accepted as it is now; clients it does not list will be mailed")
     return DONE
 
@@ -145,7 +136,7 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
 @WEEK
 @NEEDED_WHY
 @BY
-def pause_command(week: str, why: str, by: str | None) -> int:
+def pause_command(week: str, why: str, by: str) -> int:
     """Stop mailing a week: runs that mail it end within seconds, and others refuse it.
 
     Mails that are on their way are finished; who is not mailed yet stays open. To continue:
@@ -153,7 +144,7 @@ def pause_command(week: str, why: str, by: str | None) -> int:
     """
     from shardpost.weekly_email.week_decisions import pause
 
-    paused = pause(opened(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
+    paused = pause(opened(), IsoWeek.parse(week), by, why, datetime.now(UTC))
     click.echo(one_line(f"{paused.week}: paused: runs of it end now, and others refuse it"))
     return DONE
 
@@ -162,11 +153,11 @@ def pause_command(week: str, why: str, by: str | None) -> int:
 @WEEK
 @NEEDED_WHY
 @BY
-def resume_command(week: str, why: str, by: str | None) -> int:
+def resume_command(week: str, why: str, by: str) -> int:
     """Allow runs of a week that was paused. It starts none: `shardpost email` does."""
     from shardpost.weekly_email.week_decisions import resume
 
-    resumed = resume(opened(), IsoWeek.parse(week), who(by), why, datetime.now(UTC))
+    resumed = resume(opened(), IsoWeek.parse(week), by, why, datetime.now(UTC))
     click.echo(
         one_line(
             f"{resumed.week}: resumed: `shardpost email --week {resumed.week}`, or the DAG"
@@ -185,7 +176,7 @@ def unsubscribe_token_command() -> None:
 @click.argument("client", type=KEY)
 @click.argument("token", type=KEY)
 @AS_JSON
-def verify_command(client: str, token: str, as_json: bool) -> int:
+def verify_command(client: str, token: str) -> int:
     """Tell whether a token was made for that client, by a secret of SHARDPOST_UNSUBSCRIBE_SECRET.
 
     Exit code 0: genuine; 1: not.
@@ -202,11 +193,7 @@ def verify_command(client: str, token: str, as_json: bool) -> int:
         "secrets": installation.settings.unsubscribe_secret,
     }
     genuine = is_genuine(token, client, **names)
-    print_document(
-        {"client": client, "genuine": genuine},
-        lambda: "genuine" if genuine else "",
-        as_json=as_json,
-    )
+    print_document({"client": client, "genuine": genuine}, lambda: "genuine" if genuine else "")
     if not genuine:
         click.echo(
             f"shardpost: not genuine: that token was not made for client {shown(client)} of list"
@@ -216,21 +203,19 @@ def verify_command(client: str, token: str, as_json: bool) -> int:
     return DONE if genuine else COULD_NOT
 
 
-def print_week(found: "FoundWeek", *, as_json: bool) -> int:
+def print_week(found: "FoundWeek") -> int:
     """Print the counts of each shard, or that there was no run; return the exit code."""
     from shardpost.weekly_email.week_status import no_run, week_document
 
     document = week_document(found)
     print_document(
-        document,
-        lambda: counts_text(document) if document["has_run"] else no_run(found.week),
-        as_json=as_json,
+        document, lambda: counts_text(document) if document["has_run"] else no_run(found.week)
     )
     is_well = found.closed is not None or (not document["unknown"] and _is_whole(found))
     return DONE if is_well else NEEDS_ATTENTION
 
 
-def print_client(found: "FoundWeek", client: str, *, as_json: bool) -> int:
+def print_client(found: "FoundWeek", client: str) -> int:
     """Print the ledger of one client, and what follows from it; return the exit code."""
     from shardpost.weekly_email.week_status import reason_text, rows_of, why_of
 
@@ -240,20 +225,20 @@ def print_client(found: "FoundWeek", client: str, *, as_json: bool) -> int:
         why_of(found, client, rows, lambda name: _why_unknown(installation.tables, name))
     )
     lines = [f"{row['timestamp']}  {row['state']}{reason_text(row)}" for row in rows]
-    print_document(rows, lambda: [*lines, why], as_json=as_json)
-    if as_json:
+    print_document(rows, lambda: [*lines, why])
+    if wants_json():
         click.echo(why, err=True)
     is_unknown = bool(rows) and rows[-1]["state"] in ("sending", "unknown")
     return NEEDS_ATTENTION if is_unknown or not _is_whole(found) else DONE
 
 
-def print_state(found: "FoundWeek", state: str, *, as_json: bool) -> int:
+def print_state(found: "FoundWeek", state: str) -> int:
     """Print the clients that are in a state, grouped by reason; return the exit code."""
     from shardpost.weekly_email.week_status import state_document
 
     listed = () if found.closed else found.status.in_state(state)
     document = state_document(found.week, state, listed)
-    print_document(document, lambda: _state_text(found, document), as_json=as_json)
+    print_document(document, lambda: _state_text(found, document))
     is_unknown = state == "unknown" and document["count"]
     return NEEDS_ATTENTION if is_unknown or not _is_whole(found) else DONE
 

@@ -21,7 +21,7 @@ from shardpost.wording import ranges_text
 @SNAPSHOT
 @AS_JSON
 def holders_command(
-    client: str | None, shard: int | None, as_of: datetime | None, number: int | None, as_json: bool
+    client: str | None, shard: int | None, as_of: datetime | None, number: int | None
 ) -> int:
     """Print who holds US stock (of SHARDPOST_COUNTRY): each client with its positions.
 
@@ -40,7 +40,7 @@ def holders_command(
         unknown = why_no_holder(opened().tables, snapshot, client, shard)
     if unknown is not None:
         click.echo(one_line(unknown), err=True)
-    print_document(found, lambda: "" if unknown else _holders_text(found, client), as_json=as_json)
+    print_document(found, lambda: "" if unknown else _holders_text(found, client))
     return 0
 
 
@@ -61,7 +61,7 @@ TRANSITIONS_HEADING = ("position", "change", "record", "timestamp", "why")
 @click.argument("position", required=False, type=KEY)
 @SNAPSHOT
 @AS_JSON
-def explain_command(client: str, position: str | None, number: int | None, as_json: bool) -> int:
+def explain_command(client: str, position: str | None, number: int | None) -> int:
     """Print which records added or removed each of CLIENT's positions.
 
     A position of the client that never counted is listed with its latest record, and why.
@@ -76,9 +76,7 @@ def explain_command(client: str, position: str | None, number: int | None, as_js
     if not found:
         click.echo(one_line(why_no_record(opened().tables, snapshot, client, position)), err=True)
     print_document(
-        found,
-        lambda: text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else "",
-        as_json=as_json,
+        found, lambda: text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else ""
     )
     return 0
 
@@ -101,7 +99,7 @@ SOON = timedelta(days=1)
 
 @click.command()
 @AS_JSON
-def snapshots_command(as_json: bool) -> int:
+def snapshots_command() -> int:
     """List the snapshots that can be queried, oldest first.
 
     `looked at` is when a compaction last read the input topics to their ends; `end offsets` is the
@@ -110,7 +108,7 @@ def snapshots_command(as_json: bool) -> int:
     from shardpost import tables
 
     found = tables.snapshots()
-    print_document(found, lambda: "\n".join(_snapshots_text(found)), as_json=as_json)
+    print_document(found, lambda: "\n".join(_snapshots_text(found)))
     return 0
 
 

@@ -29,7 +29,7 @@ HEADING = ("time to loss", "group", "partition", "records", "time behind", "reas
 )
 @click.option("--all", "with_own", is_flag=True, help="Also the groups that are Shardpost's own.")
 @AS_JSON
-def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as_json: bool) -> int:
+def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) -> int:
     """Print a line for each consumer group: what is unread, and when that can be lost.
 
     LOSS: data is lost, or can be at any moment; WARN: it can be within SHARDPOST_LOSS_WARNING
@@ -61,7 +61,6 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool, as
             with_own=with_own or bool(groups),
             with_partitions=bool(groups or topics),
         ),
-        as_json=as_json,
     )
     return found.exit_code(installation.settings.loss_warning)
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, INSTANT, KEY, grouped, print_document, text_table
+from shardpost.commands.console import (
+    AS_JSON,
+    INSTANT,
+    KEY,
+    grouped,
+    print_document,
+    text_table,
+    wants_json,
+)
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line, shown, single_line
@@ -42,7 +50,7 @@ letters_command.add_command(discard_command)
 )
 @AS_JSON
 @grouped(ListFilters)
-def list_command(filters: ListFilters, as_json: bool) -> int:
+def list_command(filters: ListFilters) -> int:
     """List dead letters: counted by state, origin and error; as JSON one by one.
 
     Those that wait or are parked, and those that were resolved in the last 7 days; with --since
@@ -60,9 +68,9 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     installation = opened()
     inspect_stores(installation, "dead-letters", "parking-lot")
     now = datetime.now(UTC)
-    if as_json:
+    if wants_json():
         steps = tables.letters(installation.settings, closed_since=filters.closed_since(now))
-        print_document([step for step in steps if filters.matches(step)], str, as_json=True)
+        print_document([step for step in steps if filters.matches(step)], str)
     else:
         index = open_index(installation, KeptIndex())
         found = listed(installation, index, filters, now)
@@ -114,12 +122,12 @@ def _first_line(error: str | None) -> str:
 @letters_command.command("show")
 @click.argument("letter_id", type=KEY, metavar="ID")
 @AS_JSON
-def show_command(letter_id: str, as_json: bool) -> int:
+def show_command(letter_id: str) -> int:
     """Print one letter: its headers, its value, its life so far, and its retries."""
     from shardpost.dead_letters.letter_details import describe
 
     details = describe(opened(), letter_id).as_json()
-    print_document(details, lambda: _details_text(details), as_json=as_json)
+    print_document(details, lambda: _details_text(details))
     return DONE
 
 
@@ -153,7 +161,7 @@ COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
 
 @letters_command.command("sweep")
 @AS_JSON
-def sweep_command(as_json: bool) -> int:
+def sweep_command() -> int:
     """Run one sweep: retry dead letters whose backoff is over, park those that cannot be retried.
 
     Exit code 3: somebody has to look: letters were parked, by origin and error; or held: too many
@@ -166,7 +174,7 @@ def sweep_command(as_json: bool) -> int:
     code, result = submit(opened(), SWEEP_DEAD_LETTERS)
     if result is None:
         return code or COULD_NOT
-    print_document(result, lambda: _sweep_text(result), as_json=as_json)
+    print_document(result, lambda: _sweep_text(result))
     return code
 
 

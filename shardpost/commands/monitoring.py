@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, DURATION, KEY, NEEDED_WHY, print_document, who
+from shardpost.commands.console import AS_JSON, BY, DURATION, KEY, NEEDED_WHY, print_document
 from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.installation import opened
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @AS_JSON
-def doctor_command(as_json: bool) -> int:
+def doctor_command() -> int:
     """Check this machine, the settings, Kafka, the tables, the mail server and Airflow.
 
     Starts nothing and changes nothing. Exit code 3 if something needs attention.
@@ -25,7 +25,7 @@ def doctor_command(as_json: bool) -> int:
     from shardpost.watch.doctor import examine
 
     found = examine(opened, datetime.now(UTC))
-    print_document(found, lambda: _findings_text(found), as_json=as_json)
+    print_document(found, lambda: _findings_text(found))
     return exit_code(found)
 
 
@@ -57,7 +57,7 @@ def alerts_command() -> None:
 
 @alerts_command.command("test")
 @AS_JSON
-def test_command(as_json: bool) -> int:
+def test_command() -> int:
     """Send a test alert to every channel, and print the outcome.
 
     Exit code 1 if a channel failed. Secrets of the URLs are not shown.
@@ -71,16 +71,14 @@ def test_command(as_json: bool) -> int:
     to = channels(installation.tables, installation.settings.alert_urls)
     deliveries = send_all(dict.fromkeys(to, message))
     print_document(
-        [vars(one) for one in deliveries],
-        lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL,
-        as_json=as_json,
+        [vars(one) for one in deliveries], lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL
     )
     return COULD_NOT if any(one.problem for one in deliveries) else DONE
 
 
 @alerts_command.command("list")
 @AS_JSON
-def list_command(as_json: bool) -> int:
+def list_command() -> int:
     """List what is firing: since when, which channels were told, and until when it is silenced.
 
     By the last look of `watch_kafka`, and by failed tasks. Secrets of channels are not shown.
@@ -91,7 +89,6 @@ def list_command(as_json: bool) -> int:
     print_document(
         found,
         lambda: [line for one in found for line in _firing_lines(one, now)] or "nothing is firing",
-        as_json=as_json,
     )
     return DONE
 
@@ -119,23 +116,23 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
 )
 @NEEDED_WHY
 @BY
-def silence_command(key: str, duration: timedelta, why: str, by: str | None) -> int:
+def silence_command(key: str, duration: timedelta, why: str, by: str) -> int:
     """Silence what is firing under KEY for that time.
 
     Meanwhile channels are told only that it ended or became worse; afterwards, if it still fires,
     they are told again. `shardpost alerts list` prints KEY and the silence. Who silenced it, and
     why, is on record in `decisions`.
     """
-    return _silence(key, duration, who(by), why)
+    return _silence(key, duration, by, why)
 
 
 @alerts_command.command("unsilence")
 @click.argument("key", metavar="KEY", type=KEY)
 @NEEDED_WHY
 @BY
-def unsilence_command(key: str, why: str, by: str | None) -> int:
+def unsilence_command(key: str, why: str, by: str) -> int:
     """End a silence: what still fires under KEY is told again at the next look."""
-    return _silence(key, timedelta(), who(by), why)
+    return _silence(key, timedelta(), by, why)
 
 
 def _silence(key: str, duration: timedelta, by: str, why: str) -> int:

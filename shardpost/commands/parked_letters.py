@@ -18,7 +18,6 @@ from shardpost.commands.console import (
     grouped,
     print_document,
     text_table,
-    who,
 )
 from shardpost.dead_letters.model.redrive_request import (
     VALUE_BYTES,
@@ -49,9 +48,8 @@ class ParkedOptions:
     rate: float | None
     up_to: str | None
     why: str
-    by: str | None
+    by: str
     is_applied: bool
-    as_json: bool
 
     def request(
         self, *, is_redrive: bool, allow_repeated: bool = False, value: bytes | None = None
@@ -65,7 +63,7 @@ class ParkedOptions:
         return RedriveRequest(
             Selection(ids, self.origin, self.error, self.since, self.until),
             is_redrive,
-            who(self.by),
+            self.by,
             self.why,
             datetime.now(UTC),
             allow_repeated,
@@ -128,11 +126,7 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     if request.value is not None:
         _check_value(redrive, planned, request.value)
     done = _carry_out(redrive, planned) if options.is_applied else None
-    print_document(
-        planned.as_json(request.kind, done),
-        lambda: _plan_text(planned, request, done),
-        as_json=options.as_json,
-    )
+    print_document(planned.as_json(request.kind, done), lambda: _plan_text(planned, request, done))
     return NEEDS_ATTENTION if planned.refused_count else DONE
 
 

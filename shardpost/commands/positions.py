@@ -18,7 +18,7 @@ from shardpost.commands.console import (
     Parsed,
     grouped,
     print_document,
-    who,
+    wants_json,
 )
 from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.errors import COULD_NOT, UsageError, one_line
@@ -69,14 +69,10 @@ STAYS_FOR = timedelta(hours=8)
     metavar="TIME",
     help="Least time from one turn to the next; by default 1s.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
+@AS_JSON
 @grouped(CompactionRequest)
 def compact_command(
-    asked: CompactionRequest,
-    follows: bool,
-    stay_for: timedelta | None,
-    every: timedelta | None,
-    as_json: bool,
+    asked: CompactionRequest, follows: bool, stay_for: timedelta | None, every: timedelta | None
 ) -> int:
     """Catch up with the input topics, commit one snapshot, publish the changes.
 
@@ -97,7 +93,7 @@ def compact_command(
     code, result = submit(opened(), job, asked)
     if result is None:
         return code or COULD_NOT
-    print_document(result, lambda: _compaction_text(result, began), as_json=as_json)
+    print_document(result, lambda: _compaction_text(result, began))
     for line in _compaction_notes(result):
         click.echo(line, err=True)
     return code
@@ -205,8 +201,7 @@ def import_command(
     max_closed: float | None,
     up_to: str | None,
     why: str,
-    by: str | None,
-    as_json: bool,
+    by: str,
 ) -> int:
     """Compare a full list of positions with what is open, and import it with --apply.
 
@@ -217,7 +212,7 @@ def import_command(
     installation = opened()
     request = ImportRequest(
         find_source(source, format_, table, query),
-        who(by),
+        by,
         is_applied,
         import_id,
         max_closed,
@@ -227,8 +222,8 @@ def import_command(
     code, result = submit(installation, IMPORT_POSITIONS, request)
     if result is None:
         return code or COULD_NOT
-    print_document(result, lambda: summary(result), as_json=as_json)
-    for line in () if as_json else notes(result):
+    print_document(result, lambda: summary(result))
+    for line in () if wants_json() else notes(result):
         click.echo(one_line(line), err=True)
     if result["refused"]:
         click.echo(one_line(f"shardpost: refused: {result['refused']}"), err=True)

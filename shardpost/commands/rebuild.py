@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document, who
+from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.installation import opened
 from shardpost.wording import counted
@@ -20,12 +20,12 @@ def submit_request(action: str, by: str, **more: Any) -> tuple[int, dict[str, An
     return (code or COULD_NOT if result is None else code), result
 
 
-def carry_out_request(action: str, by: str | None, *, as_json: bool, **more: Any) -> int:
+def carry_out_request(action: str, by: str, **more: Any) -> int:
     """Let the job do what a request says, and print its result."""
-    code, result = submit_request(action, who(by), **more)
+    code, result = submit_request(action, by, **more)
     if result is None:
         return code
-    print_document(result, lambda: rebuild_text(result), as_json=as_json)
+    print_document(result, lambda: rebuild_text(result))
     if code == NEEDS_ATTENTION and "refused" in result:
         click.echo(f"shardpost: {result['refused']}", err=True)
     return code
@@ -85,9 +85,7 @@ def rebuild_command() -> None:
 )
 @BY
 @AS_JSON
-def start_command(
-    country: str | None, source: str, tables: str | None, by: str | None, as_json: bool
-) -> int:
+def start_command(country: str | None, source: str, tables: str | None, by: str) -> int:
     """Rebuild the tables while the old ones stay in use, or go on where a run was killed.
 
     They are computed at the newest snapshot, and topped up after each compaction until they are
@@ -100,12 +98,12 @@ def start_command(
     from shardpost.rebuilds.rebuild_job import tables_of
 
     more = {"source": Source(source), "country": country, "tables": tables_of(tables)}
-    return carry_out_request("start", by, as_json=as_json, **more)
+    return carry_out_request("start", by, **more)
 
 
 @rebuild_command.command("diff")
 @AS_JSON
-def diff_command(as_json: bool) -> int:
+def diff_command() -> int:
     """Compare the rebuilt tables with the old ones, key by key, at the same offsets.
 
     What came since is added to the rebuilt tables first. Open positions, holders, contacts,
@@ -124,7 +122,7 @@ def diff_command(as_json: bool) -> int:
             if result is None:
                 return code
         found = compare_open(installation.tables, installation.kafka, datetime.now(UTC))
-    print_document(found, found.lines, as_json=as_json)
+    print_document(found, found.lines)
     return DONE if found.is_none else NEEDS_ATTENTION
 
 
@@ -155,7 +153,7 @@ def confirm_request(question: str) -> None:
 @YES
 @BY
 @AS_JSON
-def swap_command(max_changed: str | None, why: str, by: str | None, as_json: bool) -> int:
+def swap_command(max_changed: str | None, why: str, by: str) -> int:
     """Put the rebuilt tables in use, by one commit, and publish the holders whose list changed.
 
     The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
@@ -165,7 +163,7 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
 
     share = None if max_changed is None else parse_share(max_changed)
     confirm_request("Put these tables in use, and publish the holders whose list changed?")
-    return carry_out_request("swap", by, why=why, max_changed=share, as_json=as_json)
+    return carry_out_request("swap", by, why=why, max_changed=share)
 
 
 @rebuild_command.command("rollback")
@@ -173,12 +171,12 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
 @YES
 @BY
 @AS_JSON
-def rollback_command(why: str, by: str | None, as_json: bool) -> int:
+def rollback_command(why: str, by: str) -> int:
     """Put the tables before the swap in use again, with all that came since, by one commit."""
     confirm_request(
         "Put the tables before the swap in use again, and publish the holders whose list changed?"
     )
-    return carry_out_request("rollback", by, why=why, as_json=as_json)
+    return carry_out_request("rollback", by, why=why)
 
 
 @rebuild_command.command("drop")
@@ -186,7 +184,7 @@ def rollback_command(why: str, by: str | None, as_json: bool) -> int:
 @YES
 @BY
 @AS_JSON
-def drop_command(why: str, by: str | None, as_json: bool) -> int:
+def drop_command(why: str, by: str) -> int:
     """Give up the tables that are not in use.
 
     Before a swap these are the rebuilt tables. After it they are the old ones, and a rollback is
@@ -198,26 +196,23 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
 
     confirm_request("Give up the tables of this rebuild that are not in use?")
     with table_errors():
-        rebuild, removed = drop(opened(), who(by), why)
+        rebuild, removed = drop(opened(), by, why)
     gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"
     print_document(
         {"rebuild": rebuild.number, "removed": removed},
         lambda: f"rebuild {rebuild.number} is dropped: {gone}",
-        as_json=as_json,
     )
     return DONE
 
 
 @rebuild_command.command("list")
 @AS_JSON
-def list_command(as_json: bool) -> int:
+def list_command() -> int:
     """Print all rebuilds: which tables, where they stand, and how far behind they are."""
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.registry import list_described
 
     with table_errors():
         found = list_described(opened().tables)
-    print_document(
-        found, lambda: "\n".join(map(rebuild_text, found)) or "no rebuild yet", as_json=as_json
-    )
+    print_document(found, lambda: "\n".join(map(rebuild_text, found)) or "no rebuild yet")
     return DONE

@@ -15,7 +15,6 @@ from shardpost.commands.console import (
     confirm,
     print_document,
     text_table,
-    who,
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation, opened
@@ -45,9 +44,7 @@ def runs_command() -> None:
 @click.option("--wait", is_flag=True, help="Wait for the status of the request, and print it.")
 @BY
 @AS_JSON
-def request_command(
-    key: str, *, dag: str, text: str, wait: bool, by: str | None, as_json: bool
-) -> int:
+def request_command(key: str, *, dag: str, text: str, wait: bool, by: str) -> int:
     """Request a run under a key, such as weekly_email/2026-W47.
 
     While a run of that key is active, the same request again changes nothing, and one with another
@@ -57,16 +54,16 @@ def request_command(
     from shardpost.run_requests.request_client import conf_of, send_request
 
     installation = opened()
-    value = {"Dag": dag, "Conf": conf_of("--conf", text), "RequestedBy": who(by)}
+    value = {"Dag": dag, "Conf": conf_of("--conf", text), "RequestedBy": by}
     sent = send_request(installation.kafka, key, value)
     if wait:
         status = _settled_status(installation.kafka, sent)
         document = status.as_json(key)
-        print_document(document, lambda: _status_text(key, status), as_json=as_json)
+        print_document(document, lambda: _status_text(key, status))
         return NEEDS_ATTENTION if status.needs_attention else DONE
     _, partition, offset = sent.coordinates
     result = {"key": key, "partition": partition, "offset": offset}
-    print_document(result, lambda: f"requested: {sent.coordinates}", as_json=as_json)
+    print_document(result, lambda: f"requested: {sent.coordinates}")
     return DONE
 
 
@@ -103,7 +100,7 @@ HEADING = ("key", "state", "age", "dag", "requested by", "run")
 
 @runs_command.command("list")
 @AS_JSON
-def list_command(as_json: bool) -> int:
+def list_command() -> int:
     """List accepted requests whose runs have not ended, and recent conflicts."""
     from shardpost.run_requests.request_client import list_decided, list_runs
 
@@ -113,7 +110,6 @@ def list_command(as_json: bool) -> int:
     print_document(
         rows,
         lambda: text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND,
-        as_json=as_json,
     )
     return DONE
 
@@ -126,7 +122,7 @@ def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
 
 @runs_command.command("dispatch")
 @AS_JSON
-def dispatch_command(as_json: bool) -> int:
+def dispatch_command() -> int:
     """Decide on all requests, and start the runs of those that won.
 
     Frees the keys of ended runs first, as the DAG dispatch_run_requests does.
@@ -138,7 +134,7 @@ def dispatch_command(as_json: bool) -> int:
     from shardpost.run_requests.dispatch import dispatch
 
     counts = dispatch(Installation(with_login(load())), datetime.now(UTC))
-    print_document(vars(counts), counts.in_words, as_json=as_json)
+    print_document(vars(counts), counts.in_words)
     return NEEDS_ATTENTION if counts.lost else DONE
 
 
@@ -147,7 +143,7 @@ def dispatch_command(as_json: bool) -> int:
 @NEEDED_WHY
 @YES
 @BY
-def release_command(key: str, why: str, by: str | None) -> int:
+def release_command(key: str, why: str, by: str) -> int:
     """Free a key whose run never ends.
 
     Its run in Airflow, if there is one, is left running.
@@ -156,6 +152,6 @@ def release_command(key: str, why: str, by: str | None) -> int:
 
     installation = opened()
     confirm(f"Free {key}, so that another run of it may start beside one that still runs?")
-    command = release(installation, key, who(by), why, datetime.now(UTC))
+    command = release(installation, key, by, why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
     return DONE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, KEY, SNAPSHOT, text_table
+from shardpost.commands.console import AS_JSON, KEY, SNAPSHOT, text_table, wants_json
 from shardpost.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @SNAPSHOT
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV (RFC 4180), with a header.")
 @AS_JSON
-def sql_command(statement: str, number: int | None, as_csv: bool, as_json: bool) -> int:
+def sql_command(statement: str, number: int | None, as_csv: bool) -> int:
     """Query all tables of docs/tables.md in SQL (DataFusion's).
 
     Such as "SELECT client, positions FROM share_holders". Tables up to rejected_records are as they
@@ -31,14 +31,14 @@ def sql_command(statement: str, number: int | None, as_csv: bool, as_json: bool)
     """
     from shardpost import tables
 
-    if as_csv and as_json:
+    if as_csv and wants_json():
         raise UsageError("--csv and --json: expected one of them")
     found = tables.sql(statement, number)
     if as_csv:  # as RFC 4180 has it; null is an empty field, and text is in quotes
         click.echo(_csv_line(found.schema.names), nl=False)
         for rows in _batches(found):
             click.echo("".join(map(_csv_line, rows)), nl=False)
-    elif as_json:
+    elif wants_json():
         _print_json(found)
     else:
         cells = (map(_cell, row) for rows in _batches(found) for row in rows)

@@ -14,7 +14,7 @@ from shardpost.locks.shared_files import Files
 
 @click.command()
 @AS_JSON
-def status_command(as_json: bool) -> int:
+def status_command() -> int:
     """Print state and address of broker, mail server and Airflow.
 
     Exit code 0, whatever is up: `shardpost doctor` is the check.
@@ -23,7 +23,7 @@ def status_command(as_json: bool) -> int:
 
     installation = opened()
     found = stack.status(installation.settings) | _follower(installation.files)
-    print_document(found, lambda: status_text(installation.files, found), as_json=as_json)
+    print_document(found, lambda: status_text(installation.files, found))
     return 0
 
 

@@ -14,7 +14,6 @@ from shardpost.commands.console import (
     confirm,
     print_document,
     text_table,
-    who,
 )
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.installation import opened
@@ -37,7 +36,7 @@ def tables_command() -> None:
 
 @tables_command.command("list")
 @AS_JSON
-def list_command(as_json: bool) -> int:
+def list_command() -> int:
     """Print the size of each table, and what prevents its files from being removed.
 
     `rows` counts the rows in the files of the newest snapshot, before they are merged: a client may
@@ -47,7 +46,7 @@ def list_command(as_json: bool) -> int:
     from shardpost.maintenance.stored_tables import table_sizes
 
     found = table_sizes(opened().tables)
-    print_document(found, lambda: _sizes_text(found), as_json=as_json)
+    print_document(found, lambda: _sizes_text(found))
     return 0
 
 
@@ -92,7 +91,7 @@ def views_command(engine: str) -> int:
 @tables_command.command("maintain")
 @click.option("--dry-run", is_flag=True, help="Print what would go, and why; change nothing.")
 @AS_JSON
-def maintain_command(dry_run: bool, as_json: bool) -> int:
+def maintain_command(dry_run: bool) -> int:
     """Erase old audiences, close old weeks, remove old dead letters and files that nothing needs.
 
     SHARDPOST_AUDIENCE_DAYS and SHARDPOST_LEDGER_DAYS say which weeks are old,
@@ -114,7 +113,6 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
     print_document(
         found.as_json() | {"dry_run": dry_run},
         lambda: "\n".join(found.lines(installation.tables.snapshot_days)),
-        as_json=as_json,
     )
     for error in found.errors:
         click.echo(error, err=True)
@@ -128,7 +126,7 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
 @BY
 @click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
 @AS_JSON
-def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json: bool) -> int:
+def erase_command(client: str, why: str, by: str, dry_run: bool) -> int:
     """Erase a client: its contact from tables and audiences, its id from the ledger.
 
     What stays, what is not erased, and what others must do is printed. The ledger keeps a hash of
@@ -139,11 +137,11 @@ def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json:
 
     if not client:
         raise UsageError("CLIENT: expected a client id, found none")
-    installation, request = opened(), ErasureRequest(client, who(by), why, datetime.now(UTC))
+    installation, request = opened(), ErasureRequest(client, by, why, datetime.now(UTC))
     if not dry_run:
         confirm(f"Erase {client}?", lambda: erase(installation, request, dry_run=True).lines())
     result = erase(installation, request, dry_run=dry_run)
-    print_document(result, result.lines, as_json=as_json)
+    print_document(result, result.lines)
     if result.postponed:
         parts = ", ".join(result.postponed)
         click.echo(f"shardpost: not erased: {parts}; run again", err=True)

@@ -23,7 +23,7 @@ def topics_command() -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @YES
 @AS_JSON
-def apply_command(dry_run: bool, as_json: bool) -> int:
+def apply_command(dry_run: bool) -> int:
     """Create missing declared topics, and repair what can be repaired without loss.
 
     What is not repaired is printed, with the reason and a command: exit code 3.
@@ -36,14 +36,14 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
         if any(one.created or one.plan.changes for one in planned):
             confirm("Do that?", lambda: [one.as_text() for one in planned])
     applied = apply_topics(installation, dry_run=dry_run)
-    print_document(applied, lambda: "\n".join(one.as_text() for one in applied), as_json=as_json)
+    print_document(applied, lambda: "\n".join(one.as_text() for one in applied))
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
 
 
 @topics_command.command("groups")
 @click.option("--apply", "is_applied", is_flag=True, help="Delete them; else they are only listed.")
 @AS_JSON
-def groups_command(is_applied: bool, as_json: bool) -> int:
+def groups_command(is_applied: bool) -> int:
     """List the groups that former installations left in Kafka, and delete them with --apply.
 
     The committed offsets of such a group (`shardpost-rejected-…`) say up to where an installation
@@ -61,14 +61,13 @@ def groups_command(is_applied: bool, as_json: bool) -> int:
     print_document(
         {"groups": found, "deleted": is_applied},
         lambda: "\n".join(f"{name}: {done}" for name in found) or "none is left",
-        as_json=as_json,
     )
     return DONE
 
 
 @topics_command.command("audit")
 @AS_JSON
-def audit_command(as_json: bool) -> int:
+def audit_command() -> int:
     """Report every departure from what is declared or safe, with its fix; change nothing.
 
     Exit code 3 if data is lost or at risk.
@@ -77,7 +76,7 @@ def audit_command(as_json: bool) -> int:
     from shardpost.watch.audit import audit
 
     found = audit(opened(), datetime.now(UTC))
-    print_document(found, lambda: _findings_text(found), as_json=as_json)
+    print_document(found, lambda: _findings_text(found))
     return exit_code(found)
 
 

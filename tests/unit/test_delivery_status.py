@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shardpost.commands.emails import print_client, print_state, print_week
+from shardpost.commands.emails import emails_command, print_client, print_state, print_week
 from shardpost.settings import Settings
 from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
@@ -38,8 +38,12 @@ def found(settings: Settings, week: IsoWeek) -> FoundWeek:
 
 def printed(print_: Callable[..., int], *given: object, as_json: bool = False) -> tuple[int, str]:
     """Return the exit code, and what is printed."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        code = print_(*given, as_json=as_json)
+    options = ["--json"] * as_json
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        emails_command.make_context("emails", options),
+    ):
+        code = print_(*given)
     return code, out.getvalue()
 
 
