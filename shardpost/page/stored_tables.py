@@ -14,8 +14,16 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.page import access
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
-from shardpost.page.charts import PERIODS, Points, chart_of, numbers_of, since
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.rendering import (
+    PERIODS,
+    ROWS_OF_A_PAGE,
+    Link,
+    Listing,
+    Points,
+    chart_of,
+    numbers_of,
+    page_of,
+)
 from shardpost.page.request import CurrentRequest, PageRequest, Reason
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.wording import in_bytes, parse_share
@@ -63,8 +71,9 @@ def _kept_sizes(visit: PageRequest, days: int) -> dict[str, Points]:
     """Return {table: its size in bytes over time}, as the watch has kept it."""
     from shardpost.alerts.history import series
 
+    since = visit.now - timedelta(days)
     with table_errors():
-        kept = series(visit.installation.tables, ["table_bytes"], since(visit, days), visit.now)
+        kept = series(visit.installation.tables, ["table_bytes"], since, visit.now)
     return {
         json.loads(labels)["table"]: [one.last for one in points]
         for (_, labels), points in kept.items()

@@ -1,6 +1,7 @@
 """The topics: what the audit finds, how far readers are behind, and when they lose data."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query
@@ -9,9 +10,16 @@ from fastapi.responses import Response
 from shardpost.errors import ShardpostError
 from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
-from shardpost.page.charts import PERIODS, chart_of, numbers_of, since
 from shardpost.page.record_outcomes import own_topics, topic_link
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.rendering import (
+    PERIODS,
+    ROWS_OF_A_PAGE,
+    Link,
+    Listing,
+    chart_of,
+    numbers_of,
+    page_of,
+)
 from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.wording import duration_text
 
@@ -204,8 +212,9 @@ def _charts(
     from shardpost.delta.query import table_errors
 
     names, labels = [name for name, *_ in CHARTS], {"group": group, "topic": topic}
+    since = visit.now - timedelta(days)
     with table_errors():
-        kept = series(visit.installation.tables, names, since(visit, days), visit.now, labels)
+        kept = series(visit.installation.tables, names, since, visit.now, labels)
     points = {name: of_metric for (name, _), of_metric in kept.items()}
     made = []
     for name, title, unit, least in CHARTS:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from shardpost.page.charts import chart_of
-from shardpost.page.rendering import FOLDER, Link, Listing, environment
+from shardpost.page.rendering import FOLDER, Link, Listing, chart_of, environment
 from tests.support.browser import NARROW, WIDE, chromium
 
 T0 = datetime(2026, 11, 26, 14, tzinfo=UTC)
