@@ -63,7 +63,8 @@ def _record(
     since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
 
     def is_there() -> bool:
-        known = decisions_topic.list_since(installation.kafka, since)
+        chosen = decisions_topic.Chosen(kinds={kind})
+        known = decisions_topic.list_since(installation.kafka, since, chosen)
         return any((other.about, of_it) == (about.encode(), headers) for other, of_it in known)
 
     decisions_topic.record(

@@ -15,7 +15,7 @@ from shardpost.alerts.model.alert import (
     Condition,
     message_of,
 )
-from shardpost.alerts.model.firing import EVENTS_KEPT, TOLD_AGAIN_AFTER, Firing, Silence, advance
+from shardpost.alerts.model.firing import EVENTS_KEPT, REPEATED_AFTER, Firing, Silence, advance
 from shardpost.topics.model.finding import Severity
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -85,7 +85,7 @@ def test_a_condition_is_told_once_then_daily_and_when_it_is_resolved(people: Peo
 
 def test_since_when_it_is_there_stays_as_it_was(people: People) -> None:
     people.told([condition()], T0)
-    later = people.look([condition()], T0 + TOLD_AGAIN_AFTER)
+    later = people.look([condition()], T0 + REPEATED_AFTER)
     assert [one.since for one in later["a"]] == [T0]
 
 
@@ -142,7 +142,7 @@ def test_a_source_that_was_not_measured_resolves_nothing(people: People) -> None
 
 
 def test_a_clock_that_was_ahead_keeps_nothing_from_being_told(people: People) -> None:
-    people.told([condition()], T0 + 365 * TOLD_AGAIN_AFTER)
+    people.told([condition()], T0 + 365 * REPEATED_AFTER)
     assert people.told([condition()], T0) == ["still firing"]
 
 
@@ -150,7 +150,7 @@ def test_what_others_reported_is_ended_by_no_look_and_told_daily(people: People)
     people.known = [Firing(replace(condition(), source=REPORTED), T0)]
     assert people.told([], T0) == ["firing"]
     assert people.told([], T0 + QUARTER) == []
-    assert people.told([], T0 + TOLD_AGAIN_AFTER) == ["still firing"]
+    assert people.told([], T0 + REPEATED_AFTER) == ["still firing"]
 
 
 def test_an_event_is_told_once_to_each_channel_and_forgotten_when_all_took_it(
@@ -159,7 +159,7 @@ def test_an_event_is_told_once_to_each_channel_and_forgotten_when_all_took_it(
     people.known = [Firing(replace(condition(), source=EVENT), T0)]
     took = people.look([], T0, down="b")
     assert [str(one.state) for one in took["a"]] == ["happened"]
-    took = people.look([], T0 + 2 * TOLD_AGAIN_AFTER)
+    took = people.look([], T0 + 2 * REPEATED_AFTER)
     assert took["a"] == []
     assert "2026-11-23 08:00:00 UTC" in took["b"][0].body("#").splitlines()
     assert people.known == []  # a day is over
@@ -170,7 +170,7 @@ def test_an_event_is_told_once_to_each_channel_and_forgotten_when_all_took_it(
 
 def test_a_silenced_condition_is_not_told_until_then_but_its_end_is(people: People) -> None:
     people.told([condition()], T0)
-    until = T0 + 2 * TOLD_AGAIN_AFTER
+    until = T0 + 2 * REPEATED_AFTER
     people.known = [replace(one, silenced_until=until) for one in people.known]
     assert people.told([condition(severity=Severity.LOSS)], until - QUARTER) == []
     assert people.told([], until - QUARTER) == ["resolved"]

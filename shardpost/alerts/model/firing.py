@@ -14,7 +14,7 @@ from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import Json, columns_of
 from shardpost.topics.model.finding import Severity
 
-TOLD_AGAIN_AFTER = timedelta(days=1)
+REPEATED_AFTER = timedelta(days=1)
 # What was sent by a clock that was ahead by more than this is sent again.
 MOST_AHEAD = timedelta(minutes=5)
 # For so long an event is kept for channels that did not take it. One that all took is kept for a
@@ -23,7 +23,7 @@ EVENTS_KEPT = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class Told:
+class Taken:
     """When a channel last took an alert of a condition, and how bad that said it was."""
 
     at: datetime
@@ -51,7 +51,7 @@ class Firing:
     condition: Condition
     since: datetime
     ended_at: datetime | None = None
-    told: Json[Mapping[str, Told]] = field(default_factory=dict)
+    told: Json[Mapping[str, Taken]] = field(default_factory=dict)
     silenced_until: datetime | None = None
     silenced_why: str | None = None
     silenced_by: str | None = None
@@ -102,7 +102,7 @@ class Firing:
             return None if told else AlertState.HAPPENED
         if told is None or self.condition.severity.rank < told.severity.rank:
             return AlertState.FIRING
-        is_old = told.at + TOLD_AGAIN_AFTER <= now or told.at > now + MOST_AHEAD
+        is_old = told.at + REPEATED_AFTER <= now or told.at > now + MOST_AHEAD
         is_heard = self.silenced_until is not None and told.at < self.silenced_until <= now
         return AlertState.STILL_FIRING if is_old or is_heard else None
 
@@ -115,7 +115,7 @@ class Firing:
         others = {name: told for name, told in self.told.items() if name != channel}
         if self.ended_at is not None:
             return replace(self, told=others)
-        return replace(self, told={**others, channel: Told(now, self.condition.severity)})
+        return replace(self, told={**others, channel: Taken(now, self.condition.severity)})
 
     def is_over(self, channels: Collection[str], now: datetime) -> bool:
         """Tell whether nothing will be due to any of these channels."""
@@ -124,14 +124,14 @@ class Firing:
         if self.condition.source == EVENT:
             age = now - self.since
             is_told = all(name in self.told for name in channels)
-            return age > EVENTS_KEPT or (is_told and age >= TOLD_AGAIN_AFTER)
+            return age > EVENTS_KEPT or (is_told and age >= REPEATED_AFTER)
         return self.ended_at is not None and not any(name in self.told for name in channels)
 
     def is_like(self, event: Condition, now: datetime) -> bool:
         """Tell whether it is an event of the last day that says the same as another."""
         own = self.condition
         is_same = (own.source, own.rule, own.text) == (event.source, event.rule, event.text)
-        return is_same and event.source == EVENT and now - self.since < TOLD_AGAIN_AFTER
+        return is_same and event.source == EVENT and now - self.since < REPEATED_AFTER
 
     def found(self, condition: Condition, now: datetime) -> "Firing":
         """Return it as it is found now; if nobody was told of it before, it begins now."""
