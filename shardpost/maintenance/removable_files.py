@@ -29,9 +29,16 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.share_holders_topic import noted_snapshots
 from shardpost.installation import Installation
 from shardpost.maintenance import stored_tables
-from shardpost.maintenance.model import needed_files
-from shardpost.maintenance.model.needed_files import LOG, NeededFiles, log_entries, unneeded_entries
-from shardpost.maintenance.model.plan import Plan, TablePlan
+from shardpost.maintenance.model.plan import (
+    LOG,
+    NeededFiles,
+    Plan,
+    TablePlan,
+    below_version,
+    is_needed,
+    log_entries,
+    unneeded_entries,
+)
 from shardpost.maintenance.stored_tables import Folder
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.drop import unnamed
@@ -218,7 +225,7 @@ def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:
     def gone() -> list[StoredFile]:
         needed = needed_paths(tables, folder.table, log, versions, opened)
         files = _unneeded(tables, folder.table, needed)
-        return needed_files.below_version(files, folder.committed or 0)
+        return below_version(files, folder.committed or 0)
 
     return _checked(folder.table, gone, unneeded_entries(log, folder.versions, now - GRACE))
 
@@ -252,8 +259,7 @@ def _unneeded(tables: Tables, table: Table, needed: Collection[str]) -> list[Sto
     What is written while the log is read may be among them: it is for a later version than any that
     was committed before, or it is young.
     """
-    is_needed = partial(needed_files.is_needed, needed=needed)
-    return storage.data_files(tables, table, is_needed)
+    return storage.data_files(tables, table, partial(is_needed, needed=needed))
 
 
 def _checked(

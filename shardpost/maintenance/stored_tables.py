@@ -20,7 +20,7 @@ from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.maintenance.model.needed_files import LOG
+from shardpost.maintenance.model.plan import LOG
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing

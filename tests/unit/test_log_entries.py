@@ -12,7 +12,7 @@ from deltalake.transaction import AddAction
 from shardpost.delta import storage, table_log
 from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
-from shardpost.maintenance.model.needed_files import NeededFiles, unneeded_entries
+from shardpost.maintenance.model.plan import NeededFiles, unneeded_entries
 from shardpost.maintenance.removable_files import needed_paths
 from shardpost.settings import Settings
 from tests.support.how_far import some
