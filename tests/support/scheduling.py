@@ -47,6 +47,14 @@ def ordered(items: Sequence[T], tiers: Sequence[str]) -> list[T]:
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a process the next test, or the next group of tests, when it is nearly done."""
 
+    def schedule(self) -> None:
+        """Share the tests in their order; xdist's own puts large groups first, Spark's among them.
+
+        A process that waits would start a Spark for that one group.
+        """
+        self.config.option.loadscopereorder = False
+        super().schedule()
+
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give the next test from the process's own end of the list."""
         if self.nodes.index(node) >= len(self.nodes) / 2:
