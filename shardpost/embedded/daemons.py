@@ -23,7 +23,7 @@ from typing import NamedTuple
 import psutil
 
 from shardpost.errors import ShardpostError
-from shardpost.locks.process_identity import stat_of
+from shardpost.locks.process_identity import boot_of_machine, stat_of
 
 LOOPBACK = "127.0.0.1"
 # Below the ephemeral ports of Linux: a port that is chosen now stays free.
@@ -100,8 +100,6 @@ POLL_SECONDS = 0.1
 STOP_SECONDS = 30.0
 KEEP_LOG_BYTES = 10_000_000
 _FAILURE = re.compile(r"\b(ERROR|FATAL|CRITICAL|\w*Exception|\w*Error)\b")
-# psutil has no name of a boot that no correction of the clock changes.
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Identity(NamedTuple):
@@ -149,7 +147,7 @@ class Daemon:
 
     def _remember(self, pid: int) -> None:
         stat = stat_of(pid)
-        identity = Identity(pid, stat.started if stat else 0, _BOOT.read_text().strip())
+        identity = Identity(pid, stat.started if stat else 0, boot_of_machine())
         fresh = self.pid_file.with_name(f".{self.pid_file.name}")
         fresh.write_text(json.dumps(identity._asdict()))
         fresh.replace(self.pid_file)
@@ -163,13 +161,17 @@ class Daemon:
             return None
 
     @property
+    def _of_this_boot(self) -> Identity | None:
+        """That process, if it was started since the machine was."""
+        identity = self.identity
+        return identity if identity and identity.boot == boot_of_machine() else None
+
+    @property
     def pid(self) -> int | None:
         """The pid of the process while it runs."""
-        identity = self.identity
-        if identity is None or identity.boot != _BOOT.read_text().strip():
-            return None
-        stat = stat_of(identity.pid)
-        return identity.pid if stat and stat.started == identity.started else None
+        identity = self._of_this_boot
+        stat = stat_of(identity.pid) if identity else None
+        return identity.pid if identity and stat and stat.started == identity.started else None
 
     @property
     def alive(self) -> bool:
@@ -205,8 +207,8 @@ class Daemon:
 
     def _group(self) -> int | None:
         """Return the process group, also of a dead leader; None if its number may be reused."""
-        identity = self.identity
-        if identity is None or identity.boot != _BOOT.read_text().strip():
+        identity = self._of_this_boot
+        if identity is None:
             return None
         taken = stat_of(identity.pid)  # no pid is reused while a process group has it
         reused = taken is not None and taken.started != identity.started
