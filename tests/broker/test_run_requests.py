@@ -172,7 +172,8 @@ def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
 
 def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> None:
     name, client = f"{askable.topic('run-commands')}-3", installed(askable).kafka.admin()
-    client.create_topics([NewTopic(name, 3, 1)])[name].result()
+    topic = NewTopic(name, 3, 1, config={"cleanup.policy": "compact"})
+    client.create_topics([topic])[name].result()
     with pytest.raises(ShardpostError, match=r"has 1 partition and .* 3, expected the same number"):
         run(askable.model_copy(update={"topics": askable.topics | {"run-commands": name}}))
 
