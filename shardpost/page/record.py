@@ -14,9 +14,10 @@ from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import (
     IN_EFFECT,
     INPUTS,
-    Outcome,
     OwnTopic,
+    RecordOutcome,
     outcomes_of,
+    own_record_link,
     own_topic,
 )
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link
@@ -38,7 +39,7 @@ class ShownRecord:
 
     record: "Record"
     most: int
-    outcome: Outcome | None = None
+    outcome: RecordOutcome | None = None
     state: "State | None" = None
 
     @property
@@ -82,10 +83,7 @@ class ShownRecord:
 
     def link(self, visit: PageRequest) -> Link:
         """Return a link to its own page."""
-        record = self.record
-        place = {"partition": str(record.partition), "offset": str(record.offset)}
-        url = visit.url("records/record", topic=record.topic, **place)
-        return Link(str(record.offset), url)
+        return own_record_link(visit, *self.record.coordinates, str(self.record.offset))
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON; its value is as it is shown, bounded."""

@@ -89,12 +89,17 @@ def record_link(visit: PageRequest, topic: str, partition: int, offset: int) -> 
     place = f"{topic}[{partition}]@{offset}"
     if topic not in own_topics(visit.installation):
         return place
-    address = {"topic": topic, "partition": str(partition), "offset": str(offset)}
-    return Link(place, visit.url("records/record", **address))
+    return own_record_link(visit, topic, partition, offset, place)
+
+
+def own_record_link(visit: PageRequest, topic: str, partition: int, offset: int, text: str) -> Link:
+    """Return the link to a record of a topic of ours."""
+    at = {"partition": str(partition), "offset": str(offset)}
+    return Link(text, visit.url("records/record", topic=topic, **at))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecordOutcome:
     """What became of a record; `word` is the same in short, marked as `tag`: good, warn or bad."""
 
     text: str
@@ -108,7 +113,7 @@ class Outcome:
         return self.text.removeprefix(self.word).lstrip(": ")
 
 
-Outcomes = dict["Coordinates", Outcome]
+Outcomes = dict["Coordinates", RecordOutcome]
 
 
 def outcomes_of(
@@ -140,23 +145,23 @@ def _fates(visit: PageRequest, origin: TopicName, records: Sequence["Record"]) -
     return {at: _of_fate(visit, fate, by_place[at]) for at, fate in fates.items()}
 
 
-def _of_fate(visit: PageRequest, fate: "Fate", record: "Record") -> Outcome:
+def _of_fate(visit: PageRequest, fate: "Fate", record: "Record") -> RecordOutcome:
     from shardpost.dead_letters.model.letters import letter_id
     from shardpost.holders.record_fates import FateKind
 
     match fate.kind:
         case FateKind.TAKEN:
-            return Outcome(str(fate), None, "good", IN_EFFECT)
+            return RecordOutcome(str(fate), None, "good", IN_EFFECT)
         case FateKind.REJECTED:
             letter = letter_id(record.coordinates, record.timestamp)
-            return Outcome(str(fate), letter_link(visit, letter, "its letter"), "bad", "rejected")
+            return RecordOutcome(
+                str(fate), letter_link(visit, letter, "its letter"), "bad", "rejected"
+            )
         case FateKind.SUPERSEDED if fate.by:
-            place = {"partition": str(fate.by.partition), "offset": str(fate.by.offset)}
-            url = visit.url("records/record", topic=fate.by.topic, **place)
-            return Outcome(str(fate), Link(str(fate.by), url))
+            return RecordOutcome(str(fate), own_record_link(visit, *fate.by, str(fate.by)))
         case FateKind.UNREAD | FateKind.GONE:
-            return Outcome(str(fate), None, "warn", str(fate.kind))
-    return Outcome(str(fate))
+            return RecordOutcome(str(fate), None, "warn", str(fate.kind))
+    return RecordOutcome(str(fate))
 
 
 def letter_link(visit: PageRequest, letter: str, text: str) -> Link:
@@ -184,11 +189,11 @@ def _lives(visit: PageRequest, names: Mapping["Coordinates", str]) -> Outcomes:
     for at, name in names.items():
         step = found.get(name)
         if step is None:
-            outcomes[at] = Outcome("no letter by now")
+            outcomes[at] = RecordOutcome("no letter by now")
             continue
         text, link = f"its letter is {step.state} now", letter_link(visit, name, "the letter")
         tag = ("warn", str(step.state)) if step.state in OPEN else ()
-        outcomes[at] = Outcome(text, link, *tag)
+        outcomes[at] = RecordOutcome(text, link, *tag)
     return outcomes
 
 
@@ -212,7 +217,7 @@ def _of_retries(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]
             life = found.get(at)
             link = life.link if life else fate.link
             text = f"{fate.text}; {life.text}" if life else fate.text
-            found[at] = Outcome(text, link, fate.tag, fate.word)
+            found[at] = RecordOutcome(text, link, fate.tag, fate.word)
     return found
 
 
@@ -234,13 +239,13 @@ def _of_ledger(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"])
         entry = decode(record.key, record.value, week)
         if entry is None:
             if record.key == closed_key(week):
-                found[record.coordinates] = Outcome(f"{week} is closed")
+                found[record.coordinates] = RecordOutcome(f"{week} is closed")
             continue
         state = str(entry.state or "open")
         link = Link("the client", visit.url("emails/mail", week=str(week), client=entry.client))
         said = f"{state}: {entry.reason}" if entry.reason else state
         tag = (_TAG_OF_STATE[state], state) if state in _TAG_OF_STATE else ()
-        found[record.coordinates] = Outcome(said, link, *tag)
+        found[record.coordinates] = RecordOutcome(said, link, *tag)
     return found
 
 
@@ -250,7 +255,7 @@ def _of_holders(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]
         client = (record.key or b"").decode(errors="replace")
         link = Link("the client", visit.url("holders/client", client=client))
         said = "holds none from here on" if record.value is None else "holds these from here on"
-        found[record.coordinates] = Outcome(said, link)
+        found[record.coordinates] = RecordOutcome(said, link)
     return found
 
 

@@ -13,7 +13,13 @@ from fastapi.responses import Response
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page import access
 from shardpost.page.record import ShownRecord
-from shardpost.page.record_outcomes import Outcome, OwnTopic, outcomes_of, own_topic, own_topics
+from shardpost.page.record_outcomes import (
+    OwnTopic,
+    RecordOutcome,
+    outcomes_of,
+    own_topic,
+    own_topics,
+)
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing
 from shardpost.page.request import CurrentRequest, Instant, Number, PageRequest, Text
 from shardpost.page.value_layout import IN_LIST
@@ -104,7 +110,7 @@ class Shown:
     page: "RecordPage | None"
     bounds: "Mapping[int, Bounds]"
     notes: list[str] = field(default_factory=list)
-    outcomes: "dict[Coordinates, Outcome]" = field(default_factory=dict)
+    outcomes: "dict[Coordinates, RecordOutcome]" = field(default_factory=dict)
     states: "dict[Coordinates, State]" = field(default_factory=dict)
     earlier: "Places | None" = None
 
