@@ -38,13 +38,16 @@ from shardpost.kafka.topic_metadata import (
 )
 from shardpost.kafka.transactions import Transactions
 from shardpost.logs import step
-from shardpost.position_import.base import Base, find_base
 from shardpost.position_import.import_job import IMPORT_POSITIONS
-from shardpost.position_import.model import import_ids
-from shardpost.position_import.model.import_ids import CONTENT_HEADER, HEADER, AppliedImport
 from shardpost.position_import.model.plan import WRITTEN
-from shardpost.position_import.model.source import ImportRequest
-from shardpost.position_import.spark.comparison import Comparison, compare
+from shardpost.position_import.model.source import (
+    CONTENT_HEADER,
+    HEADER,
+    AppliedImport,
+    ImportRequest,
+    choose_id,
+)
+from shardpost.position_import.spark.comparison import Base, Comparison, compare, find_base
 from shardpost.spark.job_spec import JobResult
 from shardpost.topics import guards
 from shardpost.wording import counted
@@ -170,7 +173,7 @@ def _import(
     base = find_base(installation)
     step("source")
     with compare(installation, base, request, largest) as found:
-        import_id, before = import_ids.choose(
+        import_id, before = choose_id(
             request.import_id,
             found.content,
             found.unread_id,

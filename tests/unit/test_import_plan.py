@@ -14,10 +14,7 @@ from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import topic_config
 from shardpost.kafka.transactions import FencedError, produce
 from shardpost.position_import import run
-from shardpost.position_import.base import find_base
 from shardpost.position_import.import_job import find_source
-from shardpost.position_import.model import import_ids
-from shardpost.position_import.model.import_ids import AppliedImport, Lookup
 from shardpost.position_import.model.plan import (
     COLUMNS,
     Change,
@@ -29,14 +26,20 @@ from shardpost.position_import.model.plan import (
     summary,
 )
 from shardpost.position_import.model.source import (
+    AppliedImport,
     FileSource,
     Format,
     ImportRequest,
     JdbcSource,
+    Lookup,
+    choose_id,
     format_of,
+    is_id_of,
     jdbc_source,
+    require_usable,
 )
 from shardpost.position_import.run import ImportWriter, applied_import, record_of
+from shardpost.position_import.spark.comparison import find_base
 from shardpost.wording import parse_share, share
 from tests.support.at_step import at_step
 from tests.support.committed_snapshot import commit_snapshot
@@ -87,7 +90,7 @@ def on_record(**contents: str) -> Lookup:
 
 def test_a_content_that_is_applied_again_after_other_changes_has_another_id() -> None:
     def chosen(lookup: Lookup, *, differs: bool) -> tuple[str, bool]:
-        found, before = import_ids.choose(None, "c1", None, differs=differs, lookup=lookup)
+        found, before = choose_id(None, "c1", None, differs=differs, lookup=lookup)
         return found, before is not None
 
     assert chosen(on_record(), differs=True) == ("c1", False)
@@ -98,26 +101,26 @@ def test_a_content_that_is_applied_again_after_other_changes_has_another_id() ->
 
 
 def test_what_was_broken_off_goes_on_under_its_id() -> None:
-    found = import_ids.choose(None, "c1", "c1-2", differs=True, lookup=on_record(c1="c1"))
+    found = choose_id(None, "c1", "c1-2", differs=True, lookup=on_record(c1="c1"))
     assert found == ("c1-2", None)
-    assert import_ids.is_of("c1-2", None, "c1")
-    assert not import_ids.is_of("c12", None, "c1")
-    assert import_ids.is_of("monday", "monday", "c1")
-    assert not import_ids.is_of("c1", "monday", "c1")
+    assert is_id_of("c1-2", None, "c1")
+    assert not is_id_of("c12", None, "c1")
+    assert is_id_of("monday", "monday", "c1")
+    assert not is_id_of("c1", "monday", "c1")
 
 
 def test_a_given_id_is_of_one_content() -> None:
     lookup = on_record(monday="c1")
-    _, before = import_ids.choose("monday", "c1", None, differs=True, lookup=lookup)
+    _, before = choose_id("monday", "c1", None, differs=True, lookup=lookup)
     assert before
     with pytest.raises(ShardpostError, match=r"monday was applied by Ann at .* with other rows"):
-        import_ids.choose("monday", "c2", None, differs=True, lookup=lookup)
+        choose_id("monday", "c2", None, differs=True, lookup=lookup)
 
 
 @pytest.mark.parametrize("given", ["", " ", "a\nb", "\x1b[1m", "x" * 201])
 def test_an_id_that_cannot_be_printed_is_refused(given: str) -> None:
     with pytest.raises(UsageError, match="--id: expected up to 200 printable"):
-        import_ids.require_usable(given)
+        require_usable(given)
 
 
 @pytest.mark.parametrize("given", ["", "3", "3:", ":5f0c1d9e4b7a2c38", "3:5f0c1d9e4b7a2c38x"])
