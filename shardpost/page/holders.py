@@ -80,7 +80,7 @@ def holders(
     return visit.answer(
         "holders.html",
         found if is_whole else None,
-        _holders(visit, found, page, empty, as_of=_iso(as_of), snapshot=snapshot),
+        _holders(visit, found, page, empty, as_of),
         snapshot=at,
         asked=asked,
         known=known,
@@ -89,11 +89,11 @@ def holders(
 
 
 def _holders(
-    visit: PageRequest, found: "HoldersPage", page: int, empty: str, **at: object
+    visit: PageRequest, found: "HoldersPage", page: int, empty: str, as_of: datetime | None
 ) -> Listing:
     rows = [
         (
-            Link(one.client, visit.url("holders/client", client=one.client, **at)),
+            _client(visit, one.client, as_of),
             one.shard,
             one.count,
             ", ".join(one.positions) + (", …" if one.count > len(one.positions) else ""),
@@ -104,8 +104,9 @@ def _holders(
     return Listing(columns, rows, empty, total=found.total, number=page)
 
 
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
+def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
+    """Return the address of a page of ours, at the snapshot that this page is asked for."""
+    return visit.url(path, **query, snapshot=visit.request.query_params.get("snapshot"))
 
 
 @router.get("/shards")
@@ -118,7 +119,7 @@ def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
     found = by_shard(visit.installation.tables, at)
     rows = [
         (
-            Link(str(one.shard), visit.url("holders", shard=str(one.shard), snapshot=snapshot)),
+            Link(str(one.shard), _at_snapshot(visit, "holders", shard=str(one.shard))),
             one.clients,
             one.positions,
             one.most,
@@ -197,9 +198,9 @@ def client(
     rejected = rejected_of(installation, at, replayed)
     why = None if held else absence.why_no_holder(installation.tables, at, client)
     timeline = (
-        page_of(_newest_first(visit, changes, snapshot), CHANGES, page, NO_CHANGE)
+        page_of(_newest_first(visit, changes), CHANGES, page, NO_CHANGE)
         if is_whole
-        else _last_of_each(visit, changes, snapshot, page, len(ever))
+        else _last_of_each(visit, changes, page, len(ever))
     )
     return visit.answer(
         "holders_client.html",
@@ -212,7 +213,7 @@ def client(
         last_week=str(IsoWeek.last_ended(visit.now)),
         is_whole=is_whole,
         why=why,
-        rejected=_rejected(visit, rejected, snapshot),
+        rejected=_rejected(visit, rejected),
         snapshot=at,
         asked={"client": client, "as_of": as_of, "snapshot": snapshot},
         most=SHOWN_POSITIONS,
@@ -223,39 +224,35 @@ def client(
 CHANGES = ("time", "change", "position", "why", "record")
 
 
-def _newest_first(
-    visit: PageRequest, changes: Sequence["Transition"], snapshot: int | None
-) -> list[tuple[object, ...]]:
+def _newest_first(visit: PageRequest, changes: Sequence["Transition"]) -> list[tuple[object, ...]]:
     newest = sorted(changes, key=lambda change: change.timestamp)[::-1]
-    return [_change(visit, change, snapshot) for change in newest]
+    return [_change(visit, change) for change in newest]
 
 
 def _last_of_each(
-    visit: PageRequest, changes: Sequence["Transition"], snapshot: int | None, page: int, total: int
+    visit: PageRequest, changes: Sequence["Transition"], page: int, total: int
 ) -> Listing:
     """Return a page of a client with very many positions: of each what was done to it last."""
     last = {change.position: change for change in changes}
-    rows = [_change(visit, change, snapshot) for change in last.values()]
+    rows = [_change(visit, change) for change in last.values()]
     return Listing(CHANGES, rows, NO_CHANGE, total=total, number=page)
 
 
-def _change(visit: PageRequest, change: "Transition", snapshot: int | None) -> tuple[object, ...]:
-    position = _position(visit, change.position, snapshot)
+def _change(visit: PageRequest, change: "Transition") -> tuple[object, ...]:
+    position = _position(visit, change.position)
     record = record_link(visit, *change.coordinates)
     return change.timestamp, str(change.change), position, change.why, record
 
 
-def _position(visit: PageRequest, position: str, snapshot: int | None) -> Link:
-    return Link(position, visit.url("holders/position", position=position, snapshot=snapshot))
+def _position(visit: PageRequest, position: str) -> Link:
+    return Link(position, _at_snapshot(visit, "holders/position", position=position))
 
 
-def _rejected(
-    visit: PageRequest, records: Sequence["RecordOfPosition"], snapshot: int | None
-) -> Listing:
+def _rejected(visit: PageRequest, records: Sequence["RecordOfPosition"]) -> Listing:
     rows = [
         (
             one.timestamp,
-            _position(visit, one.position, snapshot),
+            _position(visit, one.position),
             one.reason,
             record_link(visit, *one.coordinates),
         )
@@ -285,9 +282,8 @@ def position(
     standing = found.standing
     owner = standing.client if standing else None
     held_then = None
-    if as_of is not None:
-        then = holder_then(visit.installation.tables, at, position, as_of)
-        held_then = _client(visit, then, as_of, snapshot)
+    if as_of and (then := holder_then(visit.installation.tables, at, position, as_of)):
+        held_then = _client(visit, then, as_of)
     return visit.answer(
         "holders_position.html",
         found,
@@ -295,7 +291,7 @@ def position(
         position=position,
         standing=standing,
         why=found.why,
-        holder=_client(visit, owner, None, snapshot),
+        holder=_client(visit, owner) if owner else None,
         held_then=held_then or "nobody, or it did not count",
         snapshot=at,
         asked={"as_of": as_of, "snapshot": snapshot},
@@ -303,13 +299,9 @@ def position(
     )
 
 
-def _client(
-    visit: PageRequest, client: str | None, as_of: datetime | None, snapshot: int | None
-) -> Link | None:
-    if client is None:
-        return None
-    at = {"as_of": _iso(as_of), "snapshot": snapshot}
-    return Link(client, visit.url("holders/client", client=client, **at))
+def _client(visit: PageRequest, client: str, as_of: datetime | None = None) -> Link:
+    at = as_of and as_of.isoformat()
+    return Link(client, _at_snapshot(visit, "holders/client", client=client, as_of=at))
 
 
 RECORDS = ("time", "what it did", "client", "exchange", "ticker", "amount", "snapshot", "record")
