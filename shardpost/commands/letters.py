@@ -16,7 +16,7 @@ from shardpost.commands.console import (
     wants_json,
 )
 from shardpost.commands.parked_letters import discard_command, redrive_command
-from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
+from shardpost.dead_letters.model.letter_history import STATES, ListFilters
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line, shown, single_line
 from shardpost.installation import opened
 from shardpost.wording import counted

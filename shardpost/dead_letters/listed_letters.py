@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 
 from shardpost.dead_letters.letter_index import KeptIndex, LetterIndex, error_texts, open_index
 from shardpost.dead_letters.letter_rows import Place
-from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
-from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_history import ListFilters, Step
 from shardpost.dead_letters.model.retry_policy import delay
 from shardpost.delta.query import python_values
 from shardpost.installation import Installation

@@ -15,9 +15,8 @@ from sqlite3 import Connection
 from typing import NamedTuple
 
 from shardpost.dead_letters import letters_table
-from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse_record
-from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide
+from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide, fingerprint
 from shardpost.dead_letters.model.transition_records import resolved_attempt, resolved_offset
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
@@ -302,3 +301,17 @@ def known_to_wait(
         with projections.open(partition) as database:
             counts += LettersNow(database, now).counts()
     return None if counts.keys() - {Outcome.WAIT} else counts[Outcome.WAIT]
+
+
+def read_what_executors_have(
+    installation: Installation, partitions: Sequence[TopicPartition]
+) -> None:
+    """Read much that is new on this machine too, where the next sweep asks whether all wait.
+
+    Where the tasks of a sweep run on this machine there is nothing left to read.
+    """
+    projections = projections_of(installation, partitions)
+    if projections.unread() > letters_table.FEW_OFFSETS:
+        for partition in partitions:
+            with projections.open(partition):
+                pass

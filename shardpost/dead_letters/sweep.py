@@ -26,6 +26,7 @@ from shardpost.dead_letters.model.sweep_result import (
     for_a_person,
     parked_lines,
 )
+from shardpost.dead_letters.stored_letters import read_what_executors_have
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.sweep_partition import (
     PartitionReport,
@@ -90,6 +91,7 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     errors = [report.error for report in reports if report.error]
     if errors:
         raise ShardpostError("; ".join(errors))
+    read_what_executors_have(sweep.installation, partitions)
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
-from shardpost.dead_letters.model.letter_filters import STATES, ListFilters
 from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.dead_letters.model.letter_history import STATES, ListFilters
 from shardpost.errors import ShardpostError, UsageError, single_line
 from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, sees

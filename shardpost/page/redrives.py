@@ -12,8 +12,8 @@ from fastapi import APIRouter, Form, Query
 from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, model_validator
 
-from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.dead_letters.model.letter_history import ListFilters
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection, require_fitting
 from shardpost.errors import UsageError, one_line
 from shardpost.instants import parse_instant

@@ -19,8 +19,7 @@ from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.letters_table import catch_up, not_in_table, steps_where
 from shardpost.dead_letters.listed_letters import listed
 from shardpost.dead_letters.model import letter_format, letters
-from shardpost.dead_letters.model.letter_filters import ListFilters
-from shardpost.dead_letters.model.letter_history import Step, newest_steps
+from shardpost.dead_letters.model.letter_history import ListFilters, Step, newest_steps
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive

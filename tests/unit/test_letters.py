@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, strategies
 
 from shardpost.dead_letters.model import letter_format, letters, transition_records
-from shardpost.dead_letters.model.error_fingerprint import error_class, fingerprint
 from shardpost.dead_letters.model.foreign_letters import (
     DIALECTS,
     Dialect,
@@ -21,6 +20,8 @@ from shardpost.dead_letters.model.retry_policy import (
     RetryDecision,
     decide,
     delay,
+    error_class,
+    fingerprint,
     jitter_of,
     park,
 )

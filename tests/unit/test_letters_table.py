@@ -14,9 +14,8 @@ from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.letters_table import life, open_table
 from shardpost.dead_letters.listed_letters import current_letters
-from shardpost.dead_letters.model.letter_filters import ListFilters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
-from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_history import ListFilters, Step
 from shardpost.delta import query
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record

@@ -12,9 +12,9 @@ from shardpost.alerts import notifier
 from shardpost.alerts.model.alert import REPORTED, Condition
 from shardpost.alerts.model.firing import Silence
 from shardpost.alerts.model.metrics import METRICS
-from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.retry_policy import fingerprint
 from shardpost.delta import snapshots
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.publishing import publish

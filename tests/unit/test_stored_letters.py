@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, strategies
 
 from shardpost.dead_letters import stored_letters
-from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import Letter, LetterState
 from shardpost.dead_letters.model.letters import letter_headers
-from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome
+from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, fingerprint
 from shardpost.dead_letters.model.transition_records import tombstone
 from shardpost.dead_letters.stored_letters import (
     NO_FACTS,

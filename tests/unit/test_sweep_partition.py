@@ -14,8 +14,7 @@ from shardpost.dead_letters import foreign_intake
 from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters import sweep_partition as module
 from shardpost.dead_letters.foreign_intake import GROUP, MOST_NAMED, naming
-from shardpost.dead_letters.model.error_fingerprint import fingerprint
-from shardpost.dead_letters.model.retry_policy import Outcome
+from shardpost.dead_letters.model.retry_policy import Outcome, fingerprint
 from shardpost.dead_letters.model.sweep_result import (
     GONE,
     NAMED,

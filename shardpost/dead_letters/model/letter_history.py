@@ -1,15 +1,14 @@
-"""The life of a letter: the step that a record is, and which step of a letter is the newest.
+"""The life of a letter: the step that a record is, the newest step, and which letters are listed.
 
 The table `dead_letters` has the steps of all records of dead-letters and parking-lot as rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.letter_format import (
     ERROR,
     OPEN,
@@ -23,7 +22,7 @@ from shardpost.dead_letters.model.letter_format import (
     utf8_header,
 )
 from shardpost.dead_letters.model.letters import parking_key
-from shardpost.dead_letters.model.retry_policy import due, jitter_of
+from shardpost.dead_letters.model.retry_policy import due, fingerprint, jitter_of
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record, header_bytes
@@ -278,3 +277,37 @@ def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
     at = instant_of(record.timestamp)
     own_key = None if key == name else key
     return Step(name, state, attempt, at, *record.coordinates, key=own_key)
+
+
+STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
+# Others are listed that were resolved in that time: so long `retries` has what became of them.
+RECENT = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class ListFilters:
+    """Which letters are listed; None lists all, of those that were resolved the recent ones."""
+
+    state: str | None = None
+    origin: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def closed_since(self, now: datetime) -> datetime | None:
+        """Return since when a letter that is listed was resolved; None: whenever."""
+        if self.state in OPEN:
+            return now
+        if self.since is None and self.until is None:
+            return now - RECENT
+        return self.since
+
+    def matches(self, step: Step) -> bool:
+        """Tell whether a letter with that newest step is listed."""
+        return (
+            self.state in (None, str(step.state))
+            and self.origin in (None, step.origin_topic)
+            and self.error in (None, step.fingerprint)
+            and (self.since is None or step.at >= self.since)
+            and (self.until is None or step.at < self.until)
+        )

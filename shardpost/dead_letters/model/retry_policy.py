@@ -4,16 +4,20 @@ Exhausted, fatal and malformed letters, and those of unknown origin, are parked;
 retried once their backoff is over. It begins when the topic `dead-letters` took the letter, by the
 broker's clock, since a consumer's clock may be slow; where the broker does not stamp records, at
 the failure as the consumer reports it.
+
+The fingerprint of an error, by which letters are counted, is the same for errors that differ only
+in values: numbers, ids, what is quoted, and what comes after `, found`.
 """
 
 import math
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
-from shardpost.dead_letters.model.error_fingerprint import NO_CLASS, error_class
 from shardpost.dead_letters.model.letter_format import MALFORMED, Letter, Malformed
 from shardpost.retry_settings import RetryRules, RetrySettings
 
@@ -131,3 +135,32 @@ def _is_fatal(error: str, rules: RetryRules) -> bool:
         if name in error or name == NO_CLASS:
             return error_class(error) in rules.fatal or error.partition(":")[0] in rules.fatal
     return False
+
+
+_CLASS = re.compile(r"(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|\Z)")
+# What was found, values in quotes, UUIDs, hexadecimal and other numbers; first what all of these
+# begin with, since most characters are none of it.
+_VARIABLE = re.compile(
+    r"(?=[,\"'0-9a-fA-F])"
+    r"(?:, found [\s\S]*|\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|0x[0-9a-fA-F]+|[0-9]+)"
+)
+_LENGTH = 300
+NO_CLASS = "error"
+
+
+def error_class(error: str) -> str:
+    """Return the class that the error's text begins with, without its module; or `error`."""
+    match = _CLASS.match(_first_line(error))
+    return match[1] if match else NO_CLASS
+
+
+@lru_cache(maxsize=1_000)
+def fingerprint(error: str) -> str:
+    """Return `Class-` and eight hexadecimal digits of the message without what varies in it."""
+    line = _first_line(error)
+    return f"{error_class(line)}-{crc32(_VARIABLE.sub('#', line).encode(errors='replace')):08x}"
+
+
+def _first_line(error: str) -> str:
+    return error.split("\n", 1)[0][:_LENGTH]

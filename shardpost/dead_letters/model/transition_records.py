@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from shardpost.dead_letters.model.error_fingerprint import fingerprint
 from shardpost.dead_letters.model.foreign_letters import FOREIGN_PREFIXES
 from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
@@ -32,7 +31,7 @@ from shardpost.dead_letters.model.letters import (
     own_headers,
     parking_key,
 )
-from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide
+from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide, fingerprint
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record, header_bytes
 from shardpost.retry_settings import RetryRules
