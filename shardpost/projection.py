@@ -252,7 +252,8 @@ def opened(path: Path | None) -> Iterator[Connection]:
 
 def _connect(path: str) -> Connection:
     database = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None)
-    database.execute(f"PRAGMA cache_size = -{MEMORY_BYTES >> 10}")  # in KiB, where it is negative
+    for schema in ("main", "temp"):  # in KiB, where it is negative
+        database.execute(f"PRAGMA {schema}.cache_size = -{MEMORY_BYTES >> 10}")
     database.execute("PRAGMA temp_store = FILE")
     # What a later record has replaced, such as an address, is no longer in the file.
     database.execute("PRAGMA secure_delete = ON")

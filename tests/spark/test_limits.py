@@ -141,7 +141,7 @@ def test_memory_does_not_follow_the_number_of_clients_with_very_long_lists(tmp_p
 
 def test_eight_times_as_many_records_of_a_sweep_take_no_more_memory() -> None:
     few, many = (int(said(SWEEP, count)) << 10 for count in (20_000, 160_000))
-    assert many - few < 2 << 20
+    assert many - few < 6 << 20  # caches that fill; not bounded, it were 40
 
 
 @pytest.fixture
