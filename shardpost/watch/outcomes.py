@@ -103,7 +103,7 @@ def collect_share_holders(installation: Installation, _now: datetime) -> Observa
 
 # After the end of a week its audience is frozen, and after that its clients are mailed.
 EMAILS_WITHIN = timedelta(days=1)
-WEEKS_LOOKED_AT = 2
+WEEKS_MEASURED = 2
 # A week that was not mailed is told for so many weeks: after that nobody would mail it.
 MISSING_FOR = 4
 
@@ -124,10 +124,10 @@ def collect_emails(installation: Installation, now: datetime) -> Observations:
     partitions = partition_counts(installation.kafka, [topic])[topic]
     firing = {one.condition.subject for one in history.list_firing(installation.tables)}
     for number, week in enumerate(with_audience):
-        if number < WEEKS_LOOKED_AT or week.week in firing:
+        if number < WEEKS_MEASURED or week.week in firing:
             status = WeekStatus(installation, IsoWeek.parse(week.week), week, partitions)
-            of_week = _look_at_week(installation, week, status, now)
-            if number >= WEEKS_LOOKED_AT:
+            of_week = _collect_week(installation, week, status, now)
+            if number >= WEEKS_MEASURED:
                 of_week.measures = []
             found.add(of_week)
     return found
@@ -151,7 +151,7 @@ def _missing_weeks(
         week = week.previous
 
 
-def _look_at_week(
+def _collect_week(
     installation: Installation, frozen: FrozenWeek, status: WeekStatus, now: datetime
 ) -> Observations:
     found, week = Observations(), status.week
@@ -169,7 +169,7 @@ def _look_at_week(
         text = f"it is not known whether {which} got the e-mail"
         named = f"{text}: {_named(unknown)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), named, text))
-    _look_at_late(found, installation, frozen)
+    _collect_late(found, installation, frozen)
     for texts in too_many(installation.values(MailLimits), week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), *texts))
     if counts["open"] and now - frozen.frozen_at > EMAILS_WITHIN:
@@ -183,7 +183,7 @@ def _look_at_week(
     return found
 
 
-def _look_at_late(found: Observations, installation: Installation, frozen: FrozenWeek) -> None:
+def _collect_late(found: Observations, installation: Installation, frozen: FrozenWeek) -> None:
     """Measure whom records concern that came after the freeze, where that is known."""
     late = find_late(installation, frozen)
     if late is None:
