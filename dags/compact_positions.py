@@ -44,7 +44,8 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import Context, CronTriggerTimetable, dag
 
 from shardpost.commands.positions import compact_command
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Follow
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     DEFAULTS,

@@ -9,7 +9,7 @@ are brought to the same snapshot. With `follow` that is done again and again.
 
 from dataclasses import replace
 
-from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.follow import Follower
 from shardpost.installation import Installation

@@ -22,12 +22,8 @@ from shardpost.commands.console import (
 )
 from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.errors import COULD_NOT, UsageError, one_line
-from shardpost.holders.compaction_job import (
-    COMPACT_POSITIONS,
-    RECONCILE_POSITIONS,
-    CompactionRequest,
-    Follow,
-)
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
+from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.installation import opened
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary

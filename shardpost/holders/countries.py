@@ -1,6 +1,7 @@
-"""The countries of exchanges, and which values of SHARDPOST_COUNTRY a run refuses.
+"""The countries of exchanges, and what a run refuses of SHARDPOST_COUNTRY and of its snapshot.
 
-It refuses a country that no exchange has, and another one than before, unless a flag confirms it.
+It refuses a country that no exchange has, another one than before, and a snapshot with far fewer
+open positions or holders, unless a flag confirms it.
 """
 
 import json
@@ -10,10 +11,19 @@ from difflib import get_close_matches
 from shardpost.delta import snapshots
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_KEPT, Snapshot, UnknownExchanges
+from shardpost.delta.snapshot import (
+    LONGEST_EXCHANGE,
+    MOST_UNKNOWN_KEPT,
+    Counts,
+    Snapshot,
+    UnknownExchanges,
+)
 from shardpost.delta.table import Table, Version
 from shardpost.errors import UsageError, shown
+from shardpost.holders.model import plausibility
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES
+from shardpost.installation import Installation
 from shardpost.wording import counted
 
 _KNOWN = "SELECT key, country FROM exchanges WHERE is_open AND country IS NOT NULL"
@@ -115,3 +125,49 @@ def require_exchange_in(
     known = {*known_at(tables, made).values()}
     if known and country not in known:
         raise UsageError(f"{unknown_country(country, known)}. {advice}")
+
+
+def require_plausible(
+    installation: Installation, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
+) -> None:
+    """Refuse a snapshot before it is committed, unless that was asked for."""
+    if last is None and not asked.country_changed:
+        require_exchange_in(made.country, installation.tables, made)
+    if last is not None and not asked.accept_drop:
+        require_no_collapse(installation, last, made)
+
+
+def require_no_collapse(installation: Installation, last: Snapshot, made: Snapshot) -> None:
+    """Refuse a snapshot, not committed yet, with far fewer open positions or holders."""
+    plausibility.require_no_collapse(
+        f"snapshot {made.number}",
+        _counts(last.counts),
+        _counts(made.counts),
+        most=installation.settings.max_drop,
+        advice=lambda: _advice(installation, last, made),
+    )
+
+
+def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
+    """Return where to look for what took holders or positions away, and how to go on."""
+    before, now = (
+        exchanges_in(one.country, known_at(installation.tables, one)) for one in (last, made)
+    )
+    lost = ", ".join(map(repr, sorted(before - now)[:MOST_NAMED]))
+    causes = []
+    if lost:
+        topic, of = installation.topic("exchanges"), made.country
+        causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
+    if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
+        causes.append(f"There are {made.counts.unknown}.")
+    if made.counts.positions < last.counts.positions or not causes:
+        topic = installation.topic("positions")
+        causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
+    return (
+        f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
+        " run it once with --accept-drop"
+    )
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {"open positions": counts.positions, "holders": counts.holders}

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.countries import why_not_counted
-from shardpost.holders.model.compacted_topics import compaction_of
 from shardpost.holders.model.fields import NOT_BLANK, Field, FieldType
+from shardpost.holders.model.lost_tombstones import compaction_of
 from shardpost.holders.model.unread import TopicState, Unread, ranges_to_read, require_readable
 from shardpost.holders.model.view_tables import INPUTS
 from shardpost.installation import Installation
@@ -153,11 +153,11 @@ class Inputs:
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
         ids = self._ids([*self._topics, *retries])
         configs = topic_configs(self._installation.kafka, self._topics)
-        configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
-        compactions = state.strict(configured)
         counts = {topic: state.counts[topic] for topic in [*retries, *self._topics]}
         reached = stable_ends(self._installation.kafka, counts)
         hidden = open_transactions(self._installation.kafka, reached)
+        configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
+        compactions = state.strict(configured)
         of_inputs, of_retries = (
             {topic: reached.stable[topic] for topic in topics} for topics in (self._topics, retries)
         )
@@ -194,6 +194,11 @@ class Inputs:
         counts = partition_counts(self._installation.kafka, self._topics)
         ends = offsets.watermarks(self._installation.kafka, counts, committed=True)
         return total_size(ranges_to_read(last.end_offsets if last else {}, ends))
+
+    def has_new_originals(self) -> bool:
+        """Tell whether the inputs have offsets that no snapshot has read, or there is none yet."""
+        last = snapshots.newest(self._installation.tables)
+        return last is None or self.unread_originals(last) > 0
 
     def other_ends(self, last: Snapshot) -> dict[TopicPartition, int]:
         """Return the ends of partitions that end elsewhere than where that snapshot has read to."""

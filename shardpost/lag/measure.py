@@ -15,8 +15,8 @@ from shardpost.dead_letters.foreign_intake import GROUP as INTAKE
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
+from shardpost.holders.compaction import COMPACTION_GROUP as COMPACTION
 from shardpost.holders.rejected_letters import GROUP as REJECTED
-from shardpost.holders.results import COMPACTION_GROUP as COMPACTION
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP as PUBLISHED
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition

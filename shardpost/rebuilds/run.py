@@ -13,8 +13,8 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, first_line
 from shardpost.holders import countries
-from shardpost.holders.compaction_job import CompactionRequest
-from shardpost.holders.results import publish_and_send
+from shardpost.holders.compaction import publish_and_send
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError

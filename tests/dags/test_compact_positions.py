@@ -8,7 +8,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
-from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.spark.job_spec import document_of, request_of
 
 FILE = CHECKOUT / "dags" / "compact_positions.py"

@@ -13,10 +13,11 @@ import duckdb
 import pytest
 
 from shardpost.delta import snapshots, table_log
+from shardpost.holders import compaction
 from shardpost.holders.engine_views import AGAIN, Engine
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS, FoldingRule
 from shardpost.holders.pruned_histories import find_superseded, prune
-from shardpost.holders.spark import compaction, table_writer
+from shardpost.holders.spark import table_writer
 from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings

@@ -23,10 +23,11 @@ from shardpost.embedded import broker, daemons
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Follow
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.following import FollowerHeartbeat
 from shardpost.holders.inputs import Inputs
-from shardpost.holders.model.compacted_topics import TombstonesLostError
+from shardpost.holders.model.compaction_request import CompactionRequest, Follow
+from shardpost.holders.model.lost_tombstones import TombstonesLostError
 from shardpost.holders.spark import follow
 from shardpost.holders.spark.follow import Follower
 from shardpost.installation import Installation

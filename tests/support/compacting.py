@@ -11,7 +11,7 @@ from unittest.mock import patch
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import UnknownExchanges
-from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS, FoldingRule
 from shardpost.holders.spark import table_writer
 from shardpost.holders.spark.compaction import compact

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
 from shardpost.rebuilds.run import run

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from shardpost.commands import positions
 from shardpost.errors import ShardpostError
-from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.spark import compaction
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
-from shardpost.holders.compaction_job import CompactionRequest
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest

@@ -19,7 +19,8 @@ from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import snapshots
 from shardpost.holders import publishing
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.refused_runs import refusals
 from shardpost.maintenance.erasure import ErasureRequest, erase

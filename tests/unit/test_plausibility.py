@@ -9,10 +9,10 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot
 from shardpost.delta.snapshot import MOST_UNKNOWN_KEPT, Counts, UnknownExchanges
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError
-from shardpost.holders import countries, results
+from shardpost.holders import countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model import plausibility
-from shardpost.holders.model.compacted_topics import TombstonesLostError, UncertainKeysError
+from shardpost.holders.model.lost_tombstones import TombstonesLostError, UncertainKeysError
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
 from shardpost.kafka.kafka import KafkaUnreachableError
@@ -89,15 +89,15 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
     made = replace(last, number=2, counts=Counts(3, 1, 3))
     said = "snapshot 2: open positions fall from 40 to 3, holders fall from 20 to 1, by more than"
     with pytest.raises(CollapseError, match=rf"{said} SHARDPOST_MAX_DROP=0\.5 .*--accept-drop"):
-        results.require_no_collapse(installed(settings), last, made)
+        countries.require_no_collapse(installed(settings), last, made)
     without = {**last.tables, EXCHANGES.name: overwrite(settings, EXCHANGES, [])}
     moved = replace(last, number=2, counts=Counts(40, 1, 3), tables=without)
     cause = r"Not in 'US' any more: 'NASDAQ'; look at their last records in exchanges\. If"
     said = rf"snapshot 2: holders fall from 20 to 1, .* is changed\. {cause}"
     with pytest.raises(CollapseError, match=said):
-        results.require_no_collapse(installed(settings), last, moved)
+        countries.require_no_collapse(installed(settings), last, moved)
     all_of_it = settings.model_copy(update={"max_drop": 1})
-    results.require_no_collapse(installed(all_of_it), last, made)
+    countries.require_no_collapse(installed(all_of_it), last, made)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,10 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError
-from shardpost.holders import countries, results
-from shardpost.holders.compaction_job import (
-    COMPACT_POSITIONS,
-    RECONCILE_POSITIONS,
-    CompactionRequest,
-)
+from shardpost.holders import compaction, countries
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.inputs import Inputs, input_topics, retry_topics
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.unread import TopicState
 from shardpost.kafka import offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
@@ -217,7 +214,7 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
     found = Inputs(installed(at)).unread(TopicState(datetime.now(UTC), None, counts))
     refused = Mock(side_effect=ShardpostError("the group is not empty"))
     monkeypatch.setattr(offsets, "commit_offsets", refused)
-    results._commit_offsets(installed(at).kafka, found)
+    compaction._commit_offsets(installed(at).kafka, found)
     assert "shardpost-compaction were not committed: the group is not empty" in caplog.text
 
 
@@ -261,19 +258,19 @@ def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_rig
 def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
     with pytest.raises(ShardpostError, match="no topic no-share-holders") as found:
-        results.publish_and_send(installed(renamed(kafka.settings, "share-holders")), view)
+        compaction.publish_and_send(installed(renamed(kafka.settings, "share-holders")), view)
     assert f"snapshot {view.number} is committed" in str(found.value)
     assert "left to do: publishing to no-share-holders. " in str(found.value)
     assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
     assert [one.value for one in committed(kafka.settings, "dead-letters")] == [b"{"]
-    code, done = results.publish_and_send(installed(kafka.settings), view)
+    code, done = compaction.publish_and_send(installed(kafka.settings), view)
     assert (code, done["published"], done["letters"]) == (0, 1, 0)
 
 
 def test_holders_are_published_also_where_letters_cannot_be_sent(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
     with pytest.raises(ShardpostError, match="no topic no-dead-letters") as found:
-        results.publish_and_send(installed(renamed(kafka.settings, "dead-letters")), view)
+        compaction.publish_and_send(installed(renamed(kafka.settings, "dead-letters")), view)
     assert "left to do: the letters of rejected records to no-dead-letters. " in str(found.value)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
@@ -284,4 +281,4 @@ def test_where_both_fail_both_are_told(kafka: MemoryKafka) -> None:
     with pytest.raises(
         ShardpostError, match=r"no topic no-share-holders.*; .*no topic no-dead-letters"
     ):
-        results.publish_and_send(installed(broken), view)
+        compaction.publish_and_send(installed(broken), view)

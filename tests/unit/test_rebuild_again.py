@@ -11,7 +11,8 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, ShardpostError, UsageError
 from shardpost.holders import countries, publishing
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark import compaction
 from shardpost.holders.spark.decoder_id import decoder_id

@@ -12,7 +12,8 @@ import pytest
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.embedded.broker import find_java, java_major
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.kafka.kafka import Kafka
 from shardpost.position_import.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.rebuilds.model.rebuild import Source

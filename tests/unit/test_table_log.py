@@ -23,8 +23,8 @@ from shardpost.delta.query import (
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import Table, columns, text_literal
 from shardpost.errors import BAD_USAGE, ShardpostError
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.results import result_if_nothing_new
+from shardpost.holders.compaction import compact
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.settings import Settings
 from shardpost.watch.table_checks import check_rebuild, check_snapshot
 from tests.support.command_line import CommandLine
@@ -227,7 +227,7 @@ def test_tables_of_another_release_are_refused(
     assert said in finding.found
     assert [*check_rebuild(installed(kafka.settings), NOW)] == []
     with pytest.raises(TableFormError, match=said):  # `compact`, and its job
-        result_if_nothing_new(installed(kafka.settings), COMPACT_POSITIONS.name)
+        compact(installed(kafka.settings), CompactionRequest())
     for command in (["holders"], ["snapshots"], ["tables", "list"]):
         assert said in shardpost.refused(*command, code=BAD_USAGE)
 

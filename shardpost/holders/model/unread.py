@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders.model.compacted_topics import (
+from shardpost.holders.model.lost_tombstones import (
     Compaction,
     LastRead,
     ReadTopic,

@@ -16,26 +16,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from shardpost import __version__
-from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
-from shardpost.holders import countries
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
-from shardpost.holders.inputs import Inputs
-from shardpost.holders.model.compacted_topics import LastRead, require_certain
+from shardpost.holders import compaction
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.compaction_request import CompactionRequest
+from shardpost.holders.model.lost_tombstones import LastRead, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import TopicState, Unread
-from shardpost.holders.results import (
-    explain_outage,
-    keep_snapshot,
-    publish_results,
-    report_state,
-    require_no_collapse,
-)
 from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
@@ -51,7 +44,6 @@ from shardpost.holders.spark.topic_update import (
 )
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
-from shardpost.logs import step
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
@@ -218,45 +210,16 @@ def compact(
 ) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
-    `now_in_force` returns the installation by what holds in the tables that are committed: it is
-    asked behind the lock, since tables may be swapped while this run waits. NEEDS_ATTENTION as
-    `publish_results` says. An error says how far the run came: nothing was changed, or the snapshot
-    is committed and what is left to do.
+    As holders/compaction.py says. `now_in_force` returns the installation by what holds in the
+    tables that are committed: it is asked behind the lock, since tables may be swapped while this
+    run waits.
     """
     asked = asked or CompactionRequest()
     with (
         guards.run(installation, COMPACT_POSITIONS.name, asks_owner=not asked.take_over),
         installation.tables.versions.opened_once(),
     ):
-        return _compact(now_in_force(installation, asked), asked)
-
-
-def _compact(installation: Installation, asked: CompactionRequest) -> JobResult:
-    with explain_outage(installation.kafka):
-        inputs, setting = Inputs(installation), installation.settings.country
-        state, unread = inputs.state(reconcile=asked.reconcile)
-        if state.last and not asked.country_changed:
-            countries.require_country(installation.tables, state.last, setting)
-        country = state.country(setting, changed=asked.country_changed)
-        latest, done = keep_snapshot(installation, state, unread, country), None
-        if latest is None:
-            report_state(state, unread)
-            step("read")
-            latest, done = build_snapshot(installation, state, unread, country)
-            _require_plausible(installation, state.last, latest, asked)
-            inputs.require_same(unread)
-            step("commit")
-            snapshots.commit(installation.tables, latest)
-            counts = latest.counts.summary(), done.summary()
-            log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
-    return publish_results(installation, latest, unread, done, take_over=asked.take_over)
-
-
-def _require_plausible(
-    installation: Installation, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
-) -> None:
-    """Refuse a snapshot before it is committed, unless that was asked for."""
-    if last is None and not asked.country_changed:
-        countries.require_exchange_in(made.country, installation.tables, made)
-    if last is not None and not asked.accept_drop:
-        require_no_collapse(installation, last, made)
+        installation = now_in_force(installation, asked)
+        result = compaction.compact(installation, asked, partial(build_snapshot, installation))
+    assert result is not None  # noqa: S101 - what is new was built
+    return result

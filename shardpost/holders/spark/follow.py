@@ -28,9 +28,10 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest, Follow
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.following import NOTED_EVERY, FollowerHeartbeat
 from shardpost.holders.inputs import Inputs
+from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction import build_snapshot
 from shardpost.installation import Installation

@@ -22,8 +22,8 @@ from pyspark.storagelevel import StorageLevel
 
 from shardpost.errors import one_line, shown
 from shardpost.holders.model import view_tables
-from shardpost.holders.model.compacted_topics import LastRead, NamedKeys
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.lost_tombstones import LastRead, NamedKeys
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, as_frame
 from shardpost.holders.spark.corrections import Corrections

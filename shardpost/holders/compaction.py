@@ -1,23 +1,22 @@
-"""What a compaction reports and does before and after its snapshot, without Spark.
+"""One compaction: what it asks before it, and what it does after a snapshot was made. No Spark.
 
-Before it: warnings about the inputs, and the error if Kafka is unreachable. After it: publish the
-changes, send letters, count. A compaction that finds nothing new does only this: it makes no
-snapshot and starts no Spark.
+Before it: whether this installation may begin, what is unread, whether its country is the one in
+force. Then a snapshot is built, checked and committed; or, with nothing new, the last one is kept.
+After it: publish the changes, send letters, count. What is left to do of these a later run does.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import publishing, rejected_letters
-from shardpost.holders.countries import MOST_NAMED, exchanges_in, known_at
+from shardpost.holders import countries, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
-from shardpost.holders.model import plausibility
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import TopicState, Unread
 from shardpost.holders.publishing import Publication
@@ -33,40 +32,46 @@ log = logging.getLogger(__name__)
 COMPACTION_GROUP = "shardpost-compaction"
 
 
-def require_no_collapse(installation: Installation, last: Snapshot, made: Snapshot) -> None:
-    """Refuse a snapshot, not committed yet, with far fewer open positions or holders."""
-    plausibility.require_no_collapse(
-        f"snapshot {made.number}",
-        _counts(last.counts),
-        _counts(made.counts),
-        most=installation.settings.max_drop,
-        advice=lambda: _advice(installation, last, made),
-    )
+# Makes a snapshot of a country, not committed yet, and says what it counted.
+Build = Callable[[TopicState, Unread, str], tuple[Snapshot, RunCounts]]
 
 
-def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
-    """Return where to look for what took holders or positions away, and how to go on."""
-    before, now = (
-        exchanges_in(one.country, known_at(installation.tables, one)) for one in (last, made)
-    )
-    lost = ", ".join(map(repr, sorted(before - now)[:MOST_NAMED]))
-    causes = []
-    if lost:
-        topic, of = installation.kafka.topic("exchanges"), made.country
-        causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
-    if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
-        causes.append(f"There are {made.counts.unknown}.")
-    if made.counts.positions < last.counts.positions or not causes:
-        topic = installation.kafka.topic("positions")
-        causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
-    return (
-        f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
-        " run it once with --accept-drop"
-    )
+def compact(
+    installation: Installation, asked: CompactionRequest, build: Build | None = None
+) -> JobResult | None:
+    """Compact, behind the guards of the compaction.
 
-
-def _counts(counts: Counts) -> dict[str, int]:
-    return {"open positions": counts.positions, "holders": counts.holders}
+    Without `build`, None if there is something new: then a job is needed. NEEDS_ATTENTION as
+    `publish_results` says. An error says how far the run came: nothing was changed, or the snapshot
+    is committed and what is left to do.
+    """
+    tables, setting = installation.tables, installation.settings.country
+    with explain_outage(installation.kafka):
+        inputs = Inputs(installation)
+        if build is None and inputs.has_new_originals():
+            return None  # the job itself looks at all: twice would be once too often
+        state, unread = inputs.state(reconcile=asked.reconcile)
+        if build and state.last and not asked.country_changed:
+            countries.require_country(tables, state.last, setting)
+        country, done = state.country(setting, changed=asked.country_changed), None
+        if state.last and state.is_of(unread, country):
+            report_state(state, unread)
+            latest = state.noted(state.last, unread, setting)
+            snapshots.update_looked_at(tables, latest)
+            log.info("snapshot %d has all that can be read", latest.number)
+        elif build is None:
+            return None
+        else:
+            report_state(state, unread)
+            step("read")
+            latest, done = build(state, unread, country)
+            countries.require_plausible(installation, state.last, latest, asked)
+            inputs.require_same(unread)
+            step("commit")
+            snapshots.commit(tables, latest)
+            counts = latest.counts.summary(), done.summary()
+            log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
+    return publish_results(installation, latest, unread, done, take_over=asked.take_over)
 
 
 def publish_results(
@@ -195,36 +200,3 @@ def report_state(state: TopicState, unread: Unread) -> None:
             " advance until it ends (docs/compaction.md, An open transaction)",
             transaction,
         )
-
-
-def result_if_nothing_new(
-    installation: Installation, lock: str, *, take_over: bool = False, country_changed: bool = False
-) -> JobResult | None:
-    """Do, and return, all that a compaction does that has nothing to read; None if it has.
-
-    Under the compaction's lock, after any that is running: `lock_wait` at most.
-    """
-    with guards.run(installation, lock, asks_owner=not take_over):
-        with explain_outage(installation.kafka):
-            inputs, last = Inputs(installation), snapshots.newest(installation.tables)
-            if last is None or inputs.unread_originals(last):
-                return None  # the job itself looks at all: twice would be once too often
-            state, unread = inputs.state()
-            country = state.country(installation.settings.country, changed=country_changed)
-            latest = keep_snapshot(installation, state, unread, country)
-        if latest is None:
-            return None
-        return publish_results(installation, latest, unread, None, take_over=take_over)
-
-
-def keep_snapshot(
-    installation: Installation, state: TopicState, unread: Unread, country: str
-) -> Snapshot | None:
-    """Record, and return, that the last snapshot is up to date by a look; None if it is not."""
-    if state.last is None or not state.is_of(unread, country):
-        return None
-    report_state(state, unread)
-    latest = state.noted(state.last, unread, installation.settings.country)
-    snapshots.update_looked_at(installation.tables, latest)
-    log.info("snapshot %d has all that can be read", latest.number)
-    return latest

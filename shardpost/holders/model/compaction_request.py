@@ -1,0 +1,36 @@
+"""What is asked of a compaction."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Follow:
+    """A run that stays and follows the inputs: until that time, or until it is stopped.
+
+    Turns begin at least `every` so many seconds apart.
+    """
+
+    until: datetime
+    every: float = 1.0
+
+    def __str__(self) -> str:
+        return f"until {self.until:%Y-%m-%d %H:%M:%S} UTC, every {self.every:g} s"
+
+
+@dataclass(frozen=True)
+class CompactionRequest:
+    """One run; `reconcile`: what the inputs do not hold any more is closed.
+
+    With `follow` the run follows the inputs; what else is asked for counts for its first turn.
+
+    A person says that another country than the last one is meant (`country_changed`), that so many
+    are gone (`accept_drop`), or that this installation is to own the topics from now on
+    (`take_over`).
+    """
+
+    reconcile: bool = False
+    country_changed: bool = False
+    accept_drop: bool = False
+    take_over: bool = False
+    follow: Follow | None = None
