@@ -115,7 +115,7 @@ def test_without_kafka_it_says_that_nothing_was_changed(
     gone: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(guards, "run", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(compaction, "Inputs", fail(gone))
+    monkeypatch.setattr("shardpost.holders.compaction.Inputs", fail(gone))
     monkeypatch.setattr(Kafka, "why_nobody_listens", lambda *_: "connection refused")
     with pytest.raises(KafkaUnreachableError) as found:
         compaction.compact(installed(Settings(home=tmp_path)))
@@ -129,7 +129,7 @@ def test_any_other_error_stays_as_it_is(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(guards, "run", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(compaction, "Inputs", fail(error))
+    monkeypatch.setattr("shardpost.holders.compaction.Inputs", fail(error))
     monkeypatch.setattr(Kafka, "why_nobody_listens", lambda *_: None)
     with pytest.raises(type(error)) as found:
         compaction.compact(installed(Settings(home=tmp_path)))
