@@ -20,7 +20,9 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.errors import UsageError
 from shardpost.holders.model.explain import Transition
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
-from shardpost.holders.queries import HoldersQuery, ask, explanation, query_holders
+from shardpost.holders.position_history import explanation
+from shardpost.holders.queries import ask
+from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.installation import Installation
 from shardpost.rebuilds.model.rebuild import REBUILDS
 from shardpost.settings import Settings, load

@@ -252,8 +252,7 @@ def _is_whole(found: "FoundWeek") -> bool:
 
 def _why_unknown(tables: "Tables", client: str) -> str | None:
     from shardpost.delta import snapshots
-    from shardpost.holders.absence import unknown_client
-    from shardpost.holders.queries import knows_client
+    from shardpost.holders.queries import knows_client, unknown_client
 
     newest = snapshots.newest(tables)
     if newest is None or knows_client(tables, newest, client):

@@ -29,7 +29,7 @@ def holders_command(
     names the client, or if the snapshot does not cover the time.
     """
     from shardpost import tables
-    from shardpost.holders.absence import not_covered, why_no_holder
+    from shardpost.holders.queries import not_covered, why_no_holder
 
     snapshot = tables.snapshot(number)
     found = tables.holders(client, shard, as_of, snapshot.number)
@@ -67,7 +67,7 @@ def explain_command(client: str, position: str | None, number: int | None) -> in
     A position of the client that never counted is listed with its latest record, and why.
     """
     from shardpost import tables
-    from shardpost.holders.absence import pruned, why_no_record
+    from shardpost.holders.queries import pruned, why_no_record
 
     snapshot = tables.snapshot(number)
     found = tables.explain(client, position, snapshot.number)

@@ -1,4 +1,7 @@
-"""One position: who has it, why it counts or not, and all of its records, rejected ones too."""
+"""Why a client holds what it holds, and one position: who has it, why it counts, all its records.
+
+A replay of the decodable records of positions, and of the exchanges that they name; no JVM.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,17 +9,145 @@ from datetime import datetime
 from typing import Any
 
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
-from shardpost.holders.model.as_of import RELATIONS, counted_positions
-from shardpost.holders.model.explain import Standing, Transition, standing, transitions, why_unknown
+from shardpost.holders.model.as_of import RELATIONS, counted_positions, position_sort_key
+from shardpost.holders.model.explain import (
+    ExchangeRecord,
+    PositionRecord,
+    Standing,
+    Transition,
+    explain,
+    standing,
+    transitions,
+    why_unknown,
+)
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import newest_first
-from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.queries import RECORD, exchange_records, in_lists, position_record
+from shardpost.holders.model.record_order import newest_first, order_of
+from shardpost.holders.model.view_tables import EXCHANGE_EVENTS, POSITION_EVENTS, RETRY_NAMES
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
+
+_COLUMNS = ("key", "seq", "snapshot", "kind", '"partition"', "offset", "timestamp", *RETRY_NAMES)
+RECORD = ", ".join(f"h.{name}" for name in _COLUMNS)
+_DECODABLE = f"h.kind <> {text_literal(RecordKind.REJECTED)}"
+# More keys than that are asked for by a subquery: at tens of thousands of literals DataFusion's
+# parser overflows its stack.
+KEYS_LISTED = 1_000
+# Of longer lists DataFusion compares nothing with the bounds of row groups and pages.
+KEYS_IN_A_LIST = 20
+_KEYS = """
+SELECT DISTINCT c.key FROM position_events c WHERE {condition}
+"""
+_POSITIONS = f"""
+SELECT {RECORD}, h.client, h.exchange FROM position_events h
+WHERE {_DECODABLE} AND ({{of_keys}})
+"""  # noqa: S608 - constants
+_EXCHANGES = f"""
+SELECT {RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
+"""  # noqa: S608 - constants
+
+
+def explanation(
+    installation: Installation, snapshot: Snapshot, client: str, position: str | None
+) -> list[Transition]:
+    """Return what put or took each position of the client, or that one; [] if it never had any."""
+    found = _rows_of_positions(installation.tables, snapshot, _condition(client, position))
+    return _replayed(installation, snapshot, client, found)
+
+
+def _rows_of_positions(tables: Tables, snapshot: Snapshot, condition: str) -> list[dict[str, Any]]:
+    """Return the records of the keys of which any record meets the condition.
+
+    By two queries: all columns are then read only of the row groups and pages that may have a key.
+    """
+    history = OpenedTables(tables, at_snapshot(snapshot, POSITION_EVENTS))
+    select = _KEYS.format(condition=condition)
+    keys = [row["key"] for row in history.rows(select)]
+    if not keys:
+        return []
+    of_keys = f"h.key IN ({select})" if len(keys) > KEYS_LISTED else in_lists(keys)
+    return history.rows(_POSITIONS.format(of_keys=of_keys))
+
+
+def positions_ever(tables: Tables, snapshot: Snapshot, client: str) -> list[str]:
+    """Return the ids of all positions that any record gave the client, in the order of a list."""
+    select = _KEYS.format(condition=_condition(client, None))
+    found = query(tables, select, at_snapshot(snapshot, POSITION_EVENTS))
+    return sorted(found["key"].to_pylist(), key=position_sort_key)
+
+
+def explanation_of(
+    installation: Installation, snapshot: Snapshot, client: str, positions: list[str]
+) -> list[Transition]:
+    """Return the same of those of the client's positions alone, KEYS_LISTED at most."""
+    if not positions:
+        return []
+    sql = _POSITIONS.format(of_keys=in_lists(positions))
+    found = rows(installation.tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
+    return _replayed(installation, snapshot, client, found)
+
+
+def _condition(client: str, position: str | None) -> str:
+    """Return the condition that a record, c, gave the client a position, or that one."""
+    condition = f"c.client = {text_literal(client)}"
+    return condition if position is None else f"{condition} AND c.key = {text_literal(position)}"
+
+
+def _replayed(
+    installation: Installation, snapshot: Snapshot, client: str, found: list[dict[str, Any]]
+) -> list[Transition]:
+    if not found:
+        return []
+    positions = [position_record(row, installation.topic("positions")) for row in found]
+    exchanges = exchange_records(installation, snapshot, {record.exchange for record in positions})
+    return explain(client, positions, exchanges, snapshot.country)
+
+
+def position_record(row: dict[str, Any], topic: str) -> PositionRecord:
+    """Return the record of a row of position_events with the columns of RECORD."""
+    return PositionRecord(
+        **_history_record(row, topic), client=row["client"], exchange=row["exchange"]
+    )
+
+
+def in_lists(keys: list[str]) -> str:
+    """Return the condition that a record, h, has one of those keys."""
+    literals = [text_literal(key) for key in sorted(keys)]  # neighbours are in one row group
+    starts = range(0, len(keys), KEYS_IN_A_LIST)
+    lists = (", ".join(literals[at : at + KEYS_IN_A_LIST]) for at in starts)
+    return " OR ".join(f"h.key IN ({one})" for one in lists)
+
+
+def exchange_records(
+    installation: Installation, snapshot: Snapshot, codes: set[str | None]
+) -> list[ExchangeRecord]:
+    """Return all decodable records of these exchanges."""
+    topic = installation.topic("exchanges")
+    return [
+        ExchangeRecord(**_history_record(row, topic), country=row["country"])
+        for row in rows(installation.tables, _EXCHANGES, at_snapshot(snapshot, EXCHANGE_EVENTS))
+        if row["key"] in codes
+    ]
+
+
+def _history_record(row: dict[str, Any], topic: str) -> dict[str, Any]:
+    """Return the fields of a HistoryRecord."""
+    retry_offset: int | None = row["retry_offset"]
+    coordinates = (
+        Coordinates(topic, row["partition"], row["offset"])
+        if retry_offset is None
+        else Coordinates(row["retry_topic"], row["retry_partition"], retry_offset)
+    )
+    return {
+        "key": row["key"],
+        "order": order_of(row["seq"], row["snapshot"], retry_offset, row["kind"]),
+        "snapshot": row["snapshot"],
+        "coordinates": coordinates,
+        "timestamp": row["timestamp"],
+    }
+
 
 # Of a position with more records than that, the newest are looked at.
 MOST_RECORDS = 10_000

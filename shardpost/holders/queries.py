@@ -1,42 +1,34 @@
-"""What people ask of one snapshot, without a JVM: who is known, who holds, and why; and any SQL.
+"""What people ask of one snapshot, without a JVM: who and what is known to it; and any SQL.
 
-Known are clients and positions of which a record was read. Who holds is in share_holders, or as of
-a time follows from history. `explain` replays the records of one client's positions.
+Known are clients and positions of which a record was read; else it is said why not: nobody knows
+it, it is in another shard, or it came later.
 """
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from pyarrow.lib import ArrowException
 
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import OpenedTables, at_snapshot, has_rows, query, rows
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.query import OpenedTables, at_snapshot, has_rows
+from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import exists
 from shardpost.delta.table import Table, Version, text_literal
-from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.model import as_of
-from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.explain import ExchangeRecord, PositionRecord, Transition, explain
+from shardpost.errors import ShardpostError, UsageError, shown
+from shardpost.holders.model.explain import (
+    why_unknown,
+)
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import order_of
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
-    EXCHANGE_EVENTS,
     POSITION_EVENTS,
-    RETRY_NAMES,
-    SHARE_HOLDERS,
     VIEW,
 )
-from shardpost.installation import Installation
-from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 
 
@@ -67,184 +59,70 @@ def _has(tables: Tables, snapshot: Snapshot, table: Table, column: str, value: s
     return has_rows(tables, snapshot, table, condition)
 
 
-# client -> ids of the positions that count, in the order of model/as_of.py
-Holders = dict[str, list[str]]
-
-_LATEST = """
-SELECT s.client, s.positions FROM share_holders s WHERE {conditions} ORDER BY s.client
-"""
-_AS_OF = "SELECT t.client, t.positions FROM ({holders}) t WHERE {condition} ORDER BY t.client"
-
-
-@dataclass(frozen=True)
-class HoldersQuery:
-    """Which holders: of one client or all, of one shard or all, as of a time or the latest."""
-
-    client: str | None = None
-    shard: int | None = None
-    as_of: datetime | None = None
+def why_no_holder(
+    tables: Tables, snapshot: Snapshot, client: str, shard: int | None = None
+) -> str | None:
+    """Return why a client is not among the holders, if it is not that it holds nothing."""
+    if not knows_client(tables, snapshot, client):
+        return unknown_client(tables, snapshot, client)
+    if shard is not None and (own := partition_of(client, snapshot.shards)) != shard:
+        return f"{shown(client)} is in shard {own}, not in {shard}"
+    return None
 
 
-def query_holders(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
-    """Return who holds, by client; UsageError for a shard that does not exist.
+def unknown_client(tables: Tables, snapshot: Snapshot, client: str) -> str:
+    """Return that no decodable record that a snapshot has names a client, and why."""
+    is_rejected = has_record(tables, snapshot, CLIENT_EVENTS, client)
+    why = why_unknown(has_records=True) if is_rejected else "no record of it or its positions"
+    return f"client {shown(client)} is unknown to snapshot {snapshot.number}: {why}"
 
-    ShardpostError for a time of which the history was pruned.
+
+def unknown_position(snapshot: Snapshot, position: str, why: str) -> str:
+    """Return that a snapshot has no decodable record of a position, and why."""
+    return f"position {shown(position)} is unknown to snapshot {snapshot.number}: {why}"
+
+
+def why_no_record(
+    tables: Tables, snapshot: Snapshot, client: str, position: str | None = None
+) -> str:
+    """Return why there is nothing to explain: what is unknown, or never was the client's."""
+    unknown = []
+    if not knows_client(tables, snapshot, client):
+        unknown.append(unknown_client(tables, snapshot, client))
+    if position is not None and not knows_position(tables, snapshot, position):
+        why = why_unknown(has_records=has_record(tables, snapshot, POSITION_EVENTS, position))
+        unknown.append(unknown_position(snapshot, position, why))
+    if unknown:
+        return "; ".join(unknown)
+    what = "any position" if position is None else f"position {shown(position)}"
+    return f"no record that was read gave {shown(client)} {what}"
+
+
+def not_covered(snapshot: Snapshot, as_of: datetime | None) -> str | None:
+    """Return that a snapshot may lack records of before a time; None if it has them all.
+
+    The snapshot is `as_known`.
     """
-    shards = snapshot.shards
-    if wanted.shard is not None and not 0 <= wanted.shard < shards:
-        raise UsageError(f"shard {wanted.shard}: expected 0 to {shards - 1}")
-    if wanted.as_of is None:
-        return _latest(tables, snapshot, wanted)
-    holders = _as_of(tables, snapshot, wanted, wanted.as_of)
-    if wanted.shard is None:
-        return holders
-    return {c: ids for c, ids in holders.items() if partition_of(c, shards) == wanted.shard}
-
-
-def _latest(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
-    conditions = ["cardinality(s.positions) > 0"]
-    if wanted.client is not None:
-        conditions.append(f"s.client = {text_literal(wanted.client)}")
-    if wanted.shard is not None:
-        conditions.append(f"s.shard = {wanted.shard}")
-    sql = _LATEST.format(conditions=" AND ".join(conditions))
-    return _by_client(query(tables, sql, at_snapshot(snapshot, SHARE_HOLDERS)))
-
-
-def _as_of(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
-    snapshot.require_history(at)
-    condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
-    select = as_of.holders(snapshot.country, at, wanted.client)
-    sql = _AS_OF.format(holders=select, condition=condition)
-    holders = _by_client(query(tables, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
-    return {client: sorted(ids, key=position_sort_key) for client, ids in holders.items()}
-
-
-def _by_client(table: pa.Table) -> Holders:
-    """Return rows (client, positions) as a dict; from whole columns, which is faster."""
-    clients = table["client"].to_pylist()
-    lists = table["positions"].combine_chunks()
-    ids = lists.values.to_pylist()
-    bounds = lists.offsets.to_pylist()
-    return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}
-
-
-_COLUMNS = ("key", "seq", "snapshot", "kind", '"partition"', "offset", "timestamp", *RETRY_NAMES)
-RECORD = ", ".join(f"h.{name}" for name in _COLUMNS)
-_DECODABLE = f"h.kind <> {text_literal(RecordKind.REJECTED)}"
-# More keys than that are asked for by a subquery: at tens of thousands of literals DataFusion's
-# parser overflows its stack.
-KEYS_LISTED = 1_000
-# Of longer lists DataFusion compares nothing with the bounds of row groups and pages.
-KEYS_IN_A_LIST = 20
-_KEYS = """
-SELECT DISTINCT c.key FROM position_events c WHERE {condition}
-"""
-_POSITIONS = f"""
-SELECT {RECORD}, h.client, h.exchange FROM position_events h
-WHERE {_DECODABLE} AND ({{of_keys}})
-"""  # noqa: S608 - constants
-_EXCHANGES = f"""
-SELECT {RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
-"""  # noqa: S608 - constants
-
-
-def explanation(
-    installation: Installation, snapshot: Snapshot, client: str, position: str | None
-) -> list[Transition]:
-    """Return what put or took each position of the client, or that one; [] if it never had any."""
-    found = _rows_of_positions(installation.tables, snapshot, _condition(client, position))
-    return _replayed(installation, snapshot, client, found)
-
-
-def _rows_of_positions(tables: Tables, snapshot: Snapshot, condition: str) -> list[dict[str, Any]]:
-    """Return the records of the keys of which any record meets the condition.
-
-    By two queries: all columns are then read only of the row groups and pages that may have a key.
-    """
-    history = OpenedTables(tables, at_snapshot(snapshot, POSITION_EVENTS))
-    select = _KEYS.format(condition=condition)
-    keys = [row["key"] for row in history.rows(select)]
-    if not keys:
-        return []
-    of_keys = f"h.key IN ({select})" if len(keys) > KEYS_LISTED else in_lists(keys)
-    return history.rows(_POSITIONS.format(of_keys=of_keys))
-
-
-def positions_ever(tables: Tables, snapshot: Snapshot, client: str) -> list[str]:
-    """Return the ids of all positions that any record gave the client, in the order of a list."""
-    select = _KEYS.format(condition=_condition(client, None))
-    found = query(tables, select, at_snapshot(snapshot, POSITION_EVENTS))
-    return sorted(found["key"].to_pylist(), key=position_sort_key)
-
-
-def explanation_of(
-    installation: Installation, snapshot: Snapshot, client: str, positions: list[str]
-) -> list[Transition]:
-    """Return the same of those of the client's positions alone, KEYS_LISTED at most."""
-    if not positions:
-        return []
-    sql = _POSITIONS.format(of_keys=in_lists(positions))
-    found = rows(installation.tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
-    return _replayed(installation, snapshot, client, found)
-
-
-def _condition(client: str, position: str | None) -> str:
-    """Return the condition that a record, c, gave the client a position, or that one."""
-    condition = f"c.client = {text_literal(client)}"
-    return condition if position is None else f"{condition} AND c.key = {text_literal(position)}"
-
-
-def _replayed(
-    installation: Installation, snapshot: Snapshot, client: str, found: list[dict[str, Any]]
-) -> list[Transition]:
-    if not found:
-        return []
-    positions = [position_record(row, installation.topic("positions")) for row in found]
-    exchanges = exchange_records(installation, snapshot, {record.exchange for record in positions})
-    return explain(client, positions, exchanges, snapshot.country)
-
-
-def position_record(row: dict[str, Any], topic: str) -> PositionRecord:
-    """Return the record of a row of position_events with the columns of RECORD."""
-    return PositionRecord(**_record(row, topic), client=row["client"], exchange=row["exchange"])
-
-
-def in_lists(keys: list[str]) -> str:
-    """Return the condition that a record, h, has one of those keys."""
-    literals = [text_literal(key) for key in sorted(keys)]  # neighbours are in one row group
-    starts = range(0, len(keys), KEYS_IN_A_LIST)
-    lists = (", ".join(literals[at : at + KEYS_IN_A_LIST]) for at in starts)
-    return " OR ".join(f"h.key IN ({one})" for one in lists)
-
-
-def exchange_records(
-    installation: Installation, snapshot: Snapshot, codes: set[str | None]
-) -> list[ExchangeRecord]:
-    """Return all decodable records of these exchanges."""
-    topic = installation.topic("exchanges")
-    return [
-        ExchangeRecord(**_record(row, topic), country=row["country"])
-        for row in rows(installation.tables, _EXCHANGES, at_snapshot(snapshot, EXCHANGE_EVENTS))
-        if row["key"] in codes
-    ]
-
-
-def _record(row: dict[str, Any], topic: str) -> dict[str, Any]:
-    """Return the fields of a HistoryRecord."""
-    retry_offset: int | None = row["retry_offset"]
-    coordinates = (
-        Coordinates(topic, row["partition"], row["offset"])
-        if retry_offset is None
-        else Coordinates(row["retry_topic"], row["retry_partition"], retry_offset)
+    if as_of is None or as_of <= snapshot.looked_at:
+        return None
+    if snapshot.looked_at == NEVER:
+        return (
+            f"up to when snapshot {snapshot.number} has all records is not known: later ones may"
+            " not be in this answer; `shardpost compact` says why"
+        )
+    return (
+        f"snapshot {snapshot.number} has what the topics held at"
+        f" {snapshot.looked_at:%Y-%m-%d %H:%M:%S} UTC: later records are not in this answer;"
+        " `shardpost compact` reads them"
     )
-    return {
-        "key": row["key"],
-        "order": order_of(row["seq"], row["snapshot"], retry_offset, row["kind"]),
-        "snapshot": row["snapshot"],
-        "coordinates": coordinates,
-        "timestamp": row["timestamp"],
-    }
+
+
+def pruned(snapshot: Snapshot) -> str | None:
+    """Return which records have left the histories; None if none has."""
+    if snapshot.history_from is None:
+        return None
+    at = f"{snapshot.history_from:%Y-%m-%d %H:%M} UTC"
+    return f"records before {at} that later ones superseded were pruned (SHARDPOST_HISTORY_DAYS)"
 
 
 # What begins so is a query for DataFusion's parser, whatever follows, and one statement is all that

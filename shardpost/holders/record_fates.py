@@ -15,7 +15,7 @@ from shardpost.delta.table import Table, text_literal
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import lowest_of, newest_first
 from shardpost.holders.model.view_tables import INPUTS
-from shardpost.holders.queries import in_lists
+from shardpost.holders.position_history import in_lists
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates, TopicName
 from shardpost.kafka.kafka import Kafka

@@ -21,9 +21,9 @@ from shardpost.page.request import (
 )
 
 if TYPE_CHECKING:
-    from shardpost.holders.holder_pages import HoldersPage
     from shardpost.holders.model.explain import Transition
     from shardpost.holders.position_history import PositionHistory, RecordOfPosition
+    from shardpost.holders.who_holds import HoldersPage
     from shardpost.kafka.coordinates import Coordinates
 
 router = APIRouter(prefix="/holders", dependencies=[sees(POSITIONS)])
@@ -51,16 +51,16 @@ def holders(
 ) -> Response:
     """Show who holds, client by client; or whose ids begin with what is searched."""
     from shardpost import tables
-    from shardpost.holders import holder_pages, queries
-    from shardpost.holders.absence import not_covered, why_no_holder
+    from shardpost.holders import queries, who_holds
     from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
+    from shardpost.holders.queries import not_covered, why_no_holder
 
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
     is_whole = visit.request.query_params.get("format") == "json"
-    found = holder_pages.holders_page(
+    found = who_holds.holders_page(
         installation.tables,
         at,
-        holder_pages.HoldersFilter(shard, search, as_of),
+        who_holds.HoldersFilter(shard, search, as_of),
         first=(page - 1) * ROWS_OF_A_PAGE,
         most=ROWS_OF_A_PAGE,
         longest=None if is_whole else LISTED_POSITIONS,
@@ -113,7 +113,7 @@ def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
 def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
     """Show how the holders are spread over the shards."""
     from shardpost import tables
-    from shardpost.holders.holder_pages import by_shard
+    from shardpost.holders.who_holds import by_shard
 
     at = tables.snapshot(snapshot, visit.installation.settings)
     found = by_shard(visit.installation.tables, at)
@@ -143,7 +143,7 @@ def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
 def history(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show how many held at each snapshot."""
     from shardpost.delta.snapshot_retention import kept_snapshots
-    from shardpost.holders.holder_pages import counts_over_time
+    from shardpost.holders.who_holds import counts_over_time
 
     found = counts_over_time(visit.installation.tables)
     committed = [(one["snapshot"], one["committed_at"]) for one in found]
@@ -184,19 +184,21 @@ def client(
 ) -> Response:
     """Show one client's positions, and the timeline of the records that put or took them."""
     from shardpost import tables
-    from shardpost.holders import absence, queries
+    from shardpost.holders import position_history, queries, who_holds
     from shardpost.holders.position_history import rejected_of
     from shardpost.kafka.partitioning import partition_of
     from shardpost.weekly_email.model.week import IsoWeek
 
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
-    held = queries.query_holders(installation.tables, at, queries.HoldersQuery(client, None, as_of))
-    ever = queries.positions_ever(installation.tables, at, client)
+    held = who_holds.query_holders(
+        installation.tables, at, who_holds.HoldersQuery(client, None, as_of)
+    )
+    ever = position_history.positions_ever(installation.tables, at, client)
     is_whole = len(ever) <= MOST_REPLAYED
     replayed = ever if is_whole else ever[(page - 1) * ROWS_OF_A_PAGE : page * ROWS_OF_A_PAGE]
-    changes = queries.explanation_of(installation, at, client, replayed)
+    changes = position_history.explanation_of(installation, at, client, replayed)
     rejected = rejected_of(installation, at, replayed)
-    why = None if held else absence.why_no_holder(installation.tables, at, client)
+    why = None if held else queries.why_no_holder(installation.tables, at, client)
     timeline = (
         page_of(_newest_first(visit, changes), CHANGES, page, NO_CHANGE)
         if is_whole
@@ -217,7 +219,7 @@ def client(
         snapshot=at,
         asked={"client": client, "as_of": as_of, "snapshot": snapshot},
         most=SHOWN_POSITIONS,
-        notes_of=[absence.not_covered(at.as_known(visit.now), as_of), absence.pruned(at)],
+        notes_of=[queries.not_covered(at.as_known(visit.now), as_of), queries.pruned(at)],
     )
 
 
@@ -271,8 +273,8 @@ def position(
 ) -> Response:
     """Show who has a position, or had it, why it counts or not, and all its records."""
     from shardpost import tables
-    from shardpost.holders.absence import not_covered, pruned, unknown_position
     from shardpost.holders.position_history import MOST_RECORDS, holder_then, position_history
+    from shardpost.holders.queries import not_covered, pruned, unknown_position
 
     at = tables.snapshot(snapshot, visit.installation.settings)
     found = position_history(visit.installation, at, position)

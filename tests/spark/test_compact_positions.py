@@ -25,8 +25,8 @@ from shardpost.holders.model.view_tables import (
     VIEW,
     FoldingRule,
 )
-from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import compaction, compaction_run
+from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.kafka.coordinates import TopicName
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.model.view_tables import CLIENTS
-from shardpost.holders.queries import explanation
+from shardpost.holders.position_history import explanation
 from shardpost.settings import Settings
 from tests.support.compacting import held
 from tests.support.corrections import (

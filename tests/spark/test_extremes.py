@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
-from shardpost.holders.queries import explanation
+from shardpost.holders.position_history import explanation
 from shardpost.kafka.records import Header
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, kafka_source

@@ -19,9 +19,9 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders import pruned_histories
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import decoder_id
 from shardpost.holders.spark.decoding import decoded
+from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.rebuilds import drop as dropping
 from shardpost.rebuilds import registry, run
 from shardpost.rebuilds.comparison import compare_open

@@ -12,7 +12,7 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.queries import HoldersQuery, query_holders
+from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.kafka.coordinates import TopicName
 from shardpost.settings import Settings
 from tests.support.compacting import run

@@ -16,7 +16,7 @@ from shardpost.delta.table import LayeredVersion, time_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model.as_of import RELATIONS, counted_positions, position_sort_key
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, FoldingRule
-from shardpost.holders.queries import HoldersQuery, query_holders
+from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.settings import Settings
 from tests.support.histories import (
     START,

@@ -1,15 +1,19 @@
-"""Who holds, page by page, how holders are spread over the shards, and how many there were when.
+"""Who holds: all, or page by page; how they are spread over the shards; how many there were.
 
-For who has no room for 200,000 holders: what is asked for is cut in SQL.
+Who holds is in the table share_holders, or as of a time follows from history. Pages are for who has
+no room for 200,000 holders: what is asked for is cut in SQL.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
+
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import OpenedTables, at_snapshot, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import exists
@@ -20,6 +24,66 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
 
+# client -> ids of the positions that count, in the order of model/as_of.py
+Holders = dict[str, list[str]]
+
+_LATEST = """
+SELECT s.client, s.positions FROM share_holders s WHERE {conditions} ORDER BY s.client
+"""
+_AS_OF = "SELECT t.client, t.positions FROM ({holders}) t WHERE {condition} ORDER BY t.client"
+
+
+@dataclass(frozen=True)
+class HoldersQuery:
+    """Which holders: of one client or all, of one shard or all, as of a time or the latest."""
+
+    client: str | None = None
+    shard: int | None = None
+    as_of: datetime | None = None
+
+
+def query_holders(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
+    """Return who holds, by client; UsageError for a shard that does not exist.
+
+    ShardpostError for a time of which the history was pruned.
+    """
+    _require_shard(wanted.shard, snapshot)
+    if wanted.as_of is None:
+        return _latest(tables, snapshot, wanted)
+    holders = _as_of(tables, snapshot, wanted, wanted.as_of)
+    if wanted.shard is None:
+        return holders
+    shards = snapshot.shards
+    return {c: ids for c, ids in holders.items() if partition_of(c, shards) == wanted.shard}
+
+
+def _latest(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
+    conditions = ["cardinality(s.positions) > 0"]
+    if wanted.client is not None:
+        conditions.append(f"s.client = {text_literal(wanted.client)}")
+    if wanted.shard is not None:
+        conditions.append(f"s.shard = {wanted.shard}")
+    sql = _LATEST.format(conditions=" AND ".join(conditions))
+    return _by_client(query(tables, sql, at_snapshot(snapshot, SHARE_HOLDERS)))
+
+
+def _as_of(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
+    snapshot.require_history(at)
+    condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
+    select = as_of.holders(snapshot.country, at, wanted.client)
+    sql = _AS_OF.format(holders=select, condition=condition)
+    holders = _by_client(query(tables, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
+    return {client: sorted(ids, key=position_sort_key) for client, ids in holders.items()}
+
+
+def _by_client(table: pa.Table) -> Holders:
+    """Return rows (client, positions) as a dict; from whole columns, which is faster."""
+    clients = table["client"].to_pylist()
+    lists = table["positions"].combine_chunks()
+    ids = lists.values.to_pylist()
+    bounds = lists.offsets.to_pylist()
+    return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}
+
 
 @dataclass(frozen=True)
 class HoldersFilter:
@@ -29,10 +93,11 @@ class HoldersFilter:
     begins: str | None = None
     as_of: datetime | None = None
 
-    def require_shard(self, snapshot: Snapshot) -> None:
-        """UsageError for a shard that does not exist."""
-        if self.shard is not None and not 0 <= self.shard < snapshot.shards:
-            raise UsageError(f"shard {self.shard}: expected 0 to {snapshot.shards - 1}")
+
+def _require_shard(shard: int | None, snapshot: Snapshot) -> None:
+    """UsageError for a shard that does not exist."""
+    if shard is not None and not 0 <= shard < snapshot.shards:
+        raise UsageError(f"shard {shard}: expected 0 to {snapshot.shards - 1}")
 
 
 @dataclass(frozen=True)
@@ -89,7 +154,7 @@ def holders_page(
     `longest` is how many positions of each; None: all. UsageError for a shard that does not exist,
     ShardpostError for a time of which the history was pruned.
     """
-    wanted.require_shard(snapshot)
+    _require_shard(wanted.shard, snapshot)
     held, opened = SHARE_HOLDERS.name, _opened(tables, snapshot, wanted)
     conditions = [_HOLDING]
     if wanted.as_of is not None:
