@@ -13,11 +13,13 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.delta.storage import path_of
+from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
+from shardpost.spark.delta_files import Written, write
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import interruptions, week_decisions
 from shardpost.weekly_email.dry_runs import NAME, DryRunList, DryRunLists
@@ -38,6 +40,7 @@ from tests.support.installed import installed
 from tests.support.mail_server import MailServer
 from tests.support.recreated_topic import recreate_topic
 from tests.support.week_tables import World, counts_by_shard
+from tests.support.written_weeks import freeze as freeze_by_hand
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -178,6 +181,24 @@ def test_a_freeze_that_waited_for_another_takes_what_that_froze(world: World) ->
     waited = replace(first, frozen=None)  # as it was prepared before the first one ended
     later = request("--freeze-only", now=NOW + timedelta(hours=1))
     assert freeze(at, later, waited).frozen == first.frozen
+
+
+def test_a_freeze_changes_nothing_of_what_another_one_froze_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_client(world)
+
+    def after_another(*given: Any) -> Written:  # as one that lost its lock on a store
+        freeze_by_hand(world.settings, WEEK, ["c1", "c2"], NOW)
+        return write(*given)
+
+    monkeypatch.setattr(audience_freeze, "write", after_another)
+    with pytest.raises(VersionExistsError):
+        run(world, "--freeze-only")
+    weeks = FrozenWeeks(installed(world.settings).tables)
+    [frozen] = weeks.list_all()
+    found = weeks.clients_by_shard(frozen, range(world.settings.partitions))
+    assert sorted(client for shard in found.values() for client in shard) == ["c1", "c2"]
 
 
 @pytest.mark.one_of("freezes")
