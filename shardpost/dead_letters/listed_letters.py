@@ -146,6 +146,10 @@ class ListedLetters:
         """Return the newest steps of so many letters, with their errors."""
         return self._taken(self._rows.slice(begin, count))
 
+    def ids(self) -> set[str]:
+        """Return the ids of all."""
+        return {*self._column("id").to_pylist()}
+
     @cached_property
     def _rows(self) -> pa.Array:
         """The numbers of the chosen rows in the index."""

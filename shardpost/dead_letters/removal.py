@@ -23,7 +23,9 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from shardpost.dead_letters import letter_rows, letter_topics, letters_table
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, OPEN, name_of
+from shardpost.dead_letters.letter_index import KeptIndex, open_index
+from shardpost.dead_letters.listed_letters import listed_since
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, name_of
 from shardpost.dead_letters.model.letter_history import (
     Generations,
     Step,
@@ -171,7 +173,7 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
     horizon = None if version is None else _horizon(installation, version, now)
     if version is None or horizon is None:
         return result
-    gone = _gone(installation, version, horizon)
+    gone = _gone(installation, version, horizon, now)
     if gone is None:
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
@@ -206,7 +208,9 @@ def _horizon(installation: Installation, version: int, now: datetime) -> datetim
     return old_before(times, now, timedelta(days=installation.settings.letter_days), LONGEST_QUIET)
 
 
-def _gone(installation: Installation, version: int, horizon: datetime) -> _Gone | None:
+def _gone(
+    installation: Installation, version: int, horizon: datetime, now: datetime
+) -> _Gone | None:
     before = time_literal(horizon)
     of_letters = (
         "SELECT id FROM dead_letters WHERE attempt IS NOT NULL"  # noqa: S608 - a time
@@ -220,19 +224,19 @@ def _gone(installation: Installation, version: int, horizon: datetime) -> _Gone 
     inspect_stores(installation, "dead-letters", "parking-lot")
     for name in _names_in_kafka(installation):
         old.discard(name)
-    letters = _may_be_forgotten(installation, version, old)
+    letters = _may_be_forgotten(installation, version, old, now)
     # Without its tombstone, one that was removed by hand would be open.
     kept = _keys_of_kept(installation.tables, version, before, letters) if old_by_hand else set()
     return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))
 
 
-def _may_be_forgotten(installation: Installation, version: int, old: set[str]) -> set[str]:
+def _may_be_forgotten(
+    installation: Installation, version: int, old: set[str], now: datetime
+) -> set[str]:
     """Return the old letters that can go, of names of which Kafka has nothing."""
+    index = open_index(installation, KeptIndex())
+    closed = old - listed_since(installation, index, now).ids()
     generations = letter_topics.current_progress(installation).generations
-    rows_of_all = letter_rows.letters_of(installation, version, generations)
-    states = rows_of_all["state"].cast(pa.string())
-    is_open = pc.is_in(states, pa.array(OPEN, pa.string()))
-    closed = old - {*rows_of_all["id"].filter(is_open).to_pylist()}
     of_odd = letter_rows.odd_steps(installation, version, generations)
     odd = closed & {step.id for step in of_odd}
     return closed - odd | may_be_forgotten(odd, of_odd, generations)
