@@ -125,8 +125,9 @@ def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Diffe
     sql = holders_sql("COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new")
     holders, changed = _differences(tables, sql, both(old, new, SHARE_HOLDERS))
     samples += _holder_samples(tables, kafka, old, new, changed)
-    others, of_others = _compare_others(tables, old, new)
-    return Difference(_side(old), _side(new), positions, holders, samples + of_others, others)
+    others, not_compared, of_others = _compare_others(tables, old, new)
+    samples += of_others
+    return Difference(_side(old), _side(new), positions, holders, samples, others, not_compared)
 
 
 def holders_sql(columns: str, which: str = "true") -> str:
@@ -236,15 +237,17 @@ _COMPARED_OTHERS = {
 }
 
 
-def _compare_others(
-    tables: Tables, old: Snapshot, new: Snapshot
-) -> tuple[dict[str, Differences | str], list[Row]]:
+Others = tuple[dict[str, Differences], dict[str, str], list[Row]]
+
+
+def _compare_others(tables: Tables, old: Snapshot, new: Snapshot) -> Others:
     """Return how two views differ in each of OTHERS, or why one is not compared; and some of it."""
-    found: dict[str, Differences | str] = {}
+    found: dict[str, Differences] = {}
+    not_compared: dict[str, str] = {}
     samples: list[Row] = []
     for name, what in _COMPARED_OTHERS.items():
         if why := _why_not(what.table, old) or _why_not(what.table, new):
-            found[name] = why
+            not_compared[name] = why
             continue
         columns = _id_and_values("id", what.columns)
         relation = what.rows.format(name=what.table.name)
@@ -252,7 +255,7 @@ def _compare_others(
         at = both(old, new, what.table)
         found[name], some = _differences(tables, sql, at, OTHER_SAMPLES)
         samples += [_other_sample(name, what, row) for row in some]
-    return found, samples
+    return found, not_compared, samples
 
 
 def _why_not(table: Table, view: Snapshot) -> str | None:

@@ -46,7 +46,7 @@ class Differences:
 class Difference:
     """The differences of open positions, of holders and of OTHERS, and some of them.
 
-    `old` and `new` say what was compared. Of the `others` one may be why it was not.
+    `old` and `new` say what was compared; `not_compared` is {name: why it was not}.
     """
 
     old: dict[str, Any]
@@ -54,7 +54,8 @@ class Difference:
     positions: Differences
     holders: Differences
     samples: list[dict[str, Any]] = field(default_factory=list)
-    others: Mapping[str, Differences | str] = field(default_factory=dict)
+    others: Mapping[str, Differences] = field(default_factory=dict)
+    not_compared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_none(self) -> bool:
@@ -64,13 +65,7 @@ class Difference:
     @property
     def counts(self) -> dict[str, Differences]:
         """All that was compared, by name."""
-        others = {name: one for name, one in self.others.items() if isinstance(one, Differences)}
-        return {"positions": self.positions, "holders": self.holders, **others}
-
-    @property
-    def not_compared(self) -> dict[str, str]:
-        """Why something was not compared, by name."""
-        return {name: why for name, why in self.others.items() if isinstance(why, str)}
+        return {"positions": self.positions, "holders": self.holders, **self.others}
 
     @property
     def share(self) -> float:
@@ -90,9 +85,8 @@ class Difference:
         """Return it in the contract's form, and with the others."""
         counts = {name: vars(one) for name, one in self.counts.items()}
         found = {"old": self.old, "new": self.new, **counts, "samples": self.samples}
-        if not self.not_compared:
-            return found
-        return found | dict.fromkeys(self.not_compared) | {"not_compared": self.not_compared}
+        why = {"not_compared": dict(self.not_compared)} if self.not_compared else {}
+        return found | dict.fromkeys(self.not_compared) | why
 
     def lines(self) -> list[str]:
         """Return it in words, the samples too."""
