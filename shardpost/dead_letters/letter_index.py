@@ -29,8 +29,8 @@ from shardpost.dead_letters.letter_topics import TableProgress, partitions, read
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import open_table, rows
-from shardpost.delta.storage import exists
+from shardpost.delta.query import rows
+from shardpost.delta.storage import exists, open_table
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError, harmless
 from shardpost.installation import Installation, opened

@@ -21,8 +21,7 @@ from deltalake import DeltaTable
 
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.delta.query import open_table
-from shardpost.delta.storage import exists
+from shardpost.delta.storage import exists, open_table
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition, ends_of, unreached

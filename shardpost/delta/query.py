@@ -21,7 +21,7 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, stored_version
 from shardpost.delta.typed_rows import from_row
-from shardpost.errors import ShardpostError, UsageError, first_line
+from shardpost.errors import ShardpostError, first_line
 
 Value = TypeVar("Value")
 
@@ -192,37 +192,9 @@ def python_rows(found: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(found.schema.names, row, strict=True)) for row in columns]
 
 
-# The form of all tables that this release writes, as a property of each table. A release that
-# changes what tables mean takes those of the forms since 0.2.0 over, and gives them its own.
-FORM_PROPERTY, FORM = "shardpost.form", 2
-
-
-class TableFormError(UsageError):
-    """The tables were made by another release, which this one cannot read."""
-
-
-def open_table(tables: Tables, table: Table, version: int | None = None) -> DeltaTable:
-    """Open a table; TableFormError if it has not the form of this release."""
-    found = storage.opened(tables, table, version)
-    form = int(found.metadata().configuration.get(FORM_PROPERTY, 0))
-    if form < FORM:
-        raise TableFormError(
-            f"table {table.path} in {tables.root} was made before 0.2.0, the first"
-            " release, and cannot be read: set SHARDPOST_TABLES to an empty folder and compact"
-            " again (docs/what-next.md#tables-of-another-release says what is kept)"
-        )
-    if form > FORM:
-        raise TableFormError(
-            f"table {table.path} in {tables.root} was made by a newer release of"
-            f" Shardpost: it has form {form}, and this release reads form {FORM}; install that"
-            " release, or restore the backup from before the upgrade"
-        )
-    return found
-
-
 def _open(tables: Tables, table: Table, version: int | None) -> DeltaTable:
     try:
-        return open_table(tables, table, version)
+        return storage.open_table(tables, table, version)
     except TableNotFoundError:
         raise ShardpostError(f"no table {table.path} in {tables.root}") from None
     except DeltaError as error:

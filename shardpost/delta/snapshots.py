@@ -15,7 +15,6 @@ from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import (
     HIGHEST,
-    open_table,
     python_rows,
     python_values,
     query,
@@ -26,7 +25,7 @@ from shardpost.delta.query import (
 )
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS, kept_snapshots
-from shardpost.delta.storage import exists
+from shardpost.delta.storage import exists, open_table
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import columns_of, from_row
 from shardpost.errors import NoSnapshotError, NotFoundError, ShardpostError

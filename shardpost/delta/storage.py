@@ -21,6 +21,7 @@ from shardpost.checkout import home_folder
 from shardpost.delta import object_store
 from shardpost.delta.object_store import Address, Objects, Tables
 from shardpost.delta.table import LOG_FOLDER, StoredFile, Table
+from shardpost.errors import UsageError
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -50,6 +51,34 @@ def opened(tables: Tables, table: Table, version: int | None = None) -> DeltaTab
         return DeltaTable(path, version=version, storage_options=storage_options(tables))
 
     return make() if version is None else tables.versions.get(path, version, make)
+
+
+# The form of all tables that this release writes, as a property of each table. A release that
+# changes what tables mean takes those of the forms since 0.2.0 over, and gives them its own.
+FORM_PROPERTY, FORM = "shardpost.form", 2
+
+
+class TableFormError(UsageError):
+    """The tables were made by another release, which this one cannot read."""
+
+
+def open_table(tables: Tables, table: Table, version: int | None = None) -> DeltaTable:
+    """Open a table; TableFormError if it has not the form of this release."""
+    found = opened(tables, table, version)
+    form = int(found.metadata().configuration.get(FORM_PROPERTY, 0))
+    if form < FORM:
+        raise TableFormError(
+            f"table {table.path} in {tables.root} was made before 0.2.0, the first"
+            " release, and cannot be read: set SHARDPOST_TABLES to an empty folder and compact"
+            " again (docs/what-next.md#tables-of-another-release says what is kept)"
+        )
+    if form > FORM:
+        raise TableFormError(
+            f"table {table.path} in {tables.root} was made by a newer release of"
+            f" Shardpost: it has form {form}, and this release reads form {FORM}; install that"
+            " release, or restore the backup from before the upgrade"
+        )
+    return found
 
 
 def exists(tables: Tables, table: Table) -> bool:
@@ -97,40 +126,6 @@ def _file_system(where: Address) -> "fs.FileSystem":
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=object_store.RETRIES),
         allow_delayed_open=True,  # a small file is one request instead of three
     )
-
-
-def spark_conf(tables: Tables) -> dict[str, str]:
-    """Return what Spark is submitted with for tables on a store; nothing for those of this machine.
-
-    The keys are not among it. Spark takes them from the driver's environment into its Hadoop
-    configuration, which goes to the executors, and which its UI and event log show redacted.
-    Nothing is renamed: what a task wrote is an upload that the job completes (the magic committer).
-    """
-    if (where := object_store.address(tables)) is None:
-        return {}
-    simple = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
-    temporary = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
-    cloud = "org.apache.spark.internal.io.cloud"
-    factory = "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
-    s3a = {
-        "endpoint.region": where.region,
-        "path.style.access": str(where.endpoint is not None).lower(),
-        "connection.ssl.enabled": str(not where.is_plain).lower(),
-        "aws.credentials.provider": temporary if where.token else simple,
-        "connection.establish.timeout": f"{object_store.CONNECT_SECONDS}s",
-        "connection.timeout": f"{object_store.REQUEST_SECONDS}s",
-        "attempts.maximum": "3",  # of each of its own attempts, which take a minute
-        "buffer.dir": "${java.io.tmpdir}/s3a",
-        "committer.name": "magic",
-        **({"endpoint": where.endpoint} if where.endpoint else {}),
-    }
-    return {
-        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
-        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3": factory,
-        "spark.sql.sources.commitProtocolClass": f"{cloud}.PathOutputCommitProtocol",
-        "spark.sql.parquet.output.committer.class": f"{cloud}.BindingParquetOutputCommitter",
-    }
 
 
 def prepare(tables: Tables) -> None:

@@ -21,8 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from shardpost.delta import file_statistics, storage
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import FORM, FORM_PROPERTY, open_table
-from shardpost.delta.storage import exists, path_of
+from shardpost.delta.storage import FORM, FORM_PROPERTY, exists, open_table, path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 

@@ -1,4 +1,4 @@
-"""What Spark is given beside itself: jars, and our own package as a .zip.
+"""What Spark is given beside itself: jars, our own package as a .zip, and where a store is.
 
 `make setup`, or `shardpost jars fetch` where a wheel is installed, puts the jars into
 `share/shardpost/jars` of the virtual environment. The .zip is for executors that do not have the
@@ -11,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 from shardpost.checkout import IS_CHECKOUT, PACKAGE
+from shardpost.delta import object_store
+from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError
 
 JARS = Path(sys.prefix) / "share" / "shardpost" / "jars"
@@ -43,3 +45,37 @@ def packages_zip(folder: Path) -> Path:
                 archive.write(file, file.relative_to(PACKAGE.parent))
     temporary.replace(path)
     return path
+
+
+def store_conf(tables: Tables) -> dict[str, str]:
+    """Return what Spark is submitted with for tables on a store; nothing for those of this machine.
+
+    The keys are not among it. Spark takes them from the driver's environment into its Hadoop
+    configuration, which goes to the executors, and which its UI and event log show redacted.
+    Nothing is renamed: what a task wrote is an upload that the job completes (the magic committer).
+    """
+    if (where := object_store.address(tables)) is None:
+        return {}
+    simple = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+    temporary = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+    cloud = "org.apache.spark.internal.io.cloud"
+    factory = "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
+    s3a = {
+        "endpoint.region": where.region,
+        "path.style.access": str(where.endpoint is not None).lower(),
+        "connection.ssl.enabled": str(not where.is_plain).lower(),
+        "aws.credentials.provider": temporary if where.token else simple,
+        "connection.establish.timeout": f"{object_store.CONNECT_SECONDS}s",
+        "connection.timeout": f"{object_store.REQUEST_SECONDS}s",
+        "attempts.maximum": "3",  # of each of its own attempts, which take a minute
+        "buffer.dir": "${java.io.tmpdir}/s3a",
+        "committer.name": "magic",
+        **({"endpoint": where.endpoint} if where.endpoint else {}),
+    }
+    return {
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3": factory,
+        "spark.sql.sources.commitProtocolClass": f"{cloud}.PathOutputCommitProtocol",
+        "spark.sql.parquet.output.committer.class": f"{cloud}.BindingParquetOutputCommitter",
+    }

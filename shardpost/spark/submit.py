@@ -15,7 +15,7 @@ from shardpost.delta import object_store
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.spark import class_archive
-from shardpost.spark.jars import jars_of, packages_zip
+from shardpost.spark.jars import jars_of, packages_zip, store_conf
 from shardpost.spark.job_process import job_folder, run_job
 from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobSpec, document_of
 
@@ -145,13 +145,11 @@ def job_conf(
     installation: Installation, job: JobSpec, *jvm_options: str, document: str = BY_DEFAULT
 ) -> dict[str, str]:
     """Return `submit_conf` with the compiler options for as much as the job has to read now."""
-    from shardpost.delta import storage  # not for `--help` and completion
-
     stays = job.stays(document)
     jit = LONG_RUN_JIT if stays or job.is_long(installation) else SHORT_RUN_JIT
     of_store = ("s3",) if installation.tables.is_on_store else ()
     more = [jar for purpose in (*job.more_jars, *of_store) for jar in jars_of(purpose)]
-    conf = submit_conf(*jvm_options, *jit, more_jars=more) | storage.spark_conf(installation.tables)
+    conf = submit_conf(*jvm_options, *jit, more_jars=more) | store_conf(installation.tables)
     return conf | (STAYING_CONF if stays else {})
 
 

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 
 from deltalake.exceptions import TableNotFoundError
 
-from shardpost.delta.query import open_table
 from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.storage import open_table
 from shardpost.errors import ShardpostError, single_line
 from shardpost.installation import Installation
 from shardpost.kafka import offsets

@@ -16,8 +16,9 @@ from shardpost.alerts.model.alert import EVENT
 from shardpost.alerts.model.firing import Firing
 from shardpost.delta import object_store, snapshots, storage, table_log
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import TableFormError, table_errors
+from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
+from shardpost.delta.storage import TableFormError
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders import countries

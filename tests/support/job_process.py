@@ -11,10 +11,9 @@ from typing import Any
 import psutil
 
 from shardpost.checkout import CHECKOUT
-from shardpost.delta import storage
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, submit
-from shardpost.spark.jars import jars_of
+from shardpost.spark.jars import jars_of, store_conf
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
 from tests.support.installed import installed
 from tests.support.interpreted_plans import plan_conf
@@ -140,7 +139,7 @@ def _conf(settings: Settings) -> dict[str, str]:
     jars = jars_of("s3") if settings.is_on_store else []
     return (
         submit.submit_conf(*options, more_jars=jars)
-        | storage.spark_conf(installed(settings).tables)
+        | store_conf(installed(settings).tables)
         | plan_conf()
     )
 

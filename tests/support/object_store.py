@@ -15,7 +15,7 @@ from shardpost.delta.table import Table
 from shardpost.embedded import daemons
 from shardpost.embedded.broker import find_java
 from shardpost.settings import Settings
-from shardpost.spark.jars import jars_of
+from shardpost.spark.jars import jars_of, store_conf
 from shardpost.spark.job_process import terminate_with_parent
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
@@ -138,7 +138,7 @@ def object_store(home: Path, port: int | None = None) -> Iterator[ObjectStore]:
 def session_on_store(spark: "SparkSession", store: ObjectStore) -> Iterator[None]:
     """Give a session that runs what `spark-submit` and the environment give one of a job."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    conf = storage.spark_conf(installed(Settings.model_validate(store.place())).tables)
+    conf = store_conf(installed(Settings.model_validate(store.place())).tables)
     given = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
     before = {name: spark.conf.get(name, None) for name in given}
     for name, value in conf.items():

@@ -13,14 +13,9 @@ from deltalake.transaction import AddAction
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import file_statistics, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import (
-    FORM,
-    FORM_PROPERTY,
-    TableFormError,
-    open_table,
-    rows,
-)
+from shardpost.delta.query import rows
 from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.storage import FORM, FORM_PROPERTY, TableFormError, open_table
 from shardpost.delta.table import Table, columns, text_literal
 from shardpost.errors import BAD_USAGE, ShardpostError
 from shardpost.holders.compaction import compact

@@ -15,8 +15,7 @@ from shardpost.alerts.model.firing import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.decisions import Kind
 from shardpost.delta import storage
-from shardpost.delta.query import FORM
-from shardpost.delta.storage import path_of
+from shardpost.delta.storage import FORM, path_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.settings import Settings
