@@ -35,7 +35,7 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER
+from shardpost.holders.model.record_order import ORDERED_BY, RETRIES_READ_TOGETHER
 from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.table_commits import commit_rewritten
 from shardpost.installation import Installation
@@ -47,15 +47,8 @@ COLUMNS = (
     *("key", "partition", "offset", "timestamp", "seq", "snapshot", "kind"),
     *RETRIES_READ_TOGETHER,
 )
-# In the order of record_order.py, the latest record of a key first.
-_NEWEST_FIRST = [
-    ("key", "ascending"),
-    ("seq", "descending"),
-    ("is_reconciled", "descending"),
-    ("is_original", "descending"),
-    ("snapshot", "descending"),
-    *((name, "descending") for name in RETRIES_READ_TOGETHER),
-]
+# The latest record of a key first.
+_NEWEST_FIRST = [("key", "ascending"), *((name, "descending") for name in ORDERED_BY)]
 _OFFSET_BITS = 48
 
 Origins = Collection[tuple[int, int]]

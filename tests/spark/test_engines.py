@@ -18,12 +18,25 @@ from pyspark.sql.types import StructType
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.table import LayeredVersion, Table
-from shardpost.holders.model import as_of
+from shardpost.delta.table import LayeredVersion, Table, Version
+from shardpost.holders.model import as_of, changes
 from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.record_order import MAX_GENERATION, Numbering, by_time
-from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.record_order import (
+    MAX_GENERATION,
+    Numbering,
+    Order,
+    by_time,
+    order_of,
+)
+from shardpost.holders.model.view_tables import (
+    EXCHANGES,
+    POSITION_EVENTS,
+    POSITIONS,
+    SHARE_HOLDERS,
+)
 from shardpost.holders.spark import fold, history
+from shardpost.holders.spark.latest import compared_rows
 from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.settings import Settings
@@ -143,6 +156,32 @@ def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_pa
         assert {
             row.client: sorted(row.positions, key=position_sort_key) for row in held
         } == expected
+
+
+def test_both_engines_find_the_same_records_newest_and_newer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    at = Settings(home=tmp_path)
+    write(at, [some_history(7), some_history(8)])
+    events, tables = POSITION_EVENTS, installed(at).tables
+    frame = read(spark, tables, events, None)
+    early, every = changes.newest_of_keys("r.snapshot < 2"), changes.newest_of_keys()
+    numbering = Numbering.of(0, {}, {0: 90, 1: 90})
+    sql = changes.compared(POSITIONS, numbering)
+    newest, known = (spark.sql(text, records=frame) for text in (every, early))
+    by_spark = spark.sql(sql, newest=newest, known=known).collect()
+    own, theirs = (f"({text.format(records=events.name)})" for text in (every, early))
+    versions: dict[Table, Version] = {events: None}
+    found = compared_rows(tables, POSITIONS, sql.format(newest=own, known=theirs), versions)
+    assert {row["key"]: row.asDict() for row in by_spark} == {
+        row["key"]: row for row in found.to_pylist()
+    }
+    assert {row["is_newer"] for row in by_spark} == {True, False}
+    orders: dict[str, Order] = {}
+    for row in frame.where(F.col("kind") != RecordKind.REJECTED.value).collect():
+        order = order_of(row["seq"], row["snapshot"], row["retry_offset"], row["kind"])
+        orders[row["key"]] = max(order, orders.get(row["key"], order))
+    assert {row["key"]: row["seq"] for row in by_spark} == {k: o[0] for k, o in orders.items()}
 
 
 def test_where_few_positions_have_changed_since_the_history_is_not_shuffled(

@@ -31,6 +31,9 @@ Order = tuple[int, int, int, int]
 _RETRY, _ORIGINAL, _RECONCILED = range(3)
 # Columns of a history by which the retries of one origin are ordered that one run read.
 RETRIES_READ_TOGETHER = ("retry_offset", "retry_topic", "retry_partition")
+# By these columns the decodable records of one key are ordered, the latest with the highest values;
+# a record is reconciled or original by its kind and by having no `retry_offset`.
+ORDERED_BY = ("seq", "is_reconciled", "is_original", "snapshot", *RETRIES_READ_TOGETHER)
 
 # Maximum number of partitions of a topic: 2¹² - 1.
 MAX_PARTITIONS = (1 << 12) - 1
@@ -188,7 +191,8 @@ def is_reconciled(order: Order) -> bool:
 
 def newest_first(alias: str) -> str:
     """Return that order for a SQL ORDER BY over columns of a history, the latest record first."""
-    is_reconciled = f"{alias}.kind = '{RecordKind.RECONCILED}' DESC"
-    own = ("retry_offset IS NULL", "snapshot", *RETRIES_READ_TOGETHER)
-    rest = (f"{alias}.{column} DESC" for column in own)
-    return ", ".join((f"{alias}.seq DESC", is_reconciled, *rest))
+    computed = {
+        "is_reconciled": f"kind = '{RecordKind.RECONCILED}'",
+        "is_original": "retry_offset IS NULL",
+    }
+    return ", ".join(f"{alias}.{computed.get(name, name)} DESC" for name in ORDERED_BY)

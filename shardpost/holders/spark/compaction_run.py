@@ -70,14 +70,9 @@ class CompactionRun(HoldersRun):
         return self.read_ranges(self.spark, self.installation.kafka, ranges)
 
 
-# Of the tables of latest records: by these it is judged what a new record changes.
-JUDGED_BY = ("key", "partition", "seq", "retry_offset", "is_open", "client", "exchange")
-
-
 def known_latest(run: CompactionRun, table: Table, latest: DataFrame) -> DataFrame:
-    """Return what is known of the keys of `latest`, one row each: columns of JUDGED_BY."""
-    columns = [name for name in table.names if name in JUDGED_BY]
-    return _known(run, table, latest, "key").select(*columns)
+    """Return what is known of the keys of `latest`, each once: rows of their table."""
+    return _known(run, table, latest, "key")
 
 
 def known_holders(run: HoldersRun, touched: DataFrame) -> DataFrame:

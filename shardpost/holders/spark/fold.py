@@ -1,13 +1,8 @@
-"""What a KTable does, as transforms, and by it the table of holders, updated by what changed.
+"""The table of holders, updated by what changed (model/changes.py), as a KTable would be.
 
-Latest per key, then adder and subtractor per client. Frames, in the terms of model/view_tables.py:
-
-- changes: one row per key whose latest record is new: the columns of the table of latest records,
-  and `old_…` for some of what the table had;
-- deltas: (client, position, delta), with delta +1 where a client came to hold a position, and -1
-  where it ceased to; no row where it still holds it.
-
-Of a few records the same is in increment.py, without Spark.
+Adder and subtractor per client: deltas are (client, position, delta), with delta +1 where a client
+came to hold a position, and -1 where it ceased to; no row where it still holds it. Of a few records
+the same is in increment.py, without Spark.
 """
 
 import logging
@@ -23,8 +18,6 @@ from pyspark.storagelevel import StorageLevel
 from shardpost.delta.snapshot import Counts, UnknownExchanges
 from shardpost.holders.countries import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.model import view_tables as t
-from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
 from shardpost.holders.spark import increment
 from shardpost.holders.spark.compaction_run import as_frame, known_holders, totals
 from shardpost.holders.spark.held_positions import order_of
@@ -32,100 +25,23 @@ from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.logs import step
 from shardpost.spark.partitioning import partition_column
 
-# Below the partition, in one number with it.
-OFFSET_BITS = 48
-
-
-def latest_per_key(events: DataFrame) -> DataFrame:
-    """Return the decodable event with the highest seq of each key."""
-    decodable = _decodable(events)
-    latest = decodable.groupBy("key").agg(F.max("seq").alias("seq"))
-    return decodable.join(latest, ["key", "seq"], "left_semi")
-
-
-def latest_in_current_partition(events: DataFrame) -> DataFrame:
-    """Return `latest_per_key` of events that are all in the current partition of their key.
-
-    Partition and offset are one number then that stands for the key too. The numbers of the latest
-    events are few enough to be broadcast, so that only those events are ever shuffled.
-    """
-    decodable = _decodable(events)
-    newest = decodable.groupBy("key", "partition").agg(F.max("offset").alias("offset"))
-    latest = F.broadcast(newest.select(_coordinates().alias("coordinates")))
-    located = decodable.withColumn("coordinates", _coordinates())
-    return located.join(latest, "coordinates", "left_semi").drop("coordinates")
-
-
-def newest_of_ties(rows: DataFrame) -> DataFrame:
-    """Return the newest of the rows of each key, where a retry or a closing shares its place."""
-    order = newest_first("r")
-    nth = f"ROW_NUMBER() OVER (PARTITION BY r.key ORDER BY {order}) AS nth"
-    return rows.alias("r").selectExpr("*", nth).where("nth = 1").drop("nth")
-
-
-def _decodable(events: DataFrame) -> DataFrame:
-    return events.where(F.col("kind") != RecordKind.REJECTED.value)
-
-
-def _coordinates() -> Column:
-    """Return partition and offset as one number (BIGINT)."""
-    return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
-
-
-def latest_with_retries(rows: DataFrame) -> DataFrame:
-    """Return the latest row of each key in the order of holders/model/record_order.py.
-
-    All are rows of a table of latest records, of one run, and have RETRIES_READ_TOGETHER.
-    """
-    order = F.struct("seq", F.col("retry_offset").isNull(), *RETRIES_READ_TOGETHER)
-    newest = F.max_by(F.struct(*rows.columns), order).alias("newest")
-    return rows.groupBy("key").agg(newest).select("newest.*")
-
-
-def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
-    """Return events as rows of a table of latest records with those columns."""
-    is_open = (F.col("kind") == RecordKind.UPSERT.value).alias("is_open")
-    return events.select(*(is_open if name == "is_open" else name for name in columns))
-
-
-def changes(latest: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the rows of `latest` newer than the table's, with what the table has (`old_…`).
-
-    `known` are the rows of the table with keys of `latest`, with the columns that are to be known.
-    """
-    newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
-    # In the order of a retry that the table has, only a later retry of that origin can come.
-    newer |= (F.col("seq") == F.col("old_seq")) & F.col("old_retry_offset").isNotNull()
-    return with_old(latest, known).where(newer)
-
-
-def with_old(latest: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the rows of `latest`, with what the table has of their keys (`old_…`)."""
-    others = (name for name in known.columns if name != "key")
-    old = known.select("key", *(F.col(name).alias(f"old_{name}") for name in others))
-    return latest.join(old, "key", "left")
-
 
 def deltas_of_positions(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:
     """Return the deltas of positions that changed, or whose exchange's country did.
 
     `before` and `now` are the exchanges that counted, and that count.
     """
-    counted, counts = F.col("old_exchange").isin(*before), F.col("exchange").isin(*now)
-    was_held = F.coalesce(F.col("old_is_open") & counted, F.lit(False))
-    is_held = F.coalesce(F.col("is_open") & counts, F.lit(False))
-    stays = was_held & is_held & (F.col("old_client") == F.col("client"))
+    was_counted, counts = F.col("old_exchange").isin(*before), F.col("exchange").isin(*now)
+    held_by = F.when(F.col("old_is_open") & was_counted, F.col("old_client"))
+    holds = F.when(F.col("is_open") & counts, F.col("client"))
     sides = F.array(
-        F.when(
-            was_held & ~stays,
-            F.struct(F.col("old_client").alias("client"), F.lit(-1).alias("delta")),
-        ),
-        F.when(
-            is_held & ~stays, F.struct(F.col("client").alias("client"), F.lit(1).alias("delta"))
-        ),
+        F.struct(held_by.alias("client"), F.lit(-1).alias("delta")),
+        F.struct(holds.alias("client"), F.lit(1).alias("delta")),
     )
-    each = changed.select(F.col("key").alias("position"), F.explode(sides).alias("side"))
-    return each.where("side IS NOT NULL").select("side.client", "position", "side.delta")
+    each = changed.where(~held_by.eqNullSafe(holds)).select(
+        F.col("key").alias("position"), F.explode(sides).alias("side")
+    )
+    return each.where("side.client IS NOT NULL").select("side.client", "position", "side.delta")
 
 
 def per_client(deltas: DataFrame) -> DataFrame:

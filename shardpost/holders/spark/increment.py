@@ -1,8 +1,6 @@
-"""What a few new records change, without Spark: the latest of each key, and the lists of holders.
+"""The lists of holders that a few changes change, without Spark.
 
-To look for ten thousand keys in ten million rows takes DataFusion half a second, and Spark, which
-plans each query anew, some times that. The records are in the history by then. In memory are keys,
-clients and exchanges, and the lists of the clients that change; of too many, Spark does it.
+In memory are the changes, and the lists of the clients that change; of too many, Spark does it.
 """
 
 from bisect import bisect_right
@@ -17,67 +15,11 @@ import pyarrow.compute as pc
 from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import LONGEST_EXCHANGE
-from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
+from shardpost.delta.table import LayeredVersion, text_literal
 from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import newest_first
-from shardpost.holders.model.view_tables import SHARE_HOLDERS, InputTables
-from shardpost.holders.spark.compaction_run import JUDGED_BY, CompactionRun
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.partitioning import partition_of
-
-_NEWEST = """
-SELECT r.*, r.kind = {upsert} AS is_open, ROW_NUMBER() OVER (
-  PARTITION BY r.key ORDER BY {newest}
-) AS nth FROM {history} r WHERE r.snapshot = {number} AND r.kind <> {rejected}
-"""
-# No condition on the side that may have no row (model/view_tables.py says why).
-_CHANGES = """
-SELECT {own}, {old} FROM ({newest}) n LEFT JOIN {latest} o ON n.key = o.key WHERE n.nth = 1
-"""
-
-
-def changed_keys(run: CompactionRun, tables: InputTables) -> pa.Table:
-    """Return the latest record of each key that this run has read, where it is newer.
-
-    Columns: `offset` and those of JUDGED_BY that the table of latest records has, and these as the
-    table has them of the key before as `old_…`, null without a row.
-    """
-    assert run.last is not None  # noqa: S101 - else nothing is known, and Spark writes it
-    history, latest = tables.history, tables.latest
-    old = [name for name in latest.names if name in JUDGED_BY]
-    own = ["offset", *old]
-    rejected = text_literal(RecordKind.REJECTED)
-    newest = _NEWEST.format(
-        newest=newest_first("r"),
-        upsert=text_literal(RecordKind.UPSERT),
-        rejected=rejected,
-        history=history.name,
-        number=run.number,
-    )
-    keys = (
-        f"SELECT DISTINCT r.key FROM {history.name} r WHERE r.snapshot = {run.number}"  # noqa: S608
-        f" AND r.kind <> {rejected}"
-    )
-    versions: dict[Table, Version] = {
-        run.tables.located(history): run.tables.versions[history.name],
-        run.last.located(latest): replace(run.last.layered(latest), keys=keys),
-    }
-    sql = _CHANGES.format(
-        own=", ".join(f"n.{name}" for name in own),
-        old=", ".join(f"o.{name} AS old_{name}" for name in old),
-        newest=newest.strip(),
-        latest=latest.name,
-    )
-    found = query.query(run.installation.tables, sql.strip(), versions).cast(
-        schema_with_old(latest, own, old)
-    )
-    return found.filter(_is_newer(found))
-
-
-def opened(rows: pa.Table) -> int:
-    """Return how many more are open than before; both flags may be null."""
-    return count(rows["is_open"]) - count(rows["old_is_open"])
 
 
 def opened_by_exchange(rows: pa.Table, known: set[str]) -> Counter[str]:
@@ -88,30 +30,6 @@ def opened_by_exchange(rows: pa.Table, known: set[str]) -> Counter[str]:
         for code in rows[f"{prefix}exchange"].filter(is_open).to_pylist():
             more[code[:LONGEST_EXCHANGE]] += 0 if code in known else sign
     return more
-
-
-def count(flags: pa.ChunkedArray) -> int:
-    """Return how many are true; null is not."""
-    return int(pc.sum(flags).as_py() or 0)
-
-
-def schema_with_old(table: Table, own: Sequence[str], old: Sequence[str]) -> pa.Schema:
-    """Return the schema of columns of a table, and of `old_…` of others.
-
-    DataFusion's types of texts are others than Spark's.
-    """
-    whole = arrow_schema(table)
-    before = (whole.field(name).with_name(f"old_{name}") for name in old)
-    return pa.schema([*(whole.field(name) for name in own), *before])
-
-
-def _is_newer(rows: pa.Table) -> pa.ChunkedArray:
-    """Tell which records are newer than what the table has, as `fold.changes` does."""
-    is_new = pc.is_null(rows["old_seq"])
-    is_later = pc.greater(rows["seq"], rows["old_seq"])
-    is_same = pc.equal(rows["seq"], rows["old_seq"])
-    is_retried = pc.and_(is_same, pc.is_valid(rows["old_retry_offset"]))
-    return pc.fill_null(pc.or_kleene(is_new, pc.or_kleene(is_later, is_retried)), False)
 
 
 class Side(NamedTuple):
@@ -180,7 +98,7 @@ class ChangedLists(NamedTuple):
 def changed_lists(
     run: HoldersRun, changed: pa.Table, before: set[str], now: set[str]
 ) -> ChangedLists | None:
-    """Return what positions change that are as `changed_keys` returns them.
+    """Return what positions change that are as `latest.few_changes` returns them.
 
     `before` and `now` are the exchanges that counted, and that count. None if clients are too many,
     or have too much.

@@ -12,21 +12,25 @@ topic that was recreated has none of the records that were read before.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta.table import Table
+from shardpost.delta import query
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.object_store import Tables
+from shardpost.delta.table import Table, Version, text_literal
 from shardpost.errors import shown
+from shardpost.holders.model.changes import COUNTS, compared, judged_by, newest_of_keys
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, lowest_of
+from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.unread import ranges_to_read
-from shardpost.holders.model.view_tables import InputTables
-from shardpost.holders.spark import fold, increment
 from shardpost.holders.spark.compaction_run import (
     CompactionRun,
     InputTopic,
@@ -44,20 +48,16 @@ from shardpost.spark.delta_files import read_files
 # Up to so many new records of a topic, the coordinates of the latest ones are broadcast: some 30
 # bytes each, in the driver's memory too.
 MAX_BROADCAST_COORDINATES = 20_000_000
-_RETRIES = "cast(retry_offset is not null as int)"
-# Keys whose latest record came to another partition than Kafka now puts them into.
-MOVED = "old_partition <> partition AND seq >= {base} AND seq < {current}"
-_OPENED = "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)"
+# Below the partition, in one number with it.
+OFFSET_BITS = 48
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of a table of latest records, which stay as they are.
+    """The changes of a table of latest records, which stay as they are: `changes.compared`.
 
-    `rows` are those of `fold.changes`; of a few records, those of `increment.changed_keys`.
-    `opened` is how many more of the table's rows are open than before; `retries` is how many of the
-    changes are by retries; `moved` how many keys left the partition that Kafka puts them into, or
-    came from one other to another (`MOVED`).
+    In memory of a few records. How many more of the table's rows are open than before, how many of
+    the changes are by retries, and how many keys `moved`, as changes.COUNTS says.
     """
 
     rows: DataFrame | pa.Table
@@ -66,91 +66,118 @@ class Changes:
     moved: int = 0
 
 
-def latest_of_originals(
-    run: CompactionRun, table: Table, originals: Appended, offsets: int
+def newest_of_run(
+    run: CompactionRun, originals: Appended | None, corrected: Appended | None, offsets: int
 ) -> DataFrame:
-    """Return the latest of so many new originals per key, as rows of the table."""
-    broadcast_coordinates = (
-        originals.in_current_partition and not run.few and offsets <= MAX_BROADCAST_COORDINATES
-    )
-    latest = (
-        fold.latest_in_current_partition(originals.rows)
-        if broadcast_coordinates
-        else fold.latest_per_key(originals.rows)
-    )
-    return fold.as_rows(latest, table.names)
+    """Return the latest record of each key that is new, of so many offsets; with `is_open`."""
+    rows = [part.rows for part in (originals, corrected) if part]
+    is_plain = originals is not None and originals.in_current_partition and not run.few
+    if is_plain and offsets <= MAX_BROADCAST_COORDINATES:
+        rows[0] = latest_in_current_partition(rows[0])
+        if not corrected:
+            return rows[0]
+    return run.spark.sql(newest_of_keys(), records=reduce(DataFrame.unionByName, rows))
 
 
-def latest_with_corrections(
-    table: Table, latest: DataFrame | None, corrections: Appended
-) -> DataFrame:
-    """Return the latest per key of the originals' latest, if any, and of decodable corrections."""
-    decodable = corrections.rows.where(F.col("kind") != RecordKind.REJECTED.value)
-    columns = table.names
-    rows = fold.as_rows(decodable, [*columns, *(set(RETRIES_READ_TOGETHER) - {*columns})])
-    if latest is not None:
-        rows = rows.unionByName(latest, allowMissingColumns=True)
-    return fold.latest_with_retries(rows).select(*columns)
+def latest_in_current_partition(events: DataFrame) -> DataFrame:
+    """Return the latest decodable records of events that all are in the current partition.
+
+    Partition and offset are one number then that stands for the key too. The numbers of the latest
+    events are few enough to be broadcast, so that only those events are ever shuffled.
+    """
+    decodable = events.where(F.col("kind") != RecordKind.REJECTED.value)
+    newest = decodable.groupBy("key", "partition").agg(F.max("offset").alias("offset"))
+    latest = F.broadcast(newest.select(_coordinates().alias("coordinates")))
+    is_open = F.col("kind") == RecordKind.UPSERT.value
+    located = decodable.withColumns({"coordinates": _coordinates(), "is_open": is_open})
+    return located.join(latest, "coordinates", "left_semi").drop("coordinates")
 
 
-def changed_latest(run: CompactionRun, source: InputTopic, latest: DataFrame) -> Changes:
-    """Return what `latest` changes: what is newer than the table has, or all if it is empty.
+def _coordinates() -> Column:
+    """Return partition and offset as one number (BIGINT)."""
+    return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
+
+
+def changed_latest(run: CompactionRun, source: InputTopic, newest: DataFrame) -> Changes:
+    """Return what the newest records change: those that are newer than what the table has.
 
     Nothing is written but the first files of an empty table: the records are in the history, the
-    layer over the table. `latest` are all of this run.
+    layer over the table.
     """
-    table, moved = source.tables.latest, moved_keys(run, source)
-    known = known_latest(run, table, latest)
-    if run.tables.is_empty(table):  # read back what was written rather than persist it
-        written = run.tables.write_first(table, latest, coalesce=run.few)
-        return _changes(fold.changes(run.tables.rows_of(written), known), moved)
-    rows = fold.changes(latest, known)
-    return _changes(rows.persist(StorageLevel.MEMORY_AND_DISK), moved)
+    table = source.tables.latest
+    is_first = run.tables.is_empty(table)
+    if is_first:  # read back what was written rather than persist it
+        rows = newest.select(*table.names)
+        newest = run.tables.rows_of(run.tables.write_first(table, rows, coalesce=run.few))
+    changed = _compared(run, source, newest).where("is_newer")
+    return _counted(changed if is_first else changed.persist(StorageLevel.MEMORY_AND_DISK))
+
+
+def _compared(run: CompactionRun, source: InputTopic, newest: DataFrame) -> DataFrame:
+    table = source.tables.latest
+    sql = compared(table, run.numbering(source))
+    return run.spark.sql(sql, newest=newest, known=known_latest(run, table, newest))
 
 
 def few_changes(run: CompactionRun, source: InputTopic) -> Changes:
     """Return what the records of this run change, all of which are in the history, without Spark.
 
-    They are few, and the table of latest records is not empty.
+    They are few, and the table of latest records is not empty. To look for ten thousand keys in ten
+    million rows takes DataFusion half a second, and Spark, which plans each query anew, some times
+    that.
     """
-    rows = increment.changed_keys(run, source.tables)
-    numbering = run.numbering(source)
-    moved = pc.and_kleene(
-        pc.not_equal(rows["old_partition"], rows["partition"]),
-        pc.and_(
-            pc.greater_equal(rows["seq"], numbering.base),
-            pc.less(rows["seq"], numbering.of_current),
-        ),
-    )
-    retries = increment.count(pc.is_valid(rows["retry_offset"]))
-    return Changes(rows, increment.opened(rows), retries, increment.count(moved))
+    assert run.last is not None  # noqa: S101 - else nothing is known, and Spark writes it
+    history, latest = source.tables.history, source.tables.latest
+    is_new = f"r.snapshot = {run.number}"
+    rejected = text_literal(RecordKind.REJECTED)
+    keys = f"SELECT DISTINCT r.key FROM {history.name} r WHERE {is_new} AND r.kind <> {rejected}"  # noqa: S608 - ours
+    versions: dict[Table, Version] = {
+        run.tables.located(history): run.tables.versions[history.name],
+        run.last.located(latest): replace(run.last.layered(latest), keys=keys),
+    }
+    newest = newest_of_keys(is_new).format(records=history.name)
+    sql = compared(latest, run.numbering(source)).format(newest=f"({newest})", known=latest.name)
+    found = compared_rows(run.installation.tables, latest, sql, versions)
+    changed = found.filter(found["is_newer"])
+    return Changes(changed, *(sum_of(changed, name) for name in COUNTS))
 
 
-def moved_keys(run: CompactionRun, source: InputTopic) -> str:
-    """Return the condition, of changes of this run, that is true of `Changes.moved`."""
-    numbering = run.numbering(source)
-    return MOVED.format(base=numbering.base, current=numbering.of_current)
+def compared_rows(
+    tables: Tables, table: Table, sql: str, versions: Mapping[Table, Version]
+) -> pa.Table:
+    """Return what a SELECT of `changes.compared` finds, in the types that Spark has."""
+    whole, names = arrow_schema(table), judged_by(table)
+    own = [whole.field(name) for name in ("offset", *names)]
+    old = [whole.field(name).with_name(f"old_{name}") for name in names]
+    made = [("is_newer", pa.bool_()), *((name, pa.int64()) for name in COUNTS)]
+    schema = pa.schema([*own, *old, *(pa.field(*one) for one in made)])
+    return query.query(tables, sql, versions).cast(schema)
+
+
+def sum_of(rows: pa.Table, name: str) -> int:
+    """Return the sum of a column of numbers; 0 of no rows."""
+    return int(pc.sum(rows[name]).as_py() or 0)
 
 
 def closed_latest(
-    run: CompactionRun, tables: InputTables, before: Changes | None, closing: DataFrame
+    run: CompactionRun, source: InputTopic, before: Changes | None, closing: DataFrame
 ) -> Changes:
-    """Return the changes of a run with those rows that close their keys, whatever else it has.
+    """Return the changes of a run with those rows of a history that close their keys.
 
-    `before` are those of its other records; those of them that are closed here still count as
-    retries that were applied.
+    Whatever else it has of these: `before` are the changes by its other records; those of them that
+    are closed here still count as retries that were applied.
     """
-    rows = fold.with_old(closing, known_latest(run, tables.latest, closing))
+    rows = _compared(run, source, closing.withColumn("is_open", F.lit(False)))
     if before is None:
-        return _changes(rows.persist(StorageLevel.MEMORY_AND_DISK))
+        return _counted(rows.persist(StorageLevel.MEMORY_AND_DISK))
     # What the table has (`old_…`) is in both as it was before the run.
     both = as_frame(run, before.rows).join(rows, "key", "left_anti").unionByName(rows)
-    closed = _changes(both.persist(StorageLevel.MEMORY_AND_DISK))
+    closed = _counted(both.persist(StorageLevel.MEMORY_AND_DISK))
     return replace(closed, retries=before.retries, moved=before.moved)
 
 
-def _changes(rows: DataFrame, moved: str = "false") -> Changes:
-    return Changes(rows, *totals(rows, _OPENED, _RETRIES, f"cast({moved} as int)"))
+def _counted(rows: DataFrame) -> Changes:
+    return Changes(rows, *totals(rows, *COUNTS))
 
 
 log = logging.getLogger(__name__)
@@ -194,8 +221,7 @@ def close_superseded(
         return changes, 0
     closing = run.tables.rows_of(written)
     report_reconciled(source.topic, written.rows, closing)
-    closed = fold.as_rows(closing, latest.names)
-    return closed_latest(run, source.tables, changes, closed), written.rows
+    return closed_latest(run, source, changes, closing), written.rows
 
 
 def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:

@@ -34,9 +34,7 @@ from shardpost.holders.spark.latest import (
     changed_latest,
     close_superseded,
     few_changes,
-    latest_of_originals,
-    latest_with_corrections,
-    moved_keys,
+    newest_of_run,
 )
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, total_size
@@ -73,7 +71,7 @@ def report_rejected(topic: str, count: int, rejected: DataFrame) -> None:
 def report_without_effect(topic: str, count: int, retried: DataFrame, changed: DataFrame) -> None:
     """Log up to MAX_NAMED decodable retries that are not the latest of their key, and the number.
 
-    `retried` are rows of a history; `changed` are `fold.changes`.
+    `retried` are rows of a history; `changed` are those of the `Changes`.
     """
     same = ["key", "partition", "offset", "retry_offset"]
     applied = changed.where(F.col("retry_offset").isNotNull()).select(*same)
@@ -164,12 +162,8 @@ def _changes(
     table = source.tables.latest
     if run.few and run.unread.reconciliation is None and not run.tables.is_empty(table):
         return few_changes(run, source)
-    ranges = run.unread.of_topic(source.topic)
-    latest = latest_of_originals(run, table, originals, total_size(ranges)) if originals else None
-    if corrected:
-        latest = latest_with_corrections(table, latest, corrected)
-    assert latest is not None  # noqa: S101 - of originals and corrections, one is there
-    return changed_latest(run, source, latest)
+    offsets_read = total_size(run.unread.of_topic(source.topic))
+    return changed_latest(run, source, newest_of_run(run, originals, corrected, offsets_read))
 
 
 def _scattered(
@@ -179,7 +173,7 @@ def _scattered(
     together = originals.scattered if originals else None
     if together is None and not changes.moved:
         return NamedKeys()
-    keys = as_frame(run, changes.rows).where(moved_keys(run, source)).select("key")
+    keys = as_frame(run, changes.rows).where("moved > 0").select("key")
     found = named_keys(keys if together is None else keys.unionByName(together))
     report_scattered(source.topic, found)
     return found

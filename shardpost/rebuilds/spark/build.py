@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import table_log
@@ -21,6 +20,7 @@ from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.countries import count_unknown, exchanges_in, known_exchanges
 from shardpost.holders.model import view_tables as t
+from shardpost.holders.model.changes import newest_of_keys
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic
@@ -127,22 +127,9 @@ class Build:
 
     def _latest(self, source: InputTopic) -> None:
         history = self.tables.read(source.tables.history)
-        columns = source.tables.latest.names
-        newest = self._newest(source, history)
-        self.tables.write_first(source.tables.latest, fold.as_rows(newest, columns), coalesce=False)
-
-    def _newest(self, source: InputTopic, history: DataFrame) -> DataFrame:
-        """Return the latest decodable record of each key."""
-        latest = fold.latest_per_key(history)
-        is_of_one = not self._pinned.generations.get(source.name, 0)
-        return latest if is_of_one and not self._has_ties(source) else fold.newest_of_ties(latest)
-
-    def _has_ties(self, source: InputTopic) -> bool:
-        """Tell whether records of a history may share their place: those not of its own topic."""
-        history = source.tables.history
-        sql = f"SELECT 1 FROM {history.name} h WHERE NOT ({_OF_TOPIC}) LIMIT 1"  # noqa: S608 - ours
-        at = {self.tables.located(history): self.tables.versions[history.name]}
-        return bool(rows(self._installation.tables, sql, at))
+        newest = self.tables.spark.sql(newest_of_keys(), records=history)
+        rows_ = newest.select(*source.tables.latest.names)
+        self.tables.write_first(source.tables.latest, rows_, coalesce=False)
 
     def _holders(self) -> None:
         at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}

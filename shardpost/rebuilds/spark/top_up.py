@@ -16,16 +16,16 @@ from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.holders.model import view_tables as t
+from shardpost.holders.model.changes import compared
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.holders.spark import increment
 from shardpost.holders.spark.compaction_run import totals
 from shardpost.holders.spark.decoder_id import decoder_with
-from shardpost.holders.spark.fold import update_holders, with_old
+from shardpost.holders.spark.fold import update_holders
+from shardpost.holders.spark.latest import compared_rows, sum_of
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
@@ -75,7 +75,6 @@ def standby_writer(
 
 # Up to so many new records, their keys are looked up without Spark.
 MAX_LISTED_RECORDS = driver.FEW_RECORDS
-_KNOWN = ("key", "is_open", "client", "exchange")
 
 log = logging.getLogger(__name__)
 
@@ -158,10 +157,9 @@ def _update(run: StandbyRun, rejected: int | None) -> Counts:
 
 
 def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | pa.Table, int]:
-    """Return the positions that have new records, as they are and were, and how many more are open.
+    """Return the positions that have new records, as they are beside as they were: `compared`.
 
-    Columns: _KNOWN, and `old_…` of what was known of the key, null without a row. Of a few records,
-    without Spark.
+    And how many more are open. Of a few records, without Spark.
     """
     tables, history = run.installation.tables, run.tables.located(t.POSITION_EVENTS)
     at, now, before = run.tables.versions[history.name], _version(run), last.layered(t.POSITIONS)
@@ -171,11 +169,12 @@ def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | pa.
         new = delta_files.read(run.spark, tables, history, at).alias("r").where(is_new)
         keys = new.select("key").distinct()
         known, old = (
-            delta_files.read(run.spark, tables, table, version, keys).select(*_KNOWN)
+            delta_files.read(run.spark, tables, table, version, keys)
             for table, version in ((there, now), (was_there, before))
         )
-        changed = with_old(known, old).persist(StorageLevel.MEMORY_AND_DISK)
-        [opened] = totals(changed, "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)")
+        changed = run.spark.sql(compared(t.POSITIONS), newest=known, known=old)
+        changed = changed.persist(StorageLevel.MEMORY_AND_DISK)
+        [opened] = totals(changed, "opened")
         return changed, opened
     keys_sql = f"SELECT DISTINCT r.key FROM new_records r WHERE {is_new}"  # noqa: S608 - ours
     # Under names of their own: of both tables there may be two versions here.
@@ -186,15 +185,9 @@ def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | pa.
             before, keys=keys_sql
         ),
     }
-    columns = [*(f"n.{name}" for name in _KNOWN), *(f"o.{name} AS old_{name}" for name in _KNOWN)]
-    sql = (
-        f"SELECT {', '.join(columns)} FROM positions n"  # noqa: S608 - names of ours
-        " LEFT JOIN positions_before o ON n.key = o.key"
-    )
-    found = query(tables, sql, versions).cast(
-        increment.schema_with_old(t.POSITIONS, _KNOWN, _KNOWN)
-    )
-    return found, increment.opened(found)
+    sql = compared(t.POSITIONS).format(newest=t.POSITIONS.name, known="positions_before")
+    found = compared_rows(tables, t.POSITIONS, sql, versions)
+    return found, sum_of(found, "opened")
 
 
 def _version(run: StandbyRun) -> LayeredVersion:
