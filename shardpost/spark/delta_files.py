@@ -18,6 +18,7 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.storage import path_of
 from shardpost.delta.table import LayeredVersion, Table, Version, type_text
 from shardpost.errors import ShardpostError
+from shardpost.spark import run_size
 from shardpost.spark.submit import is_local
 from shardpost.wording import counted
 
@@ -25,8 +26,6 @@ from shardpost.wording import counted
 # 4 KiB, also how many are null. Bounds of so many bytes are too long for a table's log
 # (file_statistics.MAX_BOUND_LENGTH), so that none that was cut gets there.
 STATISTICS_BYTES = 1024
-# The keys of a layer of up to so many rows are broadcast; else the tables are shuffled.
-MAX_BROADCAST_ROWS = 2_000_000
 # Spark says a moment after the end of a write how many rows its tasks had.
 COUNT_SECONDS = 60.0
 COUNT_POLL_SECONDS = 0.01
@@ -74,7 +73,7 @@ def read(
     source = table.layer_source
     # Of the layer only those files are read that may have rows of it.
     newer = table_log.files_after(tables, source, version.source, version.folded)
-    is_small = keys is None and sum(newer.values()) <= MAX_BROADCAST_ROWS
+    is_small = keys is None and sum(newer.values()) <= run_size.THRESHOLDS.broadcast_keys
     text = table.layer.view if keys is None else table.layer.of_keys
     sql = text.format(
         folded=version.folded,

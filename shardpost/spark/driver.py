@@ -27,6 +27,7 @@ from shardpost.installation import Installation, opened
 from shardpost.locks import refused_runs
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobResult, request_of
+from shardpost.spark.run_size import RunSize
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
@@ -83,23 +84,12 @@ def start_session(
     return session
 
 
-# Up to so many records are few: one task per core is best, and their keys fit into one process.
-FEW_RECORDS = 200_000
-# A task reads or sorts no more, whatever there is: some 270 bytes of memory each.
-RECORDS_PER_TASK = 2_000_000
-
-
 def divide_shuffles(spark: SparkSession, records: int) -> None:
     """Choose how many tasks shuffle so many records, or rows, from now on."""
     cores = spark.sparkContext.defaultParallelism
-    tasks = cores if records <= FEW_RECORDS else max(4 * cores, records // RECORDS_PER_TASK)
-    spark.conf.set("spark.sql.shuffle.partitions", tasks)
+    spark.conf.set("spark.sql.shuffle.partitions", RunSize(records).tasks(cores))
 
 
-# Of up to so many records, planning again at each stage takes longer than running it as it is.
-SMALL_RECORDS = 20_000
-# Of up to so many, compiling a plan does, unless the same plan comes again and again.
-INTERPRETED_RECORDS = 1_500
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -111,10 +101,10 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 def plan_for(spark: SparkSession, records: int) -> None:
     """Choose how plans that handle so many records, or rows, are made from now on."""
     divide_shuffles(spark, records)
-    is_small = records <= SMALL_RECORDS
-    is_interpreted = records <= INTERPRETED_RECORDS and spark.conf.get(STAYS, None) is None
-    chosen = _INTERPRETED if is_interpreted else _COMPILED
-    for name, value in (chosen | {_ADAPTIVE: str(not is_small).lower()}).items():
+    size = RunSize(records)
+    comes_once = spark.conf.get(STAYS, None) is None
+    chosen = _INTERPRETED if size.is_interpreted and comes_once else _COMPILED
+    for name, value in (chosen | {_ADAPTIVE: str(not size.is_planned_once).lower()}).items():
         spark.conf.set(name, value)
 
 

@@ -30,7 +30,7 @@ from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, read_to_end, record_of
 from shardpost.kafka.records import HEADERS_LEFT_OUT, Record
-from shardpost.spark.driver import FEW_RECORDS, RECORDS_PER_TASK
+from shardpost.spark import run_size
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,8 @@ def read_ranges(
     reader = spark.read.format("kafka").options(
         **_client(kafka),
         includeHeaders="true",
-        maxRecordsPerPartition=str(RECORDS_PER_TASK),  # the history has files of moderate size then
+        # The history has files of moderate size then.
+        maxRecordsPerPartition=str(run_size.THRESHOLDS.per_task),
         assign=json.dumps({topic: [range_.partition for range_ in ranges]}),
         startingOffsets=json.dumps({topic: {str(r.partition): r.first for r in ranges}}),
         endingOffsets=json.dumps({topic: {str(r.partition): r.until for r in ranges}}),
@@ -137,8 +138,6 @@ def _row(record: Record) -> tuple[Any, ...]:
     return record.key, record.value, record.partition, record.offset, at, headers or None
 
 
-# So many bytes of keys, values and headers are held in memory, a few times.
-FEW_BYTES = 32 << 20
 FEW_SECONDS = 5.0
 _ROWS = pa.schema(
     {
@@ -162,7 +161,8 @@ class FewRecords:
     @classmethod
     def read(cls, kafka: Kafka, ranges: Collection[OffsetRange]) -> "FewRecords | None":
         """Read them; None where that is for Spark's source, which also says what is wrong."""
-        if not ranges or total_size(ranges) > FEW_RECORDS:
+        most = run_size.THRESHOLDS
+        if not ranges or total_size(ranges) > most.read_at_once:
             return None
         wanted = {range_.topic_partition: range_ for range_ in ranges}
         reading = BulkReading(kafka, wanted, committed=True, most=sys.maxsize, whole=True)
@@ -173,7 +173,7 @@ class FewRecords:
                 record = record_of(message)
                 size += sum(len(part or "") for part in (record.key, record.value))
                 size += sum(len(part or "") for pair in record.headers for part in pair)
-                if size > FEW_BYTES or HEADERS_LEFT_OUT in dict(record.headers):
+                if size > most.bytes_at_once or HEADERS_LEFT_OUT in dict(record.headers):
                     return None
                 found[record.topic].append(_row(record))
         except (ShardpostError, KafkaException) as error:

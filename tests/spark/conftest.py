@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import input_topics
 from shardpost.settings import Settings
-from shardpost.spark import class_archive, driver
+from shardpost.spark import class_archive, driver, run_size
 from shardpost.spark.jars import jars_of
 from shardpost.spark.submit import LOCAL_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
@@ -101,7 +102,8 @@ def spark(
     for name, value in conf.items():
         builder = builder.config(name, value)
     if is_every():  # commands, in processes of their own, interpret the plans of few records
-        driver.SMALL_RECORDS = driver.INTERPRETED_RECORDS = 0
+        every = replace(run_size.THRESHOLDS, planned_once=0, interpreted=0)
+        run_size.THRESHOLDS = every
     with contextlib.chdir(tmp_path_factory.mktemp("jvm")):  # Spark leaves empty folders there
         builder.getOrCreate()
     yield driver.start_session("tests")

@@ -25,20 +25,21 @@ from shardpost.holders.model.view_tables import (
     VIEW,
     FoldingRule,
 )
-from shardpost.holders.spark import compaction, compaction_run
 from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.kafka.coordinates import TopicName
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.spark import kafka_source
+from shardpost.spark.run_size import THRESHOLDS
 from tests.support.compacting import agree, folding_by, run
 from tests.support.how_far import drawn, up_to
 from tests.support.installed import installed
 from tests.support.kafka_configs import wait_until_shown
 from tests.support.record_streams import BAD, RECORDS, Again, Growth, Stream, placed
 from tests.support.reference import Raw, closed, exchange, position, produce, published, send
+from tests.support.run_sizes import set_thresholds
 from tests.support.transactions import begun_transaction
 
+FEW = THRESHOLDS.few
 GOOD = position("", "client3", "NASDAQ").value
 # When layers are folded: in each run, where some records have come together, and never.
 ALWAYS, NEVER_FOLDED = FoldingRule(runs=1), FoldingRule(least_records=10**9)
@@ -63,7 +64,7 @@ EXAMPLES = [
             [Growth(), Again(3, GOOD), Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
             [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
         ],
-        [0, compaction_run.MAX_FEW, 0],
+        [0, FEW, 0],
         [NEVER_FOLDED, NEVER_FOLDED, ALWAYS],
     ),
 ]
@@ -87,7 +88,7 @@ def examples(test: Callable[..., None]) -> Callable[..., None]:
 @examples
 @given(
     HISTORIES,
-    strategies.lists(strategies.sampled_from([0, compaction_run.MAX_FEW]), min_size=4),
+    strategies.lists(strategies.sampled_from([0, FEW]), min_size=4),
     strategies.lists(strategies.sampled_from([ALWAYS, SOMETIMES, NEVER_FOLDED]), min_size=4),
 )
 @pytest.mark.also_on_store
@@ -119,10 +120,9 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
 def planned_for(at_most: int) -> Iterator[None]:
     """Have runs of more records than that do what runs of many do, which divide partitions."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "MAX_FEW", at_most)
+        set_thresholds(patch, few=at_most)
         if not at_most:
-            patch.setattr(kafka_source, "RECORDS_PER_TASK", 7)
-            patch.setattr(kafka_source, "FEW_RECORDS", 0)
+            set_thresholds(patch, per_task=7, read_at_once=0)
             patch.setattr(parquet_files, "MOST_RECORDS", 0)
         yield
 

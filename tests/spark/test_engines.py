@@ -40,13 +40,14 @@ from shardpost.holders.spark.latest import compared_rows
 from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.settings import Settings
-from shardpost.spark import delta_files
 from shardpost.spark.delta_files import read
 from shardpost.spark.partitioning import partition_column
+from shardpost.spark.run_size import THRESHOLDS
 from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
 from tests.support.how_far import up_to
 from tests.support.installed import installed
 from tests.support.random_histories import LAYERED_BATCHES
+from tests.support.run_sizes import set_thresholds
 from tests.support.simulated_topic import Stored, numbered
 
 IDS = ["10", "9", "009", "09", "a", "B", "0", "00", "1a", "²", "٣", "10" * 12, "1\n", "-1", "1"]
@@ -165,7 +166,10 @@ def test_both_engines_find_the_same_records_newest_and_newer(
     write(at, [some_history(7), some_history(8)])
     events, tables = POSITION_EVENTS, installed(at).tables
     frame = read(spark, tables, events, None)
-    early, every = changes.newest_of_keys("r.snapshot < 2"), changes.newest_of_keys()
+    early, every = (
+        changes.newest_of_keys("r.snapshot < 2 OR r.key < '15'"),
+        changes.newest_of_keys(),
+    )
     numbering = Numbering.of(0, {}, {0: 90, 1: 90})
     sql = changes.compared(POSITIONS, numbering)
     newest, known = (spark.sql(text, records=frame) for text in (every, early))
@@ -227,7 +231,7 @@ def test_a_country_of_any_characters_is_compared_by_spark_too(
     assert [row.position for row in spark.sql(sql).collect()] == ["1"]
 
 
-@pytest.mark.parametrize("broadcast_rows", [0, delta_files.MAX_BROADCAST_ROWS])
+@pytest.mark.parametrize("broadcast_rows", [0, THRESHOLDS.broadcast_keys])
 @settings(
     max_examples=up_to(3, 2),
     deadline=None,
@@ -241,7 +245,7 @@ def test_spark_reads_the_rows_that_datafusion_reads(
     broadcast_rows: int,
     batches: Sequence[Batch],
 ) -> None:
-    monkeypatch.setattr(delta_files, "MAX_BROADCAST_ROWS", broadcast_rows)
+    set_thresholds(monkeypatch, broadcast_keys=broadcast_rows)
     with tempfile.TemporaryDirectory() as home:
         at = Settings(home=Path(home))
         write(at, batches)

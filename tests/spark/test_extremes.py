@@ -12,13 +12,14 @@ from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.holders.position_history import explanation
 from shardpost.kafka.records import Header
 from shardpost.settings import Settings
-from shardpost.spark import delta_files, kafka_source
-from shardpost.spark.driver import FEW_RECORDS
+from shardpost.spark import delta_files
+from shardpost.spark.run_size import THRESHOLDS
 from tests.support.compacting import run
 from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.record_streams import Stream
 from tests.support.reference import Raw, position, produce
+from tests.support.run_sizes import set_thresholds
 
 LONG = "ä" * 5000
 UNKNOWN = "\ufffd" * 100
@@ -93,7 +94,7 @@ BEYOND_SPARK = {
 
 @pytest.mark.parametrize(
     ("times", "few"),
-    [(TIMES, 0), (TIMES | BEYOND_SPARK, 0), (TIMES | BEYOND_SPARK, FEW_RECORDS)],
+    [(TIMES, 0), (TIMES | BEYOND_SPARK, 0), (TIMES | BEYOND_SPARK, THRESHOLDS.read_at_once)],
     ids=["any", "beyond Spark's", "few"],
 )
 def test_timestamps_that_no_calendar_has_become_the_nearest(
@@ -103,7 +104,7 @@ def test_timestamps_that_no_calendar_has_become_the_nearest(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kafka_source, "FEW_RECORDS", few)
+    set_thresholds(monkeypatch, read_at_once=few)
     settings = stream.settings
     configure_topic(settings, settings.topic("positions"), ANY_TIME)
     records = [

@@ -22,6 +22,7 @@ from shardpost.topics.creation import apply_topics
 from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.raw_headers import produce_raw
+from tests.support.run_sizes import set_thresholds
 from tests.support.transactions import begun_transaction
 
 HEADERS: list[list[tuple[str, str | bytes | None]] | None] = [
@@ -129,10 +130,10 @@ def test_what_is_too_much_or_cannot_be_read_whole_is_left_to_sparks_source(
     topic, _ = topics
     ranges = whole(settings, topic)
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_source, "FEW_BYTES", 5000)
+        set_thresholds(patch, bytes_at_once=5000)
         assert FewRecords.read(installed(settings).kafka, ranges) is None
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_source, "FEW_RECORDS", sum(range_.size for range_ in ranges) - 1)
+        set_thresholds(patch, read_at_once=sum(range_.size for range_ in ranges) - 1)
         assert FewRecords.read(installed(settings).kafka, ranges) is None
     with monkeypatch.context() as patch:
         patch.setattr(BulkReading, "messages", failing)

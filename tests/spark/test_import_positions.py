@@ -12,7 +12,6 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS
-from shardpost.holders.spark import compaction
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
@@ -37,6 +36,7 @@ from tests.support.imports import (
 )
 from tests.support.installed import installed
 from tests.support.reference import Raw, closed, exchange, position, produce
+from tests.support.run_sizes import set_thresholds
 from tests.support.simulated_topic import librdkafka
 
 Fresh = Callable[[], Settings]
@@ -205,7 +205,7 @@ def test_after_an_import_the_records_of_any_producer_count_and_an_import_follows
     rebuilding.start(settings, source=Source.KAFKA)
     rebuilding.swap(settings)
     assert of_tables(settings) == expected
-    monkeypatch.setattr(compaction, "MAX_FEW", 0)
+    set_thresholds(monkeypatch, few=0)
     again = settings.model_copy(update={"home": settings.home / "again"})
     run(again, take_over=True)
     assert of_tables(again) == expected

@@ -30,9 +30,9 @@ from shardpost.rebuilds.model.rebuild import Source, Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action
 from shardpost.rebuilds.run import run as carry_out
 from shardpost.rebuilds.run import topped_up
-from shardpost.rebuilds.spark import build, histories, top_up
+from shardpost.rebuilds.spark import build, histories
 from shardpost.settings import Settings
-from shardpost.spark.driver import FEW_RECORDS
+from shardpost.spark.run_size import THRESHOLDS
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, held
 from tests.support.compacting import run as run_compaction
@@ -45,6 +45,7 @@ from tests.support.rebuilding import compacted, request, rollback, start, swap
 from tests.support.record_streams import RECORDS, Again, Growth, Stream
 from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import Fold, Raw, closed, exchange, position, published
+from tests.support.run_sizes import set_thresholds
 
 Holders = dict[str, list[str]]
 
@@ -143,7 +144,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
     for number, (records, actions) in enumerate(history):
         stream.send(records)
         with pytest.MonkeyPatch.context() as patch:  # now the plans for many records, now for few
-            patch.setattr(top_up, "MAX_LISTED_RECORDS", FEW_RECORDS * (number % 2))
+            set_thresholds(patch, few=THRESHOLDS.few * (number % 2))
             if number % 3:  # now histories are copied, now decoded again
                 patch.setattr(build, "decoder_id", lambda: "another")
             compacted(settings)

@@ -12,6 +12,7 @@ from shardpost.holders.spark import increment
 from tests.support.committed_snapshot import held
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.run_sizes import set_thresholds
 
 HOLDERS = {f"client{n:05d}": [f"a long id of a position: {n:08d}"] * 5 for n in range(10_000)}
 
@@ -20,7 +21,7 @@ HOLDERS = {f"client{n:05d}": [f"a long id of a position: {n:08d}"] * 5 for n in 
 def test_the_lists_of_a_few_clients_count_not_the_table(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, most: int, is_known: bool
 ) -> None:
-    monkeypatch.setattr(increment, "MAX_BYTES", most)
+    set_thresholds(monkeypatch, lists_at_once=most)
     last = held(kafka, 1, HOLDERS)
     run = mock.Mock(installation=installed(kafka.settings), last=last)
     run.tables.located.return_value = last.located(SHARE_HOLDERS)

@@ -29,7 +29,7 @@ from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_tombstones import LastRead, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import TopicState, Unread
-from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
@@ -47,6 +47,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
+from shardpost.spark.run_size import RunSize
 from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def build_snapshot(
             state.last,
             country=country,
             shards=state.counts[installation.kafka.topic("share-holders")],
-            few=unread.size <= MAX_FEW,
+            few=RunSize(unread.size).is_few,
             partitions=state.counts,
             unread=unread,
             read_ranges=read_ranges,

@@ -13,7 +13,7 @@ from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.coordinates import OffsetRange, TopicName
-from shardpost.spark import delta_files, driver
+from shardpost.spark import delta_files
 from shardpost.spark.kafka_source import ReadRanges
 
 
@@ -21,10 +21,6 @@ def totals(frame: DataFrame, *expressions: str) -> list[int]:
     """Return the sums of SQL expressions."""
     sums = frame.agg(*(F.sum(F.expr(expression)) for expression in expressions)).first()
     return [int(total or 0) for total in sums or ()]
-
-
-# Up to so many new records, what they change is found without Spark (increment.py).
-MAX_FEW = driver.FEW_RECORDS
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
 )
 from shardpost.holders.spark.decoding import field_of, parsed
-from shardpost.spark.delta_files import MAX_BROADCAST_ROWS, read
+from shardpost.spark import run_size
+from shardpost.spark.delta_files import read
 
 
 def order_of(position: Column) -> list[Column]:
@@ -81,7 +82,7 @@ def held_positions(
     for table in RELATIONS:
         frame = read(spark, tables, snapshot.located(table), version_at(snapshot, table))
         frame.createOrReplaceTempView(table.name)
-    few = _changed(tables, snapshot, as_of) <= MAX_BROADCAST_ROWS
+    few = _changed(tables, snapshot, as_of) <= run_size.THRESHOLDS.broadcast_keys
     held = spark.sql(counted_positions(snapshot.country, as_of, few_changed=few))
     return held.groupBy("client").agg(_in_order_of_ids().alias("positions"))
 

@@ -20,6 +20,7 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.partitioning import partition_of
+from shardpost.spark import run_size
 
 
 def opened_by_exchange(rows: pa.Table, known: set[str]) -> Counter[str]:
@@ -78,12 +79,6 @@ def list_changes(
     return dict(changes)
 
 
-# So many clients are listed in one query, and so much of what is known of them is held in memory:
-# first as Arrow has it, and then as texts of Python, which are some six times as large.
-MAX_LISTED = 20_000
-MAX_BYTES = 16 << 20
-
-
 class ChangedLists(NamedTuple):
     """The rows of the holders whose list changes.
 
@@ -104,7 +99,11 @@ def changed_lists(
     or have too much.
     """
     changes = list_changes(_sides(changed), before, now)
-    known = _known_lists(run, [*changes]) if len(changes) <= MAX_LISTED else None
+    known = (
+        _known_lists(run, [*changes])
+        if len(changes) <= run_size.THRESHOLDS.clients_at_once
+        else None
+    )
     if known is None:
         return None
     lists = {client: _applied(change, known.get(client)) for client, change in changes.items()}
@@ -142,7 +141,7 @@ def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | N
         # As it comes, a batch holds on to, and counts, all that was read to find it.
         lists = batch["positions"].cast(arrow_schema(SHARE_HOLDERS).field("positions").type)
         size += lists.nbytes
-        if size > MAX_BYTES:
+        if size > run_size.THRESHOLDS.lists_at_once:
             return None
         known |= zip(batch["client"].to_pylist(), (one.values for one in lists), strict=True)
     return known

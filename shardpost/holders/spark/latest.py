@@ -14,7 +14,6 @@ topic that was recreated has none of the records that were read before.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,11 +42,9 @@ from shardpost.holders.spark.history import Appended
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import Coordinates, OffsetRange
 from shardpost.logs import step
+from shardpost.spark import run_size
 from shardpost.spark.delta_files import read_files
 
-# Up to so many new records of a topic, the coordinates of the latest ones are broadcast: some 30
-# bytes each, in the driver's memory too.
-MAX_BROADCAST_COORDINATES = 20_000_000
 # Below the partition, in one number with it.
 OFFSET_BITS = 48
 
@@ -70,26 +67,47 @@ def newest_of_run(
     run: CompactionRun, originals: Appended | None, corrected: Appended | None, offsets: int
 ) -> DataFrame:
     """Return the latest record of each key that is new, of so many offsets; with `is_open`."""
-    rows = [part.rows for part in (originals, corrected) if part]
-    is_plain = originals is not None and originals.in_current_partition and not run.few
-    if is_plain and offsets <= MAX_BROADCAST_COORDINATES:
-        rows[0] = latest_in_current_partition(rows[0])
-        if not corrected:
-            return rows[0]
-    return run.spark.sql(newest_of_keys(), records=reduce(DataFrame.unionByName, rows))
+    if originals is None:
+        assert corrected is not None  # noqa: S101 - of originals and corrections, one is there
+        return run.spark.sql(newest_of_keys(), records=corrected.rows)
+    is_plain = originals.in_current_partition and not run.few
+    if is_plain and offsets <= run_size.THRESHOLDS.broadcast_coordinates:
+        latest = latest_in_current_partition(originals.rows)
+    else:
+        latest = highest_of_keys(originals.rows)
+    if corrected is None:
+        return latest
+    both = latest.drop("is_open").unionByName(corrected.rows)
+    return run.spark.sql(newest_of_keys(), records=both)
+
+
+def _decodable(events: DataFrame) -> DataFrame:
+    is_open = F.col("kind") == RecordKind.UPSERT.value
+    decodable = F.col("kind") != RecordKind.REJECTED.value
+    return events.where(decodable).withColumn("is_open", is_open)
+
+
+def highest_of_keys(events: DataFrame) -> DataFrame:
+    """Return the decodable records with the highest seq of each key, with `is_open`.
+
+    Of originals alone that is one each. Of millions of records it takes half to two thirds of the
+    time of `newest_of_keys`, which sorts all of them.
+    """
+    decodable = _decodable(events)
+    highest = decodable.groupBy("key").agg(F.max("seq").alias("seq"))
+    return decodable.join(highest, ["key", "seq"], "left_semi")
 
 
 def latest_in_current_partition(events: DataFrame) -> DataFrame:
-    """Return the latest decodable records of events that all are in the current partition.
+    """Return the same of events that are all in the current partition of their key.
 
     Partition and offset are one number then that stands for the key too. The numbers of the latest
     events are few enough to be broadcast, so that only those events are ever shuffled.
     """
-    decodable = events.where(F.col("kind") != RecordKind.REJECTED.value)
+    decodable = _decodable(events)
     newest = decodable.groupBy("key", "partition").agg(F.max("offset").alias("offset"))
     latest = F.broadcast(newest.select(_coordinates().alias("coordinates")))
-    is_open = F.col("kind") == RecordKind.UPSERT.value
-    located = decodable.withColumns({"coordinates": _coordinates(), "is_open": is_open})
+    located = decodable.withColumn("coordinates", _coordinates())
     return located.join(latest, "coordinates", "left_semi").drop("coordinates")
 
 

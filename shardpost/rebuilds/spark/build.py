@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import table_log
@@ -25,6 +26,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id
+from shardpost.holders.spark.latest import highest_of_keys
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.installation import Installation
@@ -127,9 +129,23 @@ class Build:
 
     def _latest(self, source: InputTopic) -> None:
         history = self.tables.read(source.tables.history)
-        newest = self.tables.spark.sql(newest_of_keys(), records=history)
-        rows_ = newest.select(*source.tables.latest.names)
-        self.tables.write_first(source.tables.latest, rows_, coalesce=False)
+        newest = self._newest(source, history).select(*source.tables.latest.names)
+        self.tables.write_first(source.tables.latest, newest, coalesce=False)
+
+    def _newest(self, source: InputTopic, history: DataFrame) -> DataFrame:
+        """Return the latest decodable record of each key."""
+        highest = highest_of_keys(history)
+        is_of_one = not self._pinned.generations.get(source.name, 0)
+        if is_of_one and not self._has_ties(source):
+            return highest
+        return self.tables.spark.sql(newest_of_keys(), records=highest.drop("is_open"))
+
+    def _has_ties(self, source: InputTopic) -> bool:
+        """Tell whether records of a history may share their place: those not of its own topic."""
+        history = source.tables.history
+        sql = f"SELECT 1 FROM {history.name} h WHERE NOT ({_OF_TOPIC}) LIMIT 1"  # noqa: S608 - ours
+        at = {self.tables.located(history): self.tables.versions[history.name]}
+        return bool(rows(self._installation.tables, sql, at))
 
     def _holders(self) -> None:
         at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}

@@ -24,7 +24,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
-from shardpost.holders.spark.compaction_run import MAX_FEW, CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import (
@@ -41,6 +41,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import changed_topics, require_same_topics, topic_ids
 from shardpost.spark import delta_files
 from shardpost.spark.kafka_source import ReadRanges
+from shardpost.spark.run_size import RunSize
 
 # A unit has about so many records: some ten seconds of work.
 RECORDS_AT_ONCE = 2_000_000
@@ -238,7 +239,7 @@ class KafkaHistories:
             None,
             country=pinned.country,
             shards=pinned.shards,
-            few=unread.size <= MAX_FEW,
+            few=RunSize(unread.size).is_few,
             partitions=counts,
             unread=unread,
             read_ranges=read,

@@ -34,6 +34,7 @@ from shardpost.logs import step
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.spark.histories import decoded_again
 from shardpost.spark import delta_files, driver
+from shardpost.spark.run_size import RunSize
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,6 @@ def standby_writer(
     return writer
 
 
-# Up to so many new records, their keys are looked up without Spark.
-MAX_LISTED_RECORDS = driver.FEW_RECORDS
-
 log = logging.getLogger(__name__)
 
 
@@ -94,7 +92,7 @@ def top_up(
         for source in t.INPUTS.values()
     }
     records = sum(count for _, count in new.values())
-    few = records <= MAX_LISTED_RECORDS
+    few = RunSize(records).is_few
     driver.plan_for(spark, records)
     run = StandbyRun(installation, tables, view, view.country, at.shards, few, at)
     rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)

@@ -1,0 +1,59 @@
+"""How large a run is, and what follows from that: one table of what is few, and what is many."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Up to so many records, rows, clients or bytes, something is done as is best for few."""
+
+    # Compiling a plan takes longer than running it, unless the same plan comes again and again.
+    interpreted: int = 1_500
+    # Planning again at each stage takes longer than running the plan as it is.
+    planned_once: int = 20_000
+    # One task per core is best, and the keys fit into one process: what they change is found
+    # without Spark.
+    few: int = 200_000
+    # Records are read before Spark plans, so many bytes of which are in memory a few times.
+    read_at_once: int = 200_000
+    bytes_at_once: int = 32 << 20
+    # A task reads or sorts no more, whatever there is: some 270 bytes of memory each.
+    per_task: int = 2_000_000
+    # The keys of a layer of so many rows are broadcast; else the tables are shuffled.
+    broadcast_keys: int = 2_000_000
+    # Of so many records of a topic, the coordinates of the latest are broadcast: some 30 bytes
+    # each, in the driver's memory too.
+    broadcast_coordinates: int = 20_000_000
+    # Clients are listed in one query, and so much of what is known of them is held in memory: first
+    # as Arrow has it, and then as texts of Python, which are some six times as large.
+    clients_at_once: int = 20_000
+    lists_at_once: int = 16 << 20
+
+
+THRESHOLDS = Thresholds()
+
+
+@dataclass(frozen=True)
+class RunSize:
+    """So many records that a run reads, or rows that a plan handles."""
+
+    records: int
+
+    @property
+    def is_few(self) -> bool:
+        """Whether their keys fit into one process."""
+        return self.records <= THRESHOLDS.few
+
+    @property
+    def is_planned_once(self) -> bool:
+        """Whether plans are not made again at each stage."""
+        return self.records <= THRESHOLDS.planned_once
+
+    @property
+    def is_interpreted(self) -> bool:
+        """Whether plans that come once are not compiled."""
+        return self.records <= THRESHOLDS.interpreted
+
+    def tasks(self, cores: int) -> int:
+        """Return how many tasks shuffle them."""
+        return cores if self.is_few else max(4 * cores, self.records // THRESHOLDS.per_task)
