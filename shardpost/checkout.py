@@ -6,6 +6,10 @@ What is the user's own is not in there: it is in the checkout, or in a folder of
 
 import os
 import zlib
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from stat import S_ISVTX
 
@@ -48,6 +52,23 @@ def code_stamp() -> int:
     if PACKAGE.parent.is_file():  # the .zip that executors have
         files.append(PACKAGE.parent)
     return zlib.crc32(repr([(str(file), _changed_at(file)) for file in files]).encode())
+
+
+@cache
+def code_digest() -> str:
+    """Return what stands for the package's code, wherever it lies: in a folder, or in a .zip."""
+    digest = blake2b(digest_size=16)
+
+    def add(folder: Traversable, path: str) -> None:
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+            name = f"{path}/{entry.name}"
+            if entry.is_dir():
+                add(entry, name)
+            elif name.endswith(".py"):
+                digest.update(name.encode() + b"\0" + entry.read_bytes())
+
+    add(files(__package__), "")
+    return digest.hexdigest()
 
 
 def _changed_at(file: Path) -> int | None:

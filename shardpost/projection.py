@@ -5,26 +5,25 @@ change in one transaction, so it goes on where it stood, whatever ended a proces
 one that is lost, damaged, of another topic, of other code or settings, or old, is read anew.
 
 The files are in the home, in a folder of this boot of the machine: so no two machines write one,
-and what a power failure left is not read. Several processes may use one at the same time. Where the
-home cannot be written, as by some executors, a projection is a temporary file of its process.
+and what a power failure left is not read. Several processes may use one at the same time; those of
+other code or settings have files of their own. Where the home cannot be written, as by some
+executors, a projection is a temporary file of its process.
 """
 
 import fcntl
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from sqlite3 import Connection
 from typing import NamedTuple
 
-from shardpost.checkout import code_stamp
+from shardpost.checkout import code_digest
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
@@ -41,8 +40,8 @@ MEMORY_BYTES = 4 << 20
 # Records that are folded in one transaction; so long another process waits to write.
 ROWS = 5_000
 WAIT_SECONDS = 300.0
-# A folder in which nothing was written for so long is of an earlier boot.
-FOLDER_DAYS = 30
+# Beginning anew more often than that in one question is no reading any more.
+MOST_BEGINNINGS = 3
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MARK = "mark (form TEXT, topic_id TEXT, made_at REAL, next_offset INTEGER, last_at INTEGER)"
 
@@ -65,14 +64,8 @@ class Form:
     @property
     def digest(self) -> str:
         """What stands for the tables and what they are made by."""
-        made_by = repr((self.tables, self.made_by, _code()))
+        made_by = repr((self.tables, self.made_by, code_digest()))
         return blake2b(made_by.encode(), digest_size=16).hexdigest()
-
-
-@cache
-def _code() -> int:
-    """Return what stands for the code of this process."""
-    return code_stamp()
 
 
 class _Mark(NamedTuple):
@@ -110,9 +103,13 @@ class Projections:
         committed: bool = False,
     ) -> None:
         self._kafka, self._files, self._form, self._committed = kafka, files, form, committed
-        ids = topic_ids(kafka, {one.topic for one in partitions})
-        marks = watermarks_of(kafka, partitions, committed=committed)
-        self._there = {at: _There(ids.get(at.topic, ""), *marks[at]) for at in partitions}
+        self._there = self._now(partitions)
+        self._beginnings = 0
+
+    def _now(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, _There]:
+        ids = topic_ids(self._kafka, {one.topic for one in partitions})
+        marks = watermarks_of(self._kafka, partitions, committed=self._committed)
+        return {at: _There(ids.get(at.topic, ""), *marks[at]) for at in partitions}
 
     def unread(self) -> int:
         """Return how many offsets are to be read before all can be used."""
@@ -150,18 +147,26 @@ class Projections:
 
         So it is where another process has written, and where all is to be read anew.
         """
-        there, mark = self._there[partition], _mark_of(database)
-        if mark is None or not self._is_valid(mark, there):
-            self._begin(database, there, before=mark)
+        mark = _mark_of(database)
+        if mark is not None and mark.next_offset > self._there[partition].high:
+            # Another process has read on since this one asked, or the topic was cut.
+            self._there |= self._now([partition])
+        if mark is None or not self._is_valid(mark, self._there[partition]):
+            self._begin(database, partition, before=mark)
             return None
-        # With its last record once more, by which a topic shows that was cut and has grown again.
-        start = max(mark.next_offset - 1, 0)
-        messages = read_to_end(self._kafka, partition, start=start, committed=self._committed)
-        for batch in batches(map(record_of, messages), ROWS, size_of):
-            last = batch[0]
-            if last.offset == mark.next_offset - 1 and last.timestamp != mark.last_at:
-                self._begin(database, there, before=mark)
-                return None
+        last = mark.next_offset - 1
+        messages = read_to_end(
+            self._kafka, partition, start=max(last, 0), committed=self._committed
+        )
+        records = map(record_of, messages)
+        # Its last record once more: a topic that was cut and has grown again has another one there,
+        # or none. Seldom the log cleaner or the retention has taken it.
+        before = next(records, None) if last >= 0 else None
+        is_same = before and (before.offset, before.timestamp) == (last, mark.last_at)
+        if last >= 0 and not is_same:
+            self._begin(database, partition, before=mark)
+            return None
+        for batch in batches(records, ROWS, size_of):
             new = [record for record in batch if record.offset >= mark.next_offset]
             if new:
                 database.execute("BEGIN IMMEDIATE")
@@ -182,18 +187,25 @@ class Projections:
             and (mark.next_offset == 0 or there.low <= mark.next_offset <= there.high)
         )
 
-    def _begin(self, database: Connection, there: _There, *, before: _Mark | None) -> None:
+    def _begin(
+        self, database: Connection, partition: TopicPartition, *, before: _Mark | None
+    ) -> None:
         """Make empty tables, unless another process just has."""
+        self._beginnings += 1
+        if self._beginnings > MOST_BEGINNINGS * len(self._there):
+            raise ShardpostError(
+                f"{partition}: expected records that stay as they were read, found others each"
+                " time: run it again"
+            )
+        _remove_old(self._files, self._form, partition)
         database.execute("BEGIN IMMEDIATE")
         with database:
             if _mark_of(database) == before:
-                tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'mark'"
-                for (name,) in database.execute(tables).fetchall():
-                    database.execute(f"DROP TABLE {name}")
+                _empty(database)
                 for table in self._form.tables:
                     database.execute(f"CREATE TABLE {table}")
-                database.execute("DELETE FROM mark")
-                mark = _Mark(self._form.digest, there.topic_id, time.time(), 0, 0)
+                topic_id = self._there[partition].topic_id
+                mark = _Mark(self._form.digest, topic_id, time.time(), 0, 0)
                 database.execute("INSERT INTO mark VALUES (?, ?, ?, ?, ?)", mark)
 
     @contextmanager
@@ -217,9 +229,33 @@ class Projections:
 
 
 def remove(files: Files, form: Form, partition: TopicPartition) -> None:
-    """Remove a projection of this machine with its file, when nobody has it open."""
-    if (path := _path(files, form, partition)) is not None:
-        _remove(path)
+    """Empty the projections of a partition: those of other code, settings and boots, too.
+
+    What they had is no longer in the files. They are read anew by who asks.
+    """
+    for path in _all_files(files, form, partition):
+        try:
+            with disk_errors_explained(partition), opened(path) as database:
+                database.execute("BEGIN IMMEDIATE")
+                with database:
+                    _empty(database)
+        except sqlite3.DatabaseError as error:
+            _remove_damaged(path, error)
+
+
+def _remove_old(files: Files, form: Form, partition: TopicPartition) -> None:
+    """Remove those of other code, settings or boots that nobody takes for valid any more."""
+    for path in _all_files(files, form, partition):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > form.valid_for.total_seconds():
+                _remove(path, waits=False)
+
+
+def _all_files(files: Files, form: Form, partition: TopicPartition) -> list[Path]:
+    path = _path(files, form, partition)
+    return (
+        [] if path is None else [*path.parent.parent.glob(f"*/{_name(form, partition)}-*.sqlite")]
+    )
 
 
 def _path(files: Files, form: Form, partition: TopicPartition) -> Path | None:
@@ -230,10 +266,11 @@ def _path(files: Files, form: Form, partition: TopicPartition) -> Path | None:
         return None
     if not os.access(folder, os.W_OK):
         return None
-    for other in folder.parent.iterdir():
-        if time.time() - other.stat().st_mtime > FOLDER_DAYS * 86_400:
-            shutil.rmtree(other, ignore_errors=True)
-    return folder / f"{form.name}-{partition.topic}-{partition.partition}.sqlite"
+    return folder / f"{_name(form, partition)}-{form.digest}.sqlite"
+
+
+def _name(form: Form, partition: TopicPartition) -> str:
+    return f"{form.name}-{partition.topic}-{partition.partition}"
 
 
 @contextmanager
@@ -260,6 +297,14 @@ def _connect(path: str) -> Connection:
     return database
 
 
+def _empty(database: Connection) -> None:
+    """Drop the tables, and what is known of them."""
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'mark'"
+    for (name,) in database.execute(tables).fetchall():
+        database.execute(f"DROP TABLE {name}")
+    database.execute("DELETE FROM mark")
+
+
 def _mark_of(database: Connection) -> _Mark | None:
     row = database.execute("SELECT * FROM mark").fetchone()
     return None if row is None else _Mark(*row)
@@ -272,9 +317,10 @@ def _remove_damaged(path: Path | None, error: sqlite3.DatabaseError) -> None:
     _remove(path)
 
 
-def _remove(path: Path) -> None:
-    with path.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def _remove(path: Path, *, waits: bool = True) -> None:
+    """Remove a file when nobody has it open; if it does not wait, only if nobody has."""
+    with path.with_suffix(".lock").open("a") as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         for name in (path, path.with_name(f"{path.name}-journal")):
             name.unlink(missing_ok=True)
 
@@ -296,10 +342,15 @@ def open_temporary(*tables: str) -> Connection:
 
 @contextmanager
 def disk_errors_explained(partition: TopicPartition) -> Iterator[None]:
-    """Raise ShardpostError where a file cannot be written for lack of room."""
+    """Raise ShardpostError where a file cannot be written for lack of room, or is in use."""
     try:
         yield
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise ShardpostError(
+                f"{partition}: another process has written its projection for longer than"
+                f" {WAIT_SECONDS:g} s: run it again"
+            ) from None
         raise ShardpostError(
             f"{partition}: expected room for a file of SQLite, found: {error}; free some space in"
             " the home, and in the folder of temporary files (SQLITE_TMPDIR)"

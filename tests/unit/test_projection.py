@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -16,7 +17,7 @@ from shardpost import projection
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
-from shardpost.projection import Form, Projections
+from shardpost.projection import Form, Projections, remove
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -68,7 +69,7 @@ def sums(kafka: MemoryKafka, form: Form = FORM) -> dict[bytes, int]:
 
 
 def file_of(kafka: MemoryKafka) -> Path:
-    [found] = (kafka.settings.home / projection.FOLDER).glob("*/sums-numbers-0.sqlite")
+    [found] = (kafka.settings.home / projection.FOLDER).glob("*/sums-numbers-0-*.sqlite")
     return found
 
 
@@ -120,19 +121,46 @@ def test_a_topic_that_was_cut_and_has_grown_again_is_read_anew(
     assert sums(kafka) == {b"k": 3 + sum(more)}
 
 
-def test_what_the_cleaner_or_the_retention_has_taken_does_not_stop_it(kafka: MemoryKafka) -> None:
+def test_where_the_cleaner_or_the_retention_took_its_last_record_it_is_read_anew(
+    kafka: MemoryKafka,
+) -> None:
     put(kafka, 1, 2)
     sums(kafka)
-    put(kafka, 3, key=b"other")
-    put(kafka, 4)
+    put(kafka, 3, 4)
+    put(kafka, 5, key=b"other")
     kafka.broker.log(PLACE).compact()
-    assert sums(kafka) == {b"k": 7, b"other": 3}
-    kafka.broker.log(PLACE).delete_before(4)
-    put(kafka, 5)
-    assert sums(kafka) == {b"k": 12, b"other": 3}
-    put(kafka, 6, 7)
-    kafka.broker.log(PLACE).delete_before(6)
-    assert sums(kafka) == {b"k": 7}, "between what it has read and this, something is missing"
+    assert sums(kafka) == {b"k": 4, b"other": 5}
+    kafka.broker.log(PLACE).delete_before(5)
+    put(kafka, 6)
+    assert sums(kafka) == {b"k": 6}
+
+
+def test_one_that_another_process_has_read_on_is_not_read_anew(kafka: MemoryKafka) -> None:
+    put(kafka, 1, 2)
+    earlier = projections(kafka)
+    put(kafka, 3, 4)
+    assert sums(kafka) == {b"k": 10}
+    with earlier.open(PLACE) as database:
+        assert database.execute("SELECT total FROM sums").fetchall() == [(10,)]
+    assert folded == [0, 1, 2, 3]
+
+
+def test_processes_of_other_settings_do_not_disturb_each_other(kafka: MemoryKafka) -> None:
+    put(kafka, 1, 2)
+    other = replace(FORM, made_by="other rules")
+    for _ in range(2):
+        assert sums(kafka) == sums(kafka, other) == {b"k": 3}
+    assert folded == [0, 1] * 2
+
+
+def test_records_that_change_each_time_are_an_error(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(kafka, 1, 2)
+    sums(kafka)
+    monkeypatch.setattr(Projections, "_is_valid", lambda *_: False)
+    with pytest.raises(ShardpostError, match=r"expected records that stay .*: run it again$"):
+        sums(kafka)
 
 
 def test_an_old_one_is_read_anew(kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,11 +238,34 @@ def test_two_at_once_fold_each_record_once(kafka: MemoryKafka) -> None:
     assert sums(kafka) == {b"k": sum(range(150))}
 
 
-def test_the_folder_of_an_earlier_boot_is_removed(kafka: MemoryKafka) -> None:
-    folder = kafka.settings.home / projection.FOLDER / "earlier"
-    folder.mkdir(parents=True)
+def test_what_is_no_longer_valid_of_other_boots_and_settings_is_removed(kafka: MemoryKafka) -> None:
+    put(kafka, 1, 2)
+    sums(kafka, replace(FORM, made_by="other rules"))
+    [file] = [file_of(kafka)]
+    other = file.parent.with_name("earlier") / file.name
+    other.parent.mkdir()
+    shutil.copy(file, other)
+    sums(kafka, replace(FORM, made_by="more rules"))
+    assert file.exists()
+    assert other.exists()
+    for old in (file, other):
+        os.utime(old, (0, 0))
     sums(kafka)
-    assert folder.exists()
-    os.utime(folder, (0, 0))
+    assert not file.exists()
+    assert not other.exists()
+
+
+def test_what_is_removed_is_in_no_file_of_this_machine(kafka: MemoryKafka) -> None:
+    put(kafka, 1, key=b"a-name-that-goes")
     sums(kafka)
-    assert not folder.exists()
+    file = file_of(kafka)
+    other = file.parent.with_name("earlier") / file.name
+    other.parent.mkdir()
+    shutil.copy(file, other)
+    damaged = other.with_name(file.name.replace(".sqlite", "0.sqlite"))
+    damaged.write_bytes(b"a-name-that-goes" * 100)
+    own = installed(kafka.settings)
+    remove(own.files, FORM, PLACE)
+    for path in kafka.settings.home.rglob("*.sqlite*"):
+        assert b"a-name-that-goes" not in path.read_bytes()
+    assert sums(kafka) == {b"a-name-that-goes": 1}
