@@ -18,6 +18,7 @@ from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse_record
 from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide, fingerprint
 from shardpost.dead_letters.model.transition_records import resolved_attempt, resolved_offset
+from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
@@ -70,14 +71,14 @@ GROUP BY fingerprint"""  # noqa: S608 - constants
 _SELECT = f"""
 CREATE TEMP TABLE selected AS
 WITH going AS (
-  SELECT offset, outcome, iif(outcome = :DROP, resolved_attempt, NULL) AS resolved_attempt,
+  SELECT key, offset, outcome, iif(outcome = :DROP, resolved_attempt, NULL) AS resolved_attempt,
     origin_offset, iif(outcome IN (:RETRY, :PARK), origin_key, NULL) AS origin_key
   FROM ({_LIVE}) WHERE outcome NOT IN (:WAIT, :HOLD)
-  UNION ALL SELECT offset, :PARK, NULL, NULL, NULL FROM malformed
+  UNION ALL SELECT key, offset, :PARK, NULL, NULL, NULL FROM malformed
 )
-SELECT offset, outcome, offset AS release_offset, resolved_attempt, origin_offset
+SELECT key, offset, outcome, offset AS release_offset, resolved_attempt, origin_offset
 FROM going WHERE origin_key IS NULL
-UNION ALL SELECT offset, outcome, max(offset) OVER (
+UNION ALL SELECT key, offset, outcome, max(offset) OVER (
   PARTITION BY origin_key ORDER BY origin_offset, offset ROWS UNBOUNDED PRECEDING
 ), resolved_attempt, origin_offset
 FROM going WHERE origin_key IS NOT NULL"""  # noqa: S608 - constants
@@ -85,6 +86,10 @@ _SELECTED = "SELECT offset, outcome, release_offset, resolved_attempt FROM selec
 _IN_RELEASE_ORDER = """
 SELECT offset, release_offset FROM selected WHERE release_offset > offset
 ORDER BY release_offset, origin_offset, offset"""
+
+
+class OtherRecordError(ShardpostError):
+    """Where a letter was selected lies a record of another key."""
 
 
 class Standing(IntEnum):
@@ -276,6 +281,20 @@ class LettersNow:
         outcomes = tuple(Outcome)
         for offset, outcome, release, attempt in self._database.execute(_SELECTED):
             yield SelectedLetter(offset, outcomes[outcome], release, attempt)
+
+    def require_same(self, record: Record, letter: SelectedLetter) -> tuple[Record, SelectedLetter]:
+        """Return a selected letter with its record; OtherRecordError if that is of another key.
+
+        Then the topic was cut and has grown again, and what was folded is not what is there.
+        """
+        key = self._database.execute("SELECT key FROM selected WHERE offset = ?", (letter.offset,))
+        if key.fetchone() != (_stored_key(record),):
+            raise OtherRecordError(
+                f"{record.coordinates}: expected a record of the key that was read there, found one"
+                " of another key: the topic has lost records, and has new ones in their place; what"
+                " was known of the partition is removed: sweep again"
+            )
+        return record, letter
 
     def delayed(self) -> Iterator[DelayedLetter]:
         """Yield those that must wait for one behind them, in the order of their release."""

@@ -13,14 +13,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, starmap
 from operator import attrgetter
 from sqlite3 import Connection
 
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
-from shardpost.dead_letters.stored_letters import DelayedLetter, LettersNow, projections_of
+from shardpost.dead_letters.stored_letters import (
+    DelayedLetter,
+    LettersNow,
+    OtherRecordError,
+    projections_of,
+)
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
@@ -148,13 +153,19 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
         writer.open()
         step("read")
         projections = projections_of(sweep.installation, [partition])
-        with projections.open(partition) as database:
-            letters = LettersNow(database, sweep.now, sweep.held)
-            counts, report.is_append_time = letters.counts(), letters.is_append_time
-            if count := letters.select():
-                step("publish")
-                records = read_selected(kafka, partition, letters.selected(), attrgetter("offset"))
-                _publish(sweep, writer, in_origin_order(records, letters.delayed()), report)
+        try:
+            with projections.open(partition) as database:
+                letters = LettersNow(database, sweep.now, sweep.held)
+                counts, report.is_append_time = letters.counts(), letters.is_append_time
+                if count := letters.select():
+                    step("publish")
+                    selected = letters.selected()
+                    records = read_selected(kafka, partition, selected, attrgetter("offset"))
+                    same = starmap(letters.require_same, records)
+                    _publish(sweep, writer, in_origin_order(same, letters.delayed()), report)
+        except OtherRecordError:
+            projections.forget(partition)
+            raise
         if report.counts.total() < count:  # the log cleaner has taken letters that lay below others
             projections.forget(partition)
     log.info("%s: %s", partition, _as_text(counts))
