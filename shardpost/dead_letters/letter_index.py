@@ -212,7 +212,7 @@ def _changes(
     count = _row_count(table) - known["rows"]
     if not 0 <= count <= FEW:
         return None
-    newer = _steps_since(installation, table, progress, known["next"]) if count else []
+    newer = _steps_since(installation, table, progress, known["next"])
     return (base, newer) if len(newer) == count else None  # else old letters were removed
 
 
