@@ -65,8 +65,12 @@ class FrozenWeeks:
             now.require_audience()
 
     def commit(self, frozen: FrozenWeek) -> None:
-        """Insert the week's row; ShardpostError if the week is frozen already."""
+        """Insert the week's row; ShardpostError if the week is frozen already.
+
+        LostLockError behind a lock that another run has taken over: it writes this audience anew.
+        """
         source = arrow_rows(FROZEN_WEEKS, [frozen])
+        self._tables.require_held()
         try:
             done = (
                 self._writable()

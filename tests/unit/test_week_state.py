@@ -16,6 +16,7 @@ from shardpost.delta import table_log
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
+from shardpost.locks.claims import LostLockError
 from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic, describe_stores
@@ -65,6 +66,15 @@ def refused(settings: Settings, week: IsoWeek = WEEK) -> str:
 def recreate(kafka: MemoryKafka, partitions: int = 2, policy: str = "compact") -> None:
     kafka.broker.delete_topic(LEDGER)
     kafka.broker.create_topic(LEDGER, partitions, {"cleanup.policy": policy})
+
+
+def test_a_run_that_lost_its_lock_freezes_no_week(settings: Settings) -> None:
+    tables = installed(settings).tables
+    tables.claims.append(Mock(require=Mock(side_effect=LostLockError("taken over"))))
+    with pytest.raises(LostLockError, match=r"^taken over$"):
+        FrozenWeeks(tables).commit(FROZEN)
+    tables.claims.clear()
+    assert FrozenWeeks(tables).find(WEEK) is None
 
 
 def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
