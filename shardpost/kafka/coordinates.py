@@ -106,7 +106,7 @@ class TopicMark:
         if self.partitions != known.partitions:
             had, has = known.partitions, self.partitions
             return f"it has {has} partition{'s' * (has != 1)}, and had {had}"
-        marks = zip(self.low, self.high, known.low, known.high, strict=True)
+        marks = zip(self.low, self.high, known.low, known.high, strict=False)
         for number, (low, high, first, end) in enumerate(marks):
             if lost := PartitionMark(low, high).lost_since(PartitionMark(first, end)):
                 return f"partition {number}: {lost}"

@@ -304,7 +304,9 @@ def _parsed(path: Path, number: int, text: str) -> Any:
     try:
         found = _JSON.decode(text)
         if _HALF.search(text):
-            json.dumps(found, ensure_ascii=False).encode(errors=_AS_IT_IS)
+            # Bytes that are not UTF-8 are the business of who decodes them.
+            escapes = _JSON.decode(text.encode(errors="replace").decode())
+            json.dumps(escapes, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         near = text[max(0, error.pos - _MOST_QUOTED // 2) :]
         raise _no_json(

@@ -31,11 +31,19 @@ from shardpost.topics import guards
 
 
 def record(
-    installation: Installation, request: RebuildRequest, rebuild: Rebuild, snapshot: int
+    installation: Installation,
+    request: RebuildRequest,
+    rebuild: Rebuild,
+    snapshot: int,
+    *,
+    again: bool,
 ) -> None:
-    """Record a swap or a rollback, which committed the snapshot of that number."""
+    """Record a swap or a rollback, which committed the snapshot of that number.
+
+    `again` if an earlier run may have done so for that snapshot: it is there once then.
+    """
     headers = {"action": str(request.action).encode(), "snapshot": str(snapshot).encode()}
-    _record(installation, rebuild, Kind.SWAPPED, request.by, request.why, headers)
+    _record(installation, rebuild, Kind.SWAPPED, request.by, request.why, headers, again=again)
 
 
 def record_killed(installation: Installation, rebuild: Rebuild, last: Snapshot) -> None:
@@ -44,7 +52,8 @@ def record_killed(installation: Installation, rebuild: Rebuild, last: Snapshot) 
         return
     action = Action.SWAP if rebuild.is_in_use(last) else Action.ROLLBACK
     why = "committed by a run that was killed before it could record this"
-    record(installation, RebuildRequest(action, SHARDPOST, why), rebuild, last.rebuilt_in)
+    request = RebuildRequest(action, SHARDPOST, why)
+    record(installation, request, rebuild, last.rebuilt_in, again=True)
 
 
 _DONE = {Kind.SWAPPED: "the tables are swapped", Kind.DISCARDED: "nothing is dropped"}
@@ -57,14 +66,16 @@ def _record(
     by: str,
     why: str,
     headers: dict[str, bytes],
+    *,
+    again: bool,
 ) -> None:
-    """Write a decision, unless an earlier run, which was killed afterwards, has done so."""
+    """Write a decision; `again`: unless an earlier run, which was then killed, has done so."""
     about = f"rebuild/{rebuild.number}"
     since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
 
     def is_there() -> bool:
         chosen = decisions_topic.Chosen(kinds={kind})
-        known = decisions_topic.list_since(installation.kafka, since, chosen)
+        known = decisions_topic.list_since(installation.kafka, since, chosen) if again else ()
         return any((other.about, of_it) == (about.encode(), headers) for other, of_it in known)
 
     decisions_topic.record(
@@ -106,7 +117,8 @@ def drop(
             )
         if rebuild.is_open:
             record_killed(installation, rebuild, snapshots.current(tables))
-        _record(installation, rebuild, Kind.DISCARDED, by, why, {"action": b"drop"})
+        headers = {"action": b"drop"}
+        _record(installation, rebuild, Kind.DISCARDED, by, why, headers, again=True)
         step("drop on record")
         return drop_tables(tables, rebuild)
 
