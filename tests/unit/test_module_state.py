@@ -15,9 +15,9 @@ OURS = {"Kept", "KeptClients", "KeptVersions"}
 # What a process remembers for as long as it lives: functions without parameters, called once.
 OF_THE_PROCESS = {
     ("addresses.py", "_allow_local_domains"),  # of a library that has a list at its module
+    ("checkout.py", "code_digest"),  # the code that it runs, whatever is on disk later
     ("locks/process_identity.py", "_machine"),  # its machine, which does not change
     ("page/rendering.py", "environment"),  # of files that are part of the code
-    ("projection.py", "_code"),  # the code that it runs, whatever is on disk later
     ("settings/loading.py", "_of_this_process"),  # read once, at the edge
     ("weekly_email/smtp_server.py", "_own_name"),  # a name server is asked
 }
