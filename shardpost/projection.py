@@ -167,16 +167,14 @@ class Projections:
             self._begin(database, partition, before=mark)
             return None
         for batch in batches(records, ROWS, size_of):
-            new = [record for record in batch if record.offset >= mark.next_offset]
-            if new:
-                database.execute("BEGIN IMMEDIATE")
-                with database:
-                    if _mark_of(database) != mark:
-                        return None
-                    self._form.fold(database, new)
-                    offset, at = new[-1].offset + 1, new[-1].timestamp
-                    mark = mark._replace(next_offset=offset, last_at=at)
-                    database.execute("UPDATE mark SET next_offset = ?, last_at = ?", (offset, at))
+            database.execute("BEGIN IMMEDIATE")
+            with database:
+                if _mark_of(database) != mark:
+                    return None
+                self._form.fold(database, batch)
+                offset, at = batch[-1].offset + 1, batch[-1].timestamp
+                mark = mark._replace(next_offset=offset, last_at=at)
+                database.execute("UPDATE mark SET next_offset = ?, last_at = ?", (offset, at))
         return mark
 
     def _is_valid(self, mark: _Mark, there: _There) -> bool:
