@@ -4,7 +4,7 @@
 an early week as of now.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from sqlite3 import Connection
@@ -118,10 +118,10 @@ class WeekStatus:
         audience was frozen with another number of partitions.
         """
         shards = range(self.partitions) if chosen is None else chosen
-        audience = self._audience(shards)
+        audience = self._audience()
 
         def status(shard: int, ledger: Connection) -> ShardStatus:
-            return shard_status(shard, ledger, self.week, audience.get(shard, ShardAudience()))
+            return shard_status(shard, ledger, self.week, audience(shard))
 
         return ask_shards(self.installation, shards, status, wait=wait)
 
@@ -131,11 +131,11 @@ class WeekStatus:
         Of each shard, or of the chosen ones.
         """
         shards = range(self.partitions) if chosen is None else chosen
-        audience = self._audience(shards) if state == "open" else {}
+        audience = self._audience() if state == "open" else None
 
         def those(shard: int, ledger: Connection) -> list[tuple[str, str | None]]:
-            if state == "open":
-                return _open(ledger, self.week, audience.get(shard, ShardAudience()))
+            if audience:
+                return _open(ledger, self.week, audience(shard))
             return listed(ledger, self.week, DeliveryState(state))
 
         found = ask_shards(self.installation, shards, those)
@@ -157,17 +157,20 @@ class WeekStatus:
                     return why or NOT_MAILED
         return None
 
-    def _audience(self, shards: Collection[int]) -> Mapping[int, ShardAudience]:
-        """Return the audience of those shards that have one; an erased one has no members."""
+    def _audience(self) -> Callable[[int], ShardAudience]:
+        """Return what gives the audience of a shard; an erased one has no members.
+
+        The clients of a frozen week are read shard by shard, so not all are in memory at once.
+        """
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
                 frozen.require_shards(self.partitions)
                 weeks = FrozenWeeks(self.installation.tables)
-                found = weeks.clients_by_shard(frozen, shards)
-                return {shard: ShardAudience(clients) for shard, clients in found.items()}
+                return lambda shard: ShardAudience(weeks.clients(frozen, shard))
             case EarlyAudience() as early:
-                return early.by_shard(self.installation.tables, self.partitions)
-        return {}
+                of_shards = early.by_shard(self.installation.tables, self.partitions)
+                return lambda shard: of_shards.get(shard, ShardAudience())
+        return lambda _: ShardAudience()
 
 
 def shard_status(

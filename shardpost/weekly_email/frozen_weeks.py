@@ -4,7 +4,7 @@ The row of a week is its commit point. It stays when the audience is erased, and
 is not frozen again.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -104,18 +104,6 @@ class FrozenWeeks:
         """Return the audience of one shard."""
         audience = self._audience(frozen, "client", f"shard = {shard}")
         clients: list[str] = audience.column("client").to_pylist()
-        return clients
-
-    def clients_by_shard(self, frozen: FrozenWeek, shards: Collection[int]) -> dict[int, list[str]]:
-        """Return the audience of each of these shards that has one."""
-        if not shards:
-            return {}
-        of_shards = f"shard IN ({', '.join(map(str, shards))})"
-        found = self._audience(frozen, "shard, client", of_shards)
-        clients: dict[int, list[str]] = {}
-        columns = (found.column(name).to_pylist() for name in ("shard", "client"))
-        for shard, client in zip(*columns, strict=True):
-            clients.setdefault(shard, []).append(client)
         return clients
 
     def member(self, frozen: FrozenWeek, client: str) -> dict[str, Any] | None:
