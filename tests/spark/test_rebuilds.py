@@ -106,6 +106,11 @@ def differences(old: Holders, new: Holders) -> dict[str, int]:
 
 def diff(settings: Settings) -> Difference:
     topped_up(installed(settings), registry.require_current(installed(settings).tables))
+    return compared(settings)
+
+
+def compared(settings: Settings) -> Difference:
+    """Compare the tables of the open rebuild as they are now."""
     return compare_open(installed(settings).tables, installed(settings).kafka, datetime.now(UTC))
 
 
@@ -538,7 +543,7 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     with pytest.MonkeyPatch.context() as patch:  # the compaction's own top-up does not come to it
         patch.setattr("shardpost.rebuilds.run._waiting", lambda *_: None)
         compacted(settings)
-    found = compare_open(installed(settings).tables, installed(settings).kafka, datetime.now(UTC))
+    found = compared(settings)
     assert found.old["snapshot"] == found.new["snapshot"] == at.number
     assert vars(found.holders) == expected
     then = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
@@ -546,26 +551,10 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     by_snapshot = {at.number: expected, at.number + 1: then}
     with paused(settings, REBUILD_TABLES, request(Action.TOP_UP), pause_at="topped up") as job:
         # Its tables are committed, its row is not.
-        assert (
-            vars(
-                compare_open(
-                    installed(settings).tables, installed(settings).kafka, datetime.now(UTC)
-                ).holders
-            )
-            == expected
-        )
+        assert vars(compared(settings).holders) == expected
         job.resume()
         while found.new["snapshot"] == at.number:
-            found = compare_open(
-                installed(settings).tables, installed(settings).kafka, datetime.now(UTC)
-            )
+            found = compared(settings)
             assert vars(found.holders) == by_snapshot[found.new["snapshot"]]
         assert job.wait() == 0, job.log.read_text()
-    assert (
-        vars(
-            compare_open(
-                installed(settings).tables, installed(settings).kafka, datetime.now(UTC)
-            ).holders
-        )
-        == then
-    )
+    assert vars(compared(settings).holders) == then
