@@ -86,8 +86,9 @@ def odd_steps(installation: Installation, version: int, generations: Generations
     if not odd:
         return []
     names = _literals(odd)
-    condition = f"id IN ({names}) OR coalesce(key, id) IN ({names})"
-    return letters_table.steps_where(installation, condition, version)
+    # Of a letter that has another key, later steps, such as its parking, do not name that any more.
+    named = f"SELECT id FROM dead_letters WHERE id IN ({names}) OR key IN ({names})"  # noqa: S608
+    return letters_table.steps_where(installation, f"id IN ({named})", version)
 
 
 def _literals(names: Collection[str]) -> str:

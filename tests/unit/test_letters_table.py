@@ -186,6 +186,15 @@ def test_a_topic_that_ends_before_what_was_read_is_read_again(letters: Letters) 
     assert set(letters.states()) == alive | {name(9)}
 
 
+def test_what_is_parked_after_a_tombstone_by_hand_of_its_foreign_key_is_parked(
+    letters: Letters,
+) -> None:
+    letters.put(Outgoing(STORE, b"7", None, []), Outgoing(STORE, b"7", b"malformed", []))
+    letters.append()
+    letters.park()
+    assert [*letters.states().values()] == ["parked"]
+
+
 def test_a_table_that_is_up_to_date_gets_no_version(letters: Letters) -> None:
     letters.fail(0)
     letters.append()
