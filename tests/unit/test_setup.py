@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from itertools import islice
 from pathlib import Path
 
 from shardpost.checkout import CHECKOUT
@@ -22,9 +23,13 @@ def test_a_step_that_says_nothing_gives_signs_of_life_until_it_ends(tmp_path: Pa
         assert done.stdout
         for _ in range(2):
             assert "setup: a step: still running after " in done.stdout.readline()
-        (tmp_path / "end").write_text("Prepared pyspark\n")
+        with (tmp_path / "end").open("w") as step:
+            step.write("2026-11-23 07:44:33,845 INFO step: read\n")
+            step.flush()
+            assert any(line.endswith(" s: step: read\n") for line in islice(done.stdout, 9))
+            step.write("Prepared pyspark\n")
         assert done.stdout.read().endswith("setup: a step: prepared pyspark\nsetup: done\n")
-    assert (tmp_path / "log").read_text() == "Prepared pyspark\n"
+    assert (tmp_path / "log").read_text().endswith("step: read\nPrepared pyspark\n")
 
 
 def test_a_step_that_fails_is_no_success_of_what_reads_it(tmp_path: Path) -> None:
