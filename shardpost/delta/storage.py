@@ -70,7 +70,7 @@ def open_table(tables: Tables, table: Table, version: int | None = None) -> Delt
         raise TableFormError(
             f"table {table.path} in {tables.root} was made before 0.2.0, the first"
             " release, and cannot be read: set SHARDPOST_TABLES to an empty folder and compact"
-            " again (docs/what-next.md#tables-of-another-release says what is kept)"
+            " again (docs/operations.md#tables-of-another-release says what is kept)"
         )
     if form > FORM:
         raise TableFormError(

@@ -75,7 +75,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
     try:
         newest = snapshots.newest(installation.tables)
     except TableFormError as problem:
-        yield refused("tables", problem, "docs/what-next.md: Tables of another release")
+        yield refused("tables", problem, "docs/operations.md: Tables of another release")
         return
     except (ShardpostError, DeltaError, OSError) as problem:
         said = object_store.describe_error(problem) or first_line(problem)
@@ -163,7 +163,7 @@ def table_problem(tables: Tables, table: Table, version: int) -> str | None:
 
 def _unreadable(tables: Tables, problems: list[str]) -> DoctorFinding:
     more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-    cure = f"restore {tables.root} from a backup: docs/what-next.md"
+    cure = f"restore {tables.root} from a backup: docs/operations.md"
     return error("tables", f"{problems[0]}{more}", "tables that can be read", cure)
 
 

@@ -1,4 +1,4 @@
-"""Backup and restore, as docs/what-next.md has them: nobody is mailed twice."""
+"""Backup and restore, as docs/operations.md has them: nobody is mailed twice."""
 
 import json
 import re

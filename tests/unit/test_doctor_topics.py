@@ -206,7 +206,7 @@ def test_tables_that_are_damaged_are_an_error_with_the_way_back(settings: Settin
     [found] = table_checks.check_snapshot(installed(settings), NOW)
     assert found.state == "error"
     assert found.cure
-    assert "docs/what-next.md" in found.cure
+    assert "docs/operations.md" in found.cure
 
 
 def test_a_topic_whose_settings_may_not_be_read_is_unknown(
