@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HEADING = ("state", "origin", "error", "letters", "since", "such as", "its error begins")
 LONGEST_ERROR = 100
-SEE = "docs/dead-letters-operations.md: When something is wrong"
+SEE = "docs/dead-letters.md: When something is wrong"
 
 
 @click.group()

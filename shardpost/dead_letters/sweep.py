@@ -99,7 +99,7 @@ def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
     if any(report.counts and not report.is_append_time for report in reports):
         log.warning(
             "%s: its times are those of the producers, so a slow clock makes retries early: set"
-            " message.timestamp.type=LogAppendTime on it (docs/dead-letters-operations.md)",
+            " message.timestamp.type=LogAppendTime on it (docs/dead-letters.md)",
             store,
         )
     if count := sum(report.misplaced for report in reports):
@@ -107,7 +107,7 @@ def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
             "%s: %d of these letters lay in another partition than that of their original keys: one"
             " that is in both is retried twice. Produce each to the partition that `make_letter`"
             " returns, or that Kafka's murmur2 gives its original key"
-            " (docs/dead-letters-operations.md)",
+            " (docs/dead-letters.md)",
             store,
             count,
         )

@@ -127,7 +127,7 @@ def read_to_end(
                 raise KafkaUnreachableError(
                     f"{partition.at(position)}: no progress to the end {high} for"
                     f" {int(patience.seconds)} s: an open transaction, or the broker is gone"
-                    " (docs/dead-letters-operations.md: When something is wrong)"
+                    " (docs/dead-letters.md: When something is wrong)"
                 )
     finally:
         reader.close()
