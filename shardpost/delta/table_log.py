@@ -1,8 +1,8 @@
 """Writing the logs of Delta tables through deltalake: Spark writes files, this commits them.
 
 One commit takes some milliseconds and needs no JVM, where Delta's own writer for Spark spends
-several Spark jobs on each (docs/decisions/0008-spark-writes-files-deltalake-commits.md). A commit
-is for exactly one version: it fails if another writer took that one first, on any file system.
+several Spark jobs on each (docs/decisions/0008). A commit is for exactly one version: it fails if
+another writer took that one first, on any file system.
 """
 
 import json

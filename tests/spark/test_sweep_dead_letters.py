@@ -131,7 +131,7 @@ def test_old_letters_leave_the_table_while_spark_appends_to_it(
     assert states(ready) == {"waiting": 3, "retried": 1}
     put(ready, [failed(ready, original(number)) for number in (3, 4)])
     merged, removed = parquet_files.merge_small, []
-    # Of the years without a step 35 days count (decision 0026).
+    # Of the years without a step 35 days count (decision 0012).
     strict = ready.model_copy(update={"letter_days": 30})
 
     def beside(*arguments: Any) -> Any:

@@ -53,7 +53,7 @@ class Again:
 class Growth:
     """Twice as many partitions of `positions`, from the next record on; once between two runs.
 
-    Of more, a run cannot tell in which order a key had its partitions (decision 0003).
+    Of more, a run cannot tell in which order a key had its partitions (decision 0033).
     """
 
 

@@ -167,7 +167,7 @@ def require_orderable(topic: str, generation: int, ends: Offsets) -> None:
         if found > most:
             raise ShardpostError(
                 f"topic {topic}: expected at most {most} {what}, found {found}: its records cannot"
-                " be put in order (docs/decisions/0033-what-is-read-later-is-newer.md)"
+                " be put in order (docs/decisions/0033-order-records-by-when-they-were-read.md)"
             )
 
 

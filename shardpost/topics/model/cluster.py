@@ -11,7 +11,7 @@ from shardpost.kafka.coordinates import TopicName
 LEVELS = {21: "3.9 or older", 25: "4.0", 27: "4.1", 29: "4.2"}
 NEWER = "4.3 or newer"
 WITHOUT_LOSS = "Kafka 4.2, or one with that fix"
-WHICH_RELEASE = "docs/decisions/0015-the-embedded-broker-is-kafka-4-2.md"
+WHICH_RELEASE = "docs/decisions/0015-pin-kafka-4-2-and-spark-4-0.md"
 
 
 def release(level: int) -> str:
