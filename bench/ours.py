@@ -12,8 +12,8 @@ from pathlib import Path
 from bench import kafka
 from bench.measured import Measured, kill_when, run
 from shardpost.checkout import CHECKOUT
-from shardpost.kafka.coordinates import TopicName
 from shardpost.settings import Settings
+from shardpost.settings.topic_names import TopicName
 from shardpost.spark import class_archive
 from shardpost.spark import submit as spark_submit
 from shardpost.spark.job_spec import JobSpec, document_of

@@ -55,8 +55,8 @@ from shardpost.orchestration.tasks import (
     params_of,
     require_known,
 )
-from shardpost.schedules import longest_pause, next_run
 from shardpost.settings import one
+from shardpost.settings.schedules import longest_pause, next_run
 
 SCHEDULE = one("compact_schedule")
 FOLLOWS = one("follow") == "on"

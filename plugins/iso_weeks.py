@@ -9,8 +9,8 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from pendulum import UTC, DateTime, instance, now
 
-from shardpost.schedules import WEEKLY_SEND, WeeklyTime
 from shardpost.settings import one
+from shardpost.settings.schedules import WEEKLY_SEND, WeeklyTime
 from shardpost.weekly_email.model.week import IsoWeek
 
 

@@ -10,8 +10,8 @@ from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardpost.kafka.coordinates import TopicName
 from shardpost.settings import Settings, load
+from shardpost.settings.topic_names import TopicName
 
 if TYPE_CHECKING:
     from shardpost.delta.object_store import Tables

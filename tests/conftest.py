@@ -14,9 +14,9 @@ from xdist.remote import Producer
 from xdist.workermanage import NodeManager, WorkerController
 
 from shardpost.embedded import broker, daemons
-from shardpost.kafka.coordinates import TopicName
 from shardpost.settings import Settings, load
 from shardpost.settings.loading import VARIABLES
+from shardpost.settings.topic_names import TopicName
 from tests.support import airflow_environment, how_far
 from tests.support.installed import installed
 from tests.support.object_store import ObjectStore, object_store

@@ -42,7 +42,7 @@ from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
-from shardpost.retry_settings import split_names
+from shardpost.settings.retry_settings import split_names
 from shardpost.topics import guards
 from shardpost.topics.declared import PRODUCED_BYTES
 

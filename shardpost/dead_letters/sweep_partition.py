@@ -34,7 +34,7 @@ from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.logs import step
 from shardpost.projection import disk_errors_explained, open_temporary
-from shardpost.retry_settings import RetryRules
+from shardpost.settings.retry_settings import RetryRules
 from shardpost.topics import guards
 from shardpost.topics.declared import PRODUCED_BYTES
 

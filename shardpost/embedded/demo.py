@@ -25,9 +25,9 @@ from shardpost.embedded import daemons, stack
 from shardpost.embedded.airflow_home import disable_schedules, task_logs
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicName
 from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError, log_in
 from shardpost.settings import Settings, load
+from shardpost.settings.topic_names import TopicName
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 

@@ -39,8 +39,8 @@ from shardpost.holders.model.record_order import ORDERED_BY, RETRIES_READ_TOGETH
 from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.table_commits import commit_rewritten
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicName
 from shardpost.locks.locks import after_running
+from shardpost.settings.topic_names import TopicName
 
 # What is asked of each record.
 COLUMNS = (

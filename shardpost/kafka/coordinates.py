@@ -1,32 +1,13 @@
 """Where things are in Kafka, as values that print themselves: `positions[3]`, `positions[3]@41`.
 
-The topics that Shardpost knows, by their names in the contract, and what Kafka calls a name.
 Partitions, records, offsets and watermarks of partitions, ranges of offsets, what a topic was at a
 time, and an open transaction, which keeps the records after it from whoever reads committed ones.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
-
-LEGAL = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}")
-
-# What each is called in an installation is a setting: `topics` in settings/values.py.
-TopicName = Literal[
-    "positions",
-    "clients",
-    "exchanges",
-    "share-holders",
-    "weekly-emails",
-    "dead-letters",
-    "retries",
-    "parking-lot",
-    "run-requests",
-    "run-commands",
-    "decisions",
-]
+from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):

@@ -27,8 +27,8 @@ from shardpost.kafka.clients import (
     GroupConsumer,
     KeptClients,
 )
-from shardpost.kafka.coordinates import TopicName
 from shardpost.kafka.greeting import why_refused
+from shardpost.settings.topic_names import TopicName
 
 # An admin client that was not used for so many seconds is not used again: a broker may have been
 # restarted meanwhile, which a client that was connected notices late.

@@ -8,10 +8,10 @@ from fastapi import HTTPException
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicName
 from shardpost.page import access
 from shardpost.page.rendering import Link
 from shardpost.page.request import PageRequest
+from shardpost.settings.topic_names import TopicName
 
 if TYPE_CHECKING:
     from shardpost.holders.record_fates import Fate

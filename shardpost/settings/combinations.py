@@ -6,7 +6,7 @@ from typing import get_args
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from shardpost.kafka.coordinates import TopicName
+from shardpost.settings.topic_names import TopicName, metrics_name
 from shardpost.settings.variables import PREFIX, topic_variable
 
 # {port: what is set if that service is not the embedded one}; Airflow's is always used.
@@ -96,10 +96,6 @@ def require_different_topics(topics: dict[TopicName, str]) -> dict[TopicName, st
     return topics
 
 
-# A retry may go back to the topic that its record came from.
-RETRY_TARGETS = frozenset({"positions", "clients", "exchanges", "retries"})
-
-
 def our_topics(field: ValidationInfo, *, but: frozenset[str] = frozenset()) -> dict[str, str]:
     """Return {variable: topic} of our own topics."""
     topics = field.data.get("topics", {})
@@ -109,10 +105,5 @@ def our_topics(field: ValidationInfo, *, but: frozenset[str] = frozenset()) -> d
 def require_other_topic(topic: str, topics: Mapping[str, str | None]) -> None:
     """Raise ValueError if another setting names the same topic."""
     for variable, name in topics.items():
-        if _as_metrics(topic) == _as_metrics(name):
+        if metrics_name(topic) == metrics_name(name):
             raise ValueError(f"expected another topic, found that of {variable}: {name}")
-
-
-def _as_metrics(topic: object) -> str:
-    """Return the topic as Kafka's metrics name it: it takes no two topics that are one there."""
-    return str(topic).replace(".", "_")

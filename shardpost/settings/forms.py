@@ -1,4 +1,7 @@
-"""Types of settings, and the checks of their text, which raise ValueError."""
+"""Types of settings, and the checks of their text, which raise ValueError.
+
+And how a text file that people write is read: settings, declared topics, mail templates.
+"""
 
 import re
 from datetime import date
@@ -9,8 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
-from shardpost.kafka.coordinates import LEGAL
-from shardpost.schedules import cron
+from shardpost.errors import UsageError
+from shardpost.settings.schedules import cron
+from shardpost.settings.topic_names import check_topic
 from shardpost.unsubscribe import keys_of
 
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
@@ -28,6 +32,28 @@ _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_.=-]+)*/
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")  # a path has no two slashes in a row
 _SCHEMED = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def read_text(path: Path, *, advice: str = "", default: str | None = None) -> str:
+    """Return the text of a file, without the mark that some editors begin it with.
+
+    `default`, if given, where there is no such file; UsageError if it cannot be read, with `advice`
+    on what to do.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: expected text in UTF-8, found other bytes at byte {error.start}:"
+            " save the file as UTF-8"
+        ) from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: cannot be read: expected a file, found a folder") from None
+    except OSError as error:
+        if default is not None and isinstance(error, FileNotFoundError | NotADirectoryError):
+            return default
+        said = f"{path}: cannot be read: {error.strerror}"
+        raise UsageError(f"{said}: {advice}" if advice else said) from None
 
 
 def host(text: str) -> str:
@@ -60,15 +86,6 @@ def servers(text: str) -> str:
     return text
 
 
-def topic(text: str) -> str:
-    """Check the name of a topic, as Kafka does."""
-    if not LEGAL.fullmatch(text):
-        raise ValueError("expected the name of a topic: up to 249 of a-z, A-Z, 0-9, '.', '_', '-'")
-    if text.startswith("__"):
-        raise ValueError("expected a topic of your own: Kafka's own begin with '__'")
-    return text
-
-
 def web_url(text: str) -> str:
     """Check an http or https URL."""
     parts = urlsplit(text)
@@ -83,7 +100,7 @@ def sender(text: str) -> str:
     """Check whom e-mails are from: `name <address>` or an address, in ASCII."""
     if text == DEFAULT_SENDER:  # the library that knows addresses takes a while to import
         return text
-    from shardpost.addresses import mailbox
+    from shardpost.settings.addresses import mailbox
 
     mailbox(text)
     return text
@@ -198,7 +215,7 @@ Days = Annotated[int, Field(ge=1, le=36_500)]
 Seconds = Annotated[float, Field(gt=0, le=10**9)]
 Host = Annotated[str, AfterValidator(host)]
 Servers = Annotated[str, AfterValidator(servers)]
-Topic = Annotated[str, AfterValidator(topic)]
+Topic = Annotated[str, AfterValidator(check_topic)]
 Cron = Annotated[str, AfterValidator(cron)]
 Url = Annotated[str, AfterValidator(web_url)]
 Week = Annotated[str, AfterValidator(week)]

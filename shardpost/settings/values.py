@@ -17,17 +17,8 @@ from pydantic import (
     field_validator,
 )
 
-from shardpost import schedules
 from shardpost.checkout import HOME, home_folder
-from shardpost.kafka.coordinates import TopicName
-from shardpost.retry_settings import (
-    RetryRules,
-    RetrySettings,
-    find_cycle,
-    parse_origins,
-    split_names,
-)
-from shardpost.settings import combinations, forms
+from shardpost.settings import combinations, forms, schedules
 from shardpost.settings.forms import (
     DEFAULT_SENDER,
     Absolute,
@@ -49,6 +40,14 @@ from shardpost.settings.forms import (
     Url,
     Week,
 )
+from shardpost.settings.retry_settings import (
+    RetryRules,
+    RetrySettings,
+    find_cycle,
+    parse_origins,
+    split_names,
+)
+from shardpost.settings.topic_names import RETRY_TARGETS, TopicName, check_topic
 from shardpost.settings.variables import PREFIX, client_variable, topic_variable
 from shardpost.wording import share
 
@@ -193,11 +192,11 @@ class Settings(BaseModel):
     @field_validator("retry_origins")
     @classmethod
     def _check_retry_origins(cls, text: str | None, field: ValidationInfo) -> str | None:
-        ours = combinations.our_topics(field, but=combinations.RETRY_TARGETS)
+        ours = combinations.our_topics(field, but=RETRY_TARGETS)
         origins = parse_origins(text or "", RetrySettings())
         for retries in origins.values():
             if retries.topic is not None:
-                combinations.require_other_topic(forms.topic(retries.topic), ours)
+                combinations.require_other_topic(check_topic(retries.topic), ours)
         if cycle := find_cycle(origins):
             raise ValueError(f"expected retries that end, found a cycle: {' to '.join(cycle)}")
         return text
@@ -208,7 +207,7 @@ class Settings(BaseModel):
         ours = combinations.our_topics(field)
         of_origins = parse_origins(field.data.get("retry_origins") or "", RetrySettings()).values()
         for topic in split_names(text or ""):
-            combinations.require_other_topic(forms.topic(topic), ours)
+            combinations.require_other_topic(check_topic(topic), ours)
             for retries in of_origins:
                 combinations.require_other_topic(topic, {PREFIX + "RETRY_ORIGINS": retries.topic})
         return text

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from shardpost.kafka.coordinates import TopicName
+from shardpost.settings.topic_names import TopicName
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -25,10 +25,11 @@ from shardpost.delta.storage import open_table
 from shardpost.errors import ShardpostError, single_line
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import TopicName, TopicPartition
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.locks.locks import exclusive
+from shardpost.settings.topic_names import TopicName
 from shardpost.topics.stores import require_stores
 
 GROUP = "shardpost-owner"

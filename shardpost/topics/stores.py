@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, replace
 
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicMark, TopicName
+from shardpost.kafka.coordinates import TopicMark
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.topic_metadata import partition_counts, topic_configs, topic_ids
 from shardpost.locks.shared_files import Files, SharedFile
+from shardpost.settings.topic_names import TopicName
 
 
 @dataclass(frozen=True)

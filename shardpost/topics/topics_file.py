@@ -24,10 +24,9 @@ from pydantic_core import ErrorDetails
 
 from shardpost.errors import UsageError, first_line
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicName
 from shardpost.kafka.kafka import Kafka
-from shardpost.settings import forms
-from shardpost.text_files import read_text
+from shardpost.settings.forms import read_text
+from shardpost.settings.topic_names import TopicName, check_topic
 from shardpost.topics.declared import (
     DECLARED,
     INPUTS,
@@ -122,7 +121,7 @@ Partitions = Annotated[int, Field(ge=1, le=4095)]
 Replicas = Annotated[int, Field(ge=1, le=32_767)]
 SettingName = Annotated[StrictStr, AfterValidator(_known_setting)]
 Value = Annotated[StrictStr, AfterValidator(_value)]
-Name = Annotated[StrictStr, AfterValidator(forms.topic)]
+Name = Annotated[StrictStr, AfterValidator(check_topic)]
 
 
 class Overrides(BaseModel):

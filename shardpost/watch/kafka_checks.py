@@ -14,10 +14,11 @@ from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicName, total_size
+from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.greeting import broker_level
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
+from shardpost.settings.topic_names import TopicName
 from shardpost.topics import guards
 from shardpost.topics.guards import NotOwnerError
 from shardpost.topics.model.cluster import WHICH_RELEASE, WITHOUT_LOSS, known_loss, release

@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardpost.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.delta import snapshots
 from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.installation import Installation
+from shardpost.settings.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_context import EmailContext, Sender

@@ -14,7 +14,7 @@ from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.text_files import read_text
+from shardpost.settings.forms import read_text
 from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.localized import known_language

@@ -38,12 +38,12 @@ from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
 from shardpost.lag.offset_expiry import OffsetCommits, UnknownFormatError
 from shardpost.position_import.list_files import ListReader
 from shardpost.position_import.model.source import FileSource, Format
-from shardpost.retry_settings import RetryRules
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.run_requests.model import commands
 from shardpost.run_requests.model.commands import MOST_NESTED, Command, CommandState, next_action
 from shardpost.run_requests.model.requests import Issue, Refused, RequestRules, decide_record
 from shardpost.run_requests.request_client import conflict_row
+from shardpost.settings.retry_settings import RetryRules
 from shardpost.topics.model.cluster import release
 from shardpost.weekly_email.model import ledger
 from shardpost.weekly_email.model.week_report import cause_of

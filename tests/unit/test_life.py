@@ -12,7 +12,7 @@ from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malf
 from shardpost.dead_letters.model.letter_history import Step, in_order, newest_steps, step_of
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
 from shardpost.letters import MAX_BYTES, PRODUCER_SETTINGS, make_letter
-from shardpost.retry_settings import RetryRules
+from shardpost.settings.retry_settings import RetryRules
 from shardpost.topics.declared import DEAD_LETTERS, PARKING_LOT, RETRIES
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shardpost.addresses import Address
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, load
+from shardpost.settings.addresses import Address
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Sender
 from shardpost.weekly_email.model.holdings import holdings_of_batch
 from shardpost.weekly_email.model.localized import known_language, number_text

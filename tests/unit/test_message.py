@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.errors import UsageError
 from shardpost.settings import Settings
+from shardpost.settings.addresses import Address, UnusableAddress, check_address
 from shardpost.unsubscribe import is_genuine
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch

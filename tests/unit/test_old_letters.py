@@ -21,9 +21,10 @@ from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.removal import may_be_forgotten, remove_old
 from shardpost.delta import query
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicName, TopicPartition
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
+from shardpost.settings.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
 from tests.support.at_step import Killed, at_step

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.schedules import WeeklyTime, longest_pause
 from shardpost.settings import load, loading, one
+from shardpost.settings.schedules import WeeklyTime, longest_pause
 from shardpost.watch.sources import longest_wait
 from shardpost.weekly_email.model.week import IsoWeek
 

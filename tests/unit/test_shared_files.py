@@ -10,10 +10,11 @@ import pytest
 from shardpost.alerts import channels
 from shardpost.delta.object_store import open_objects
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.kafka.coordinates import TopicName, TopicPartition
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import refused_runs
 from shardpost.locks.shared_files import SharedFile
 from shardpost.settings import Settings
+from shardpost.settings.topic_names import TopicName
 from shardpost.topics.stores import require_stores
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka

@@ -28,10 +28,11 @@ from shardpost.dead_letters.model.letters import (
     letter_id,
     own_headers,
 )
-from shardpost.kafka.coordinates import LEGAL, Coordinates
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
-from shardpost.retry_settings import RetryRules
+from shardpost.settings.retry_settings import RetryRules
+from shardpost.settings.topic_names import LEGAL
 
 
 class Dialect(NamedTuple):

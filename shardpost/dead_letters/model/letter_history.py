@@ -26,7 +26,7 @@ from shardpost.dead_letters.model.retry_policy import due, fingerprint, jitter_o
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record, header_bytes
-from shardpost.retry_settings import RetryRules
+from shardpost.settings.retry_settings import RetryRules
 
 # The order of the states within one attempt.
 _STAGES = {

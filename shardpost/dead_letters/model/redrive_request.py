@@ -18,7 +18,7 @@ from shardpost.decisions import Kind
 from shardpost.errors import UsageError
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
-from shardpost.retry_settings import RetryRules
+from shardpost.settings.retry_settings import RetryRules
 from shardpost.topics.declared import LETTER_BYTES, STORED_BYTES
 
 # Parked so often by one error, a letter is redriven only with --again.

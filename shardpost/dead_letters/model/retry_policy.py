@@ -19,7 +19,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from shardpost.dead_letters.model.letter_format import MALFORMED, Letter, Malformed
-from shardpost.retry_settings import RetryRules, RetrySettings
+from shardpost.settings.retry_settings import RetryRules, RetrySettings
 
 
 def due(retries: RetrySettings, delayed_from: datetime, attempt: int, fraction: float) -> datetime:

@@ -24,11 +24,11 @@ from shardpost.kafka.coordinates import (
     OffsetRange,
     Offsets,
     OpenTransaction,
-    TopicName,
     TopicPartition,
     Watermarks,
     total_size,
 )
+from shardpost.settings.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
-from shardpost.kafka.coordinates import OffsetRange, TopicName
+from shardpost.kafka.coordinates import OffsetRange
+from shardpost.settings.topic_names import TopicName
 from shardpost.spark import delta_files
 from shardpost.spark.kafka_source import ReadRanges
 

@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from shardpost import addresses
-from shardpost.addresses import Mailbox, mailbox
 from shardpost.errors import ShardpostError, UsageError, single_line
+from shardpost.settings import addresses
+from shardpost.settings.addresses import Mailbox, mailbox
 from shardpost.unsubscribe import keys_of
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import IsoWeek

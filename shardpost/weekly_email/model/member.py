@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from shardpost.addresses import Address, UnusableAddress, check_address
+from shardpost.settings.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.ledger import DeliveryState
 
 

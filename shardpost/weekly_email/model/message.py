@@ -12,8 +12,8 @@ from datetime import datetime
 from email.utils import format_datetime
 from hashlib import sha256
 
-from shardpost.addresses import Mailbox
 from shardpost.errors import single_line
+from shardpost.settings.addresses import Mailbox
 from shardpost.weekly_email.model.email_context import (
     LONGEST_NAME,
     ComposeError,
