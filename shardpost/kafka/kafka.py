@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import methodcaller
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -41,6 +42,7 @@ LISTEN_AGAIN_SECONDS = 0.5
 FIRST_ANSWER_SECONDS = 15.0
 SECURITY = "security.protocol"
 ADMISSION_SECONDS = 3.0  # for a first answer; a Kafka that is slower is not said to refuse
+MOST_ADMITTED = 16  # configurations of one process
 # More than the groups that a run asks for.
 MOST_GROUPS = 16
 # So many partitions have a writer at once, that may stay open.
@@ -83,7 +85,7 @@ class Kafka:
         self._admin: tuple[AdminClient, float] | None = None
         # Those that have been answered before.
         self.connected: WeakSet[AdminClient] = WeakSet()
-        self._was_there = self._is_admitted = False
+        self._was_there = False
         self.consumers: KeptClients[GroupConsumer] = KeptClients(
             MOST_GROUPS, idle_seconds=IDLE_SECONDS
         )
@@ -191,7 +193,7 @@ class Kafka:
         """Raise KafkaUnreachableError if nobody listens at Kafka's addresses, or refuses us.
 
         Where somebody has listened before, after GONE_SECONDS. Whether clients are refused is asked
-        once, of a Kafka with TLS or a login.
+        once a process, of a Kafka with TLS or a login.
         """
         deadline = time.monotonic() + (GONE_SECONDS if self._was_there else 0)
         while reason := self.why_nobody_listens():
@@ -205,14 +207,11 @@ class Kafka:
 
     def why_not_admitted(self) -> str | None:
         """Return why Kafka refuses our clients, and what to do; None once it has admitted one."""
-        if self._is_admitted:
-            return None
-        reason = why_refused(self.config(), ADMISSION_SECONDS)
-        if reason is None:
-            self._is_admitted = True
-            return None
-        to_do = "correct SHARDPOST_KAFKA__…, or the address (SHARDPOST_BOOTSTRAP_SERVERS)"
-        return f"Kafka at {self.bootstrap} refuses this client ({reason}): {to_do}"
+        try:
+            _require_admitted(tuple(sorted(self.config().items())))
+        except KafkaUnreachableError as refusal:
+            return str(refusal)
+        return None
 
     def unreachable(self, error: Exception) -> KafkaUnreachableError:
         """Return the error that says that Kafka cannot be reached, or refuses us, and a cure."""
@@ -232,6 +231,18 @@ class Kafka:
         return KafkaUnreachableError(
             f"Kafka at {self.bootstrap} cannot be reached ({reason}): {to_do}"
         )
+
+
+@lru_cache(maxsize=MOST_ADMITTED)
+def _require_admitted(config: tuple[tuple[str, Any], ...]) -> None:
+    """Raise KafkaUnreachableError if Kafka refuses clients of that configuration.
+
+    Whoever was admitted is not asked again in this process: a Spark worker has many tasks.
+    """
+    if reason := why_refused(dict(config), ADMISSION_SECONDS):
+        to_do = "correct SHARDPOST_KAFKA__…, or the address (SHARDPOST_BOOTSTRAP_SERVERS)"
+        bootstrap = dict(config)["bootstrap.servers"]
+        raise KafkaUnreachableError(f"Kafka at {bootstrap} refuses this client ({reason}): {to_do}")
 
 
 class Patience:
