@@ -115,6 +115,13 @@ def _value(text: str) -> str:
     return text
 
 
+def _true_or_false(text: object) -> bool:
+    """Return what `true` or `false` means: `yes`, `on` and `1` are other texts here."""
+    if text not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text == "true"
+
+
 # `config:` with nothing after it is the empty map that it looks like.
 EMPTY_IS_A_MAP = BeforeValidator(lambda value: {} if value == "" else value)
 Partitions = Annotated[int, Field(ge=1, le=4095)]
@@ -137,7 +144,7 @@ class Overrides(BaseModel):
 class OwnTopic(Overrides):
     """A topic of the user's own; partitions may be added if it is not `keyed`."""
 
-    keyed: bool = True
+    keyed: Annotated[bool, BeforeValidator(_true_or_false)] = True
 
 
 class TopicsFile(BaseModel):
@@ -201,8 +208,6 @@ def _expected(error: ErrorDetails, place: Place) -> str:
             return f"expected a single value{found}"
         case "int_parsing" | "int_type":
             return f"expected a whole number{found}"
-        case "bool_parsing" | "bool_type":
-            return f"expected true or false{found}"
         case _:
             return error["msg"].removeprefix("Value error, ") + found
 
