@@ -3,7 +3,7 @@
 BIN := .venv/bin
 COMPOSE := docker compose
 
-.PHONY: help setup demo cluster-demo test test-all test-faults test-cluster bench screenshots lint lock
+.PHONY: help setup demo cluster-demo test test-all test-faults test-cluster bench docs screenshots lint lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,9 @@ test-cluster: setup  ## docker-compose.yml brought up for real, with stand-ins o
 
 bench: setup  ## measure; ARGS="emails", "growth", … as in bench/README.md
 	@$(BIN)/python -m bench $(or $(ARGS),holders)
+
+docs:  ## the documents as a site, in artifacts/site (mkdocs)
+	@scripts/docs
 
 screenshots: setup  ## docs/pictures anew: each page of a stack of its own, and the demo (chromium)
 	@PYTHONPATH=. $(BIN)/python docs/generate_pictures.py $(ARGS)
