@@ -97,11 +97,13 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
     """
     guards.require_owner(installation)
     week = resolution.week
-    state = WeekState(installation, week)
-    state.require_open(resolution.when)
-    partitions = state.require_ledger().partitions
+    partitions = week_state.compacted_ledger(installation.kafka).partitions  # what to lock
     shards = by_partition(resolution.clients, partitions)
+    state = WeekState(installation, week)
     with state.locked(sorted(shards)), ExitStack() as opened:
+        state.require_open(resolution.when)
+        if state.require_ledger().partitions != partitions:
+            raise ShardpostError(f"{week}: the ledger's partitions changed meanwhile: run it again")
         # Before anything is fenced: a wrong name does not stop a run on another machine.
         known = {
             n: LedgerIndex.fold(ShardLedger(installation.kafka, week, n).entries()) for n in shards

@@ -1,6 +1,8 @@
 """The ledger of a shard, the last look before a mail, and unknown deliveries a person decides."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
 import pytest
@@ -21,9 +23,11 @@ from shardpost.weekly_email.week_state import WeekState
 from tests.support import decisions
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.written_weeks import begin
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
+LEDGER = "weekly-emails"
 # In shard 0 and in shard 1.
 HERE, ALSO_HERE, THERE = "client1", "client3", "client5"
 
@@ -113,6 +117,25 @@ def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
         week_decisions.resolve(installed(at), as_(Outcome.SENT, HERE, THERE))
     assert [row[0] for row in rows(at, HERE)] == ["unknown"]
     assert list(decisions.list_all(at)) == []
+
+
+def test_a_ledger_that_is_created_again_before_its_locks_are_held_is_not_decided_by(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, locked = kafka.settings, WeekState.locked
+    begin(at, WEEK, NOW)
+    wrote(at, unknown(HERE)).close()
+
+    def after_a_restore(state: WeekState, shards: Iterable[int]) -> AbstractContextManager[None]:
+        kafka.broker.delete_topic(LEDGER)
+        kafka.broker.create_topic(LEDGER, 2, {"cleanup.policy": "compact"})
+        wrote(at, unknown(HERE)).close()
+        return locked(state, shards)
+
+    monkeypatch.setattr(WeekState, "locked", after_a_restore)
+    with pytest.raises(ShardpostError, match=r"the ledger .* has changed since"):
+        week_decisions.resolve(installed(at), as_(Outcome.OPEN, HERE))
+    assert [row[0] for row in rows(at, HERE)] == ["unknown"]
 
 
 def test_a_wrong_name_stops_no_run_of_another_machine(at: Settings) -> None:
