@@ -123,7 +123,7 @@ class Settings(BaseModel):
     smtp_password: str | None = Field(None, repr=False)
     smtp_tls: Literal["none", "starttls", "tls"] = "none"
     smtp_plain_login: Literal["refuse", "allow"] = "refuse"
-    smtp_timeout: Seconds = 600
+    smtp_timeout: Seconds = 300
     mail_from: Annotated[str, AfterValidator(forms.sender)] = DEFAULT_SENDER
     unsubscribe_secret: Annotated[str, AfterValidator(forms.unsubscribe_secrets)] | None = Field(
         None, repr=False

@@ -70,8 +70,13 @@ class SmtpServer:
         return f"{self.host}:{self.smtp_port}"
 
     def timeout(self, phase: Phase) -> float:
-        """How long a phase of a conversation may take, in seconds."""
-        return min(TIMEOUTS[phase], self.smtp_timeout)
+        """How long a phase of a conversation may take, in seconds.
+
+        That of the answer to the end of a mail is never shorter than the RFC's: a server that is
+        still processing the mail may accept it, and its delivery is unknown.
+        """
+        most = TIMEOUTS[phase]
+        return most if phase == "end" else min(most, self.smtp_timeout)
 
     @property
     def retries(self) -> MailRetryPolicy:

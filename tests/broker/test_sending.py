@@ -26,6 +26,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
+from shardpost.weekly_email.smtp_server import TIMEOUTS
 from tests.support.how_far import some
 from tests.support.installed import installed
 from tests.support.mail_server import (
@@ -61,6 +62,12 @@ def to(client: str) -> str:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let servers announce that commands may come at once, or not."""
     monkeypatch.setattr(MailServer, "ehlo", request.param)
+
+
+@pytest.fixture
+def quick_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait only two seconds for the answer to the end of a mail."""
+    monkeypatch.setitem(TIMEOUTS, "end", 2)
 
 
 @pytest.fixture
@@ -279,7 +286,7 @@ def test_a_connection_dropped_between_mails_is_opened_again(ready: Settings) -> 
         assert server.connections == 5
 
 
-@pytest.mark.usefixtures("either_way")
+@pytest.mark.usefixtures("either_way", "quick_end")
 @pytest.mark.parametrize(
     "does", [HANG, DROP, TAKE_AND_HANG, TAKE_AND_DROP, "garbage" + SAY_AND_DROP]
 )
@@ -299,6 +306,7 @@ def test_what_is_held_is_resent_under_the_same_message_id_when_told(on_broker: S
         assert len(server.message_ids[to("client3")]) == 1
 
 
+@pytest.mark.usefixtures("quick_end")
 def test_a_server_that_falls_silent_stops_its_shard_after_three(ready: Settings) -> None:
     with mail_server(lambda stage, _: TAKE_AND_HANG if stage == "end" else None) as server:
         report = run(ready, server)

@@ -175,11 +175,11 @@ def test_each_delay_is_longer_by_the_factor_until_the_last_attempt() -> None:
     assert [RETRIES.is_last(attempt) for attempt in (1, 4, 5)] == [False, False, True]
 
 
-def test_timeouts_are_those_of_the_rfc_cut_to_the_setting() -> None:
+def test_timeouts_are_those_of_the_rfc_cut_to_the_setting_but_that_after_a_mail() -> None:
     of_rfc = installed(load({})).values(SmtpServer)
     assert [of_rfc.timeout(phase) for phase in TIMEOUTS] == [300, 300, 120, 180, 600]
     cut = replace(of_rfc, smtp_timeout=150)
-    assert [cut.timeout(phase) for phase in TIMEOUTS] == [150, 150, 120, 150, 150]
+    assert [cut.timeout(phase) for phase in TIMEOUTS] == [150, 150, 120, 150, 600]
 
 
 def test_the_policy_is_that_of_the_settings() -> None:
