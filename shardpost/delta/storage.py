@@ -55,7 +55,7 @@ def opened(tables: Tables, table: Table, version: int | None = None) -> DeltaTab
 
 # The form of all tables that this release writes, as a property of each table. A release that
 # changes what tables mean takes those of the forms since 0.2.0 over, and gives them its own.
-FORM_PROPERTY, FORM = "shardpost.form", 2
+FORM_PROPERTY, FORM = "shardpost.form", 3
 
 
 class TableFormError(UsageError):

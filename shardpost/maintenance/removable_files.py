@@ -45,6 +45,7 @@ from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.tables import OTHERS
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS
 from shardpost.wording import counted
 
 # A checkpoint is read instead of more commits than that.
@@ -181,8 +182,10 @@ def _of_tables(tables: Tables, views: stored_tables.Views, now: datetime) -> lis
         folders = stored_tables.folders_of(table, views, readable)
         there = (folder for folder in folders if folder.table.path not in gone)
         planned += [partial(_of_view, tables, folder, now) for folder in there]
-    others = [*OTHERS, *FrozenWeeks(tables).audience_tables()]
-    planned += [partial(_of_other, tables, table, now) for table in others]
+    for table in OTHERS:
+        planned.append(partial(_of_other, tables, table, table, now))
+    for table in FrozenWeeks(tables).audience_tables():
+        planned.append(partial(_of_other, tables, table, FROZEN_WEEKS, now))
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
         made = [*pool.map(lambda plan_table: plan_table(), planned)]
     return [*filter(None, made), *(_whole(tables, table) for table in whole)]
@@ -230,11 +233,11 @@ def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:
     return _checked(folder.table, gone, unneeded_entries(log, folder.versions, now - GRACE))
 
 
-def _of_other(tables: Tables, table: Table, now: datetime) -> TablePlan | None:
-    """Return what is to be removed of a table with its own commit point; None if it is not there.
+def _of_other(tables: Tables, table: Table, point: Table, now: datetime) -> TablePlan | None:
+    """Return what is to be removed of a table of no snapshot; None if it is not there.
 
-    The age of files is measured from the newest commit, so that a clock that has jumped ahead has
-    no file removed as too old.
+    The age of files is measured from the newest commit of the table, or of its commit point, so
+    that a clock that has jumped ahead has no file removed as too old.
     """
     opened = stored_tables.opened(tables, table)
     if opened is None:
@@ -243,7 +246,10 @@ def _of_other(tables: Tables, table: Table, now: datetime) -> TablePlan | None:
 
     def gone() -> list[StoredFile]:
         entries = _Log(tables, table, log)
-        times = (commit.at for commit in entries.commits.values())
+        commits = [entries.commits]
+        if point != table:
+            commits.append(_Log(tables, point, storage.log_files(tables, point)).commits)
+        times = (commit.at for known in commits for commit in known.values())
         newest = min(now, max(times, default=snapshot.NEVER))
         needed = needed_paths(tables, table, log, {opened.version()}, opened)
         needed |= entries.changed_since(newest - GRACE)

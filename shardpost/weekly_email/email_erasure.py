@@ -45,12 +45,13 @@ from shardpost.weekly_email.model.week_tables import AUDIENCES, audience_table
 
 @dataclass(frozen=True)
 class AudienceOfClient:
-    """A week whose audience is to be written anew, or an interrupted run began to.
+    """A week whose audience, in that folder, is to be written anew, or an interrupted run began to.
 
     `files` have the client; `left` are files on the disk that no run reads.
     """
 
     week: IsoWeek
+    folder: str
     version: int
     files: tuple[str, ...]
     left: tuple[str, ...]
@@ -59,13 +60,13 @@ class AudienceOfClient:
 def find_in_audiences(tables: Tables, client: str) -> list[AudienceOfClient]:
     """Return the weeks in which something of the client is left, as it is now."""
     on_disk, weeks = {*storage.folder_names(tables, AUDIENCES)}, FrozenWeeks(tables).with_audience()
-    found = [_find(tables, client, frozen) for frozen in weeks if frozen.week in on_disk]
+    found = [_find(tables, client, frozen) for frozen in weeks if frozen.audience in on_disk]
     return [audience for audience in found if audience.files or audience.left]
 
 
 def erase_from_audience(tables: Tables, client: str, audience: AudienceOfClient) -> None:
     """Rewrite a week's audience without the client; no run may freeze or mail it meanwhile."""
-    table = audience_table(audience.week)
+    table = audience_table(audience.folder)
     if audience.files:
 
         def without(rows: pa.Table) -> pa.Table:
@@ -79,30 +80,28 @@ def erase_from_audience(tables: Tables, client: str, audience: AudienceOfClient)
 
 def erase_unfrozen(tables: Tables, client: str, *, dry_run: bool) -> set[str]:
     """Remove the audiences that no week has, unless `dry_run`; return whose had the client."""
-    frozen = {week.week for week in FrozenWeeks(tables).with_audience()}
-    left = {*storage.folder_names(tables, AUDIENCES)} - frozen
-    weeks = {week for week in left if _having(tables, week, _parquet(tables, week), client)}
+    weeks = FrozenWeeks(tables)
+    left = weeks.unnamed()
+    having = [name for name in left if _having(tables, name, _parquet(tables, name), client)]
     if left and not dry_run:
         step("remove audiences that were never frozen")
-        for week in left:
-            storage.delete_folder(tables, audience_table(week))
-    return weeks
+        weeks.remove_unnamed()
+    return {name.split(".")[0] for name in having}
 
 
 def _find(tables: Tables, client: str, frozen: FrozenWeek) -> AudienceOfClient:
-    opened = storage.opened(tables, audience_table(frozen.week))
-    files, shard = row_files(opened, "shard"), partition_of(client, frozen.shards)
-    left = {*_parquet(tables, frozen.week)} - {file.path for file in files}
-    in_shard = [file.path for file in files if file.lowest <= shard <= file.highest]
-    having = _having(tables, frozen.week, in_shard, client)
-    return AudienceOfClient(
-        IsoWeek.parse(frozen.week), opened.version(), tuple(having), tuple(sorted(left))
-    )
+    opened = storage.opened(tables, audience_table(frozen.audience))
+    named, shard = row_files(opened, "shard"), partition_of(client, frozen.shards)
+    left = {*_parquet(tables, frozen.audience)} - {file.path for file in named}
+    in_shard = [file.path for file in named if file.lowest <= shard <= file.highest]
+    having = _having(tables, frozen.audience, in_shard, client)
+    files = (tuple(having), tuple(sorted(left)))
+    return AudienceOfClient(IsoWeek.parse(frozen.week), frozen.audience, opened.version(), *files)
 
 
-def _having(tables: Tables, week: str, paths: Iterable[str], client: str) -> list[str]:
-    """Return those of some files of a week that have a client."""
-    table = audience_table(week)
+def _having(tables: Tables, folder: str, paths: Iterable[str], client: str) -> list[str]:
+    """Return those of some files of an audience that have a client."""
+    table = audience_table(folder)
     return [
         path
         for path in paths
@@ -113,9 +112,9 @@ def _having(tables: Tables, week: str, paths: Iterable[str], client: str) -> lis
     ]
 
 
-def _parquet(tables: Tables, week: str) -> list[str]:
-    """Return all Parquet files with clients of a week, also those that its table does not name."""
-    files = data_files(tables, audience_table(week), lambda _: False)
+def _parquet(tables: Tables, folder: str) -> list[str]:
+    """Return all Parquet files of an audience, also those that its table does not name."""
+    files = data_files(tables, audience_table(folder), lambda _: False)
     return [file.path for file in files if file.path.endswith(".parquet")]
 
 

@@ -1,7 +1,12 @@
 """Weeks whose audience is frozen, and their audiences, through deltalake: no JVM.
 
-The row of a week is its commit point. It stays when the audience is erased, and says so: the week
-is not frozen again.
+The row of a week is its commit point, and names the folder of its audience: each freeze writes one
+of its own, and what no row names is never read. The row stays when the audience is erased, and says
+so: the week is not frozen again.
+
+A row is committed for exactly one version of the table, noted before its audience was written. Who
+removes folders that no row names commits a version before: no freeze that began earlier can name
+one of them any more, also where its lock was taken over.
 """
 
 from collections.abc import Iterator
@@ -9,17 +14,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from shardpost.delta import storage
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, rows, select, stream
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
+from shardpost.logs import step
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, audience_table
+from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS, audience_table
 
 RECIPIENTS = "recipients"
 WITH_ADDRESS = "recipients with an address"
@@ -54,7 +61,30 @@ class FrozenWeeks:
 
     def audience_tables(self) -> list[Table]:
         """Return the tables of the audiences that are there, the newest week first."""
-        return [audience_table(frozen.week) for frozen in self.with_audience()]
+        return [audience_table(frozen.audience) for frozen in self.with_audience()]
+
+    def unnamed(self) -> list[str]:
+        """Return the folders of audiences that no week has, or whose erasure has begun."""
+        there = {*storage.folder_names(self._tables, AUDIENCES)}  # before: a row comes after them
+        return sorted(there - {frozen.audience for frozen in self.with_audience()})
+
+    def remove_unnamed(self) -> None:
+        """Remove these folders, behind the lock of freezes."""
+        from shardpost.delta import table_log  # who only reads does without Parquet
+
+        version = self.version()
+        if names := self.unnamed():
+            removal = {"audiences-removed": version}
+            table_log.commit(self._tables, FROZEN_WEEKS, version, (), app_transactions=removal)
+        for name in names:
+            week, _, _ = name.partition(".")
+            step(f"remove {week}")
+            storage.delete_folder(self._tables, audience_table(name))
+            step(f"removed {week}")
+
+    def version(self) -> int:
+        """Return the newest version of the table, which is created if there is none."""
+        return self._newest().version()
 
     def require_audience(self, week: IsoWeek) -> None:
         """Refuse a week whose audience was erased since a run read its row.
@@ -64,23 +94,26 @@ class FrozenWeeks:
         if now := self.find(week):
             now.require_audience()
 
-    def commit(self, frozen: FrozenWeek) -> None:
-        """Insert the week's row; ShardpostError if the week is frozen already.
+    def commit(self, frozen: FrozenWeek, version: int) -> None:
+        """Insert the week's row as the version after that one.
 
-        LostLockError behind a lock that another run has taken over: it writes this audience anew.
+        It was noted before the audience was written. ShardpostError if the week is frozen already,
+        or if another run has written that version; LostLockError behind a lock that another run
+        has taken over.
         """
-        source = arrow_rows(FROZEN_WEEKS, [frozen])
+        source, once = arrow_rows(FROZEN_WEEKS, [frozen]), CommitProperties(max_commit_retries=0)
+        since = storage.opened(self._tables, FROZEN_WEEKS, version)
         self._tables.require_held()
         try:
             done = (
-                self._writable()
-                .merge(source, "t.week = s.week", source_alias="s", target_alias="t")
+                since.merge(source, "t.week = s.week", "s", "t", commit_properties=once)
                 .when_not_matched_insert_all()
                 .execute()
             )
         except CommitFailedError as error:
             raise ShardpostError(
-                f"week {frozen.week}: another run is freezing it: {error}"
+                f"week {frozen.week}: another run has frozen a week, or removed audiences, since"
+                f" this one began: run again: {error}"
             ) from None
         if done["num_target_rows_inserted"] != 1:
             raise ShardpostError(f"week {frozen.week} was frozen by another run: run again")
@@ -90,15 +123,15 @@ class FrozenWeeks:
         time = f"CAST('{at.astimezone(UTC).isoformat()}' AS TIMESTAMP)"
         not_yet = f"week = '{week}' AND audience_erased_at IS NULL"
         try:
-            self._writable().update(predicate=not_yet, updates={"audience_erased_at": time})
+            self._newest().update(predicate=not_yet, updates={"audience_erased_at": time})
         except CommitFailedError as error:
             raise ShardpostError(f"week {week}: another run writes frozen_weeks: {error}") from None
 
-    def counts(self, week: object) -> dict[str, int]:
-        """Return how many clients a week's audience has: all, and those with an address."""
+    def counts(self, audience: str) -> dict[str, int]:
+        """Return how many clients an audience has: all, and those with an address."""
         counts = f'count(*) AS "{RECIPIENTS}", count(email) AS "{WITH_ADDRESS}"'
         sql = f"SELECT {counts} FROM audiences"  # noqa: S608 - our own
-        return rows(self._tables, sql, {audience_table(week): None})[0]
+        return rows(self._tables, sql, {audience_table(audience): None})[0]
 
     def clients(self, frozen: FrozenWeek, shard: int) -> list[str]:
         """Return the audience of one shard."""
@@ -115,13 +148,13 @@ class FrozenWeeks:
     def positions(self, frozen: FrozenWeek) -> Iterator[pa.RecordBatch]:
         """Yield (client, positions) of the audience; positions are as in the table."""
         sql = "SELECT client, positions FROM audiences"
-        return stream(self._tables, sql, {audience_table(frozen.week): None})
+        return stream(self._tables, sql, {audience_table(frozen.audience): None})
 
     def _audience(self, frozen: FrozenWeek, columns: str, condition: str) -> pa.Table:
         sql = f"SELECT {columns} FROM audiences WHERE {condition}"  # noqa: S608 - our own
-        return query(self._tables, sql, {audience_table(frozen.week): None})
+        return query(self._tables, sql, {audience_table(frozen.audience): None})
 
-    def _writable(self) -> DeltaTable:
-        from shardpost.delta import table_log  # who only reads does without Parquet
+    def _newest(self) -> DeltaTable:
+        from shardpost.delta import table_log
 
         return table_log.opened(self._tables, FROZEN_WEEKS)

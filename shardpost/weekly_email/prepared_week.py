@@ -155,7 +155,7 @@ def require_no_collapse(
     before = state.frozen_before()
     known = {RECIPIENTS: before.recipients} if before else {}
     if before and before.audience_erased_at is None:
-        known = FrozenWeeks(tables).counts(before.week)
+        known = FrozenWeeks(tables).counts(before.audience)
     what = f"week {state.week} after {before.week}" if before else f"week {state.week}"
     positions = in_snapshot.positions
     plausibility.require_no_collapse(what, known, counts, most=most, advice=lambda: ACCEPT)

@@ -5,7 +5,7 @@ last before a crash; the next run continues:
 
 1. the week's row says that its audience is erased: from then on no run reads it, and the week can
    neither be frozen nor mailed again;
-2. its table leaves the disk.
+2. its table leaves the disk, and with it what killed freezes left, which no row names.
 
 In a ledger without records, every client looks open. So first each shard gets a record that closes
 the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
@@ -19,13 +19,12 @@ before a crash; the next run continues:
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shardpost.delta import storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.storage import data_files
@@ -40,7 +39,7 @@ from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES, ClosedWeek, audience_table
+from shardpost.weekly_email.model.week_tables import ClosedWeek, audience_table
 from shardpost.weekly_email.week_state import WeekState, compacted_ledger
 from shardpost.wording import counted
 
@@ -122,10 +121,7 @@ def erase_old_audiences(
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
         result.clients = sum(week.recipients for week in erased)
-        on_disk = {*storage.folder_names(installation.tables, AUDIENCES)}
-        left = _are_old(clock, on_disk - {week.week for week in weeks}, days)
-        for name in sorted(on_disk & ({week.week for week in gone} | left)):
-            _remove(installation.tables, name, result)
+        _remove(installation.tables, {week.audience for week in gone}, result)
     return result
 
 
@@ -148,16 +144,6 @@ def _is_old(clock: AgeClock, week: FrozenWeek, days: int) -> bool:
     return week.audience_erased_at is not None or is_old
 
 
-def _are_old(clock: AgeClock, folders: Collection[str], days: int) -> set[str]:
-    """Return the old weeks of folders that freezes left, and that were not frozen since."""
-    old = set()
-    for week in folders:
-        with suppress(ShardpostError):  # a folder that is named for no week is not ours
-            if clock.is_older(days, IsoWeek.parse(week).end):
-                old.add(week)
-    return old
-
-
 def _mark(
     installation: Installation, week: FrozenWeek, now: datetime, result: ErasedAudiences
 ) -> bool:
@@ -175,16 +161,16 @@ def _mark(
     return True
 
 
-def _remove(tables: Tables, week: str, result: ErasedAudiences) -> None:
-    """Remove the table of a week's audience from the disk."""
-    table = audience_table(week)
-    files = data_files(tables, table, lambda _: False)
-    result.files += len(files)
-    result.bytes += sum(file.size for file in files)
-    if not result.dry_run:
-        step(f"remove {week}")
-        storage.delete_folder(tables, table)
-        step(f"removed {week}")
+def _remove(tables: Tables, gone: set[str], result: ErasedAudiences) -> None:
+    """Remove the tables of erased audiences from the disk, and those that no week has."""
+    weeks = FrozenWeeks(tables)
+    folders = {*weeks.unnamed()} | gone
+    for folder in folders:
+        files = data_files(tables, audience_table(folder), lambda _: False)
+        result.files += len(files)
+        result.bytes += sum(file.size for file in files)
+    if folders and not result.dry_run:
+        weeks.remove_unnamed()
 
 
 # Tombstones of one transaction.

@@ -13,13 +13,11 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.delta.storage import path_of
-from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
-from shardpost.spark.delta_files import Written, write
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import interruptions, week_decisions
 from shardpost.weekly_email.dry_runs import NAME, DryRunList, DryRunLists
@@ -188,12 +186,11 @@ def test_a_freeze_changes_nothing_of_what_another_one_froze_meanwhile(
 ) -> None:
     one_client(world)
 
-    def after_another(*given: Any) -> Written:  # as one that lost its lock on a store
-        freeze_by_hand(world.settings, WEEK, ["c1", "c2"], NOW)
-        return write(*given)
-
-    monkeypatch.setattr(audience_freeze, "write", after_another)
-    with pytest.raises(VersionExistsError):
+    # As one that took the lock over on a store, after the audience was written.
+    at_step(monkeypatch, audience_freeze)(
+        "audience written", lambda: freeze_by_hand(world.settings, WEEK, ["c1", "c2"], NOW)
+    )
+    with pytest.raises(ShardpostError, match="another run has frozen a week"):
         run(world, "--freeze-only")
     weeks = FrozenWeeks(installed(world.settings).tables)
     [frozen] = weeks.list_all()

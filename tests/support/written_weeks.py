@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from pyarrow import parquet
 
@@ -79,6 +78,24 @@ def freeze(
     **changed: Any,
 ) -> FrozenWeek:
     """Freeze a week's audience; `changed` are other columns of its row than usual."""
+    weeks = FrozenWeeks(installed(settings).tables)
+    version = weeks.version()
+    frozen = written(settings, week, clients, at, positions=positions, **changed)
+    weeks.commit(frozen, version)
+    return frozen
+
+
+def written(
+    settings: Settings,
+    week: IsoWeek,
+    clients: Iterable[str],
+    at: datetime,
+    *,
+    positions: Mapping[str, Held] | None = None,
+    audience: str = "frozen",
+    **changed: Any,
+) -> FrozenWeek:
+    """Write an audience as a freeze does; return the row that the freeze has to commit."""
     rows = [
         {
             "client": client,
@@ -91,11 +108,21 @@ def freeze(
         }
         for client in clients
     ]
-    _write_audience(settings, week, rows)
-    frozen = FrozenWeek(*(str(week), 1, week.end, at, settings.partitions, len(rows), "US"))
-    frozen = replace(frozen, **changed)
-    FrozenWeeks(installed(settings).tables).commit(frozen)
-    return frozen
+    folder = f"{week}.{audience}"
+    _write_audience(settings, folder, rows)
+    given = (str(week), folder, 1, week.end, at, settings.partitions, len(rows), "US")
+    return replace(FrozenWeek(*given), **changed)
+
+
+def commit_row(settings: Settings, frozen: FrozenWeek) -> None:
+    """Commit the row of a week, as if its audience were written."""
+    weeks = FrozenWeeks(installed(settings).tables)
+    weeks.commit(frozen, weeks.version())
+
+
+def audience_folder(settings: Settings, week: IsoWeek) -> Path:
+    """Return the folder of a frozen week's audience."""
+    return folder_of(settings, audience_table(frozen_row(settings, week).audience))
 
 
 def frozen_row(settings: Settings, week: IsoWeek) -> FrozenWeek:
@@ -105,18 +132,17 @@ def frozen_row(settings: Settings, week: IsoWeek) -> FrozenWeek:
     return found
 
 
-def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> None:
+def _write_audience(settings: Settings, audience: str, rows: Sequence[dict[str, Any]]) -> None:
     """Write files as a freeze does, one for each shard."""
-    tables, table = installed(settings).tables, audience_table(week)
-    version = table_log.opened(tables, table).version()
-    folder = f"{uuid4()}"
+    tables, table = installed(settings).tables, audience_table(audience)
+    version, folder = table_log.opened(tables, table).version(), "frozen"
     for shard in sorted({row["shard"] for row in rows}):
         path = folder_of(settings, table) / folder / f"group={shard}"
         path.mkdir(parents=True)
         own = [row for row in rows if row["shard"] == shard]
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
     added = file_statistics.add_actions(tables, table, folder)
-    table_log.commit(tables, table, version, added, table_log.sizes(tables, table, version))
+    table_log.commit(tables, table, version, added)
 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:

@@ -50,8 +50,8 @@ STEPS = (
         name.format(week)
         for week in WEEKS
         for name in (
-            *("ledger {}", "write audiences/{}", "commit audiences/{}", "checkpoint audiences/{}"),
-            "remove files {}",
+            *("ledger {}", "write audiences/{}.frozen", "commit audiences/{}.frozen"),
+            *("checkpoint audiences/{}.frozen", "remove files {}"),
         )
     ),
     "tables",

@@ -27,7 +27,6 @@ from shardpost.maintenance import erasure, removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all
 from shardpost.settings import Settings
 from shardpost.tables import rejected
-from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
@@ -49,6 +48,7 @@ from tests.support.installed import installed
 from tests.support.letter_world import append, committed, failed, original, produce
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
+from tests.support.written_weeks import commit_row
 
 pytestmark = pytest.mark.also_on_store
 
@@ -179,7 +179,7 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
-    FrozenWeeks(installed(at).tables).commit(FrozenWeek("2026-W46", 2, AT, AT, 2, 2, "US"))
+    commit_row(at, FrozenWeek("2026-W46", "x", 2, AT, AT, 2, 2, "US"))
     erased(at)
     maintain(installed(at), datetime.now(UTC) + GRACE / 2)
     old = snapshots.list_all(installed(at).tables)[1]

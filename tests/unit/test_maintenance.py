@@ -3,6 +3,7 @@
 import copy
 import errno
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -34,13 +35,14 @@ from shardpost.maintenance.stored_tables import TABLES, table_sizes
 from shardpost.settings import Settings
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import audience_table
+from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, audience_table
 from tests.support.aged_tables import START, AgedTables, data_files, needed_files
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
 from tests.support.how_far import some
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
+from tests.support.written_weeks import commit_row
 
 pytestmark = pytest.mark.also_on_store
 
@@ -274,8 +276,34 @@ def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
 
 def _freeze(settings: Settings, week: str) -> None:
     number = snapshots.current(installed(settings).tables).number
-    frozen = FrozenWeek(week, number, START, START, 2, 1, "US")
-    FrozenWeeks(installed(settings).tables).commit(frozen)
+    commit_row(settings, FrozenWeek(week, week, number, START, START, 2, 1, "US"))
+
+
+def test_what_was_never_committed_of_an_audience_goes_a_day_before_the_last_freeze(
+    aged: AgedTables,
+) -> None:
+    settings = aged.settings
+    aged.compact()
+    at, table = installed(settings).tables, audience_table("2026-W01")
+    table_log.create(at, table, 1)
+    data = pa.Table.from_pylist([{"client": "c", "week": "2026-W01"}], arrow_schema(table))
+    paths = [f"{name}/group=0/a.parquet" for name in ("frozen", "killed")]
+    frozen, _ = [parquet_files.write(at, table, data, path) for path in paths]
+    table_log.commit(at, table, 0, [frozen])
+    _freeze(settings, "2026-W01")
+
+    def maintained() -> list[bool]:
+        aged.wait(days=900)  # the clock has jumped
+        assert maintain(installed(settings), aged.now).errors == []
+        return [(folder_of(settings, table) / path).exists() for path in paths]
+
+    for old in (table, FROZEN_WEEKS):
+        files = [path for path in folder_of(settings, old).rglob("*") if path.is_file()]
+        for path in files:
+            os.utime(path, (path.stat().st_mtime - 48 * 3600,) * 2)
+    assert maintained() == [True, True]
+    _freeze(settings, "2026-W02")
+    assert maintained() == [True, False]
 
 
 def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read_it(

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from shardpost.delta import storage
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email import week_retention
+from shardpost.weekly_email import frozen_weeks, week_retention
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -27,7 +28,17 @@ from tests.support.how_far import some
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.object_store import folder_of
-from tests.support.written_weeks import CLIENTS, freeze, frozen_row, look, mailed_home, record
+from tests.support.written_weeks import (
+    CLIENTS,
+    audience_folder,
+    commit_row,
+    freeze,
+    frozen_row,
+    look,
+    mailed_home,
+    record,
+    written,
+)
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
 LAST = NEW.next
@@ -52,7 +63,7 @@ def is_complete(settings: Settings, week: IsoWeek) -> bool:
     listed = [FrozenWeeks(installed(settings).tables).clients(frozen, shard) for shard in (0, 1)]
     member = FrozenWeeks(installed(settings).tables).member(frozen, "c1")
     assert member is not None
-    counts = FrozenWeeks(installed(settings).tables).counts(week)
+    counts = FrozenWeeks(installed(settings).tables).counts(frozen.audience)
     assert counts[RECIPIENTS] == len(CLIENTS)
     return sorted([*listed[0], *listed[1]]) == sorted(CLIENTS) and member["email"] == "c1@x.example"
 
@@ -63,7 +74,7 @@ def others_are_complete(settings: Settings) -> bool:
 
 def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
-    is_there = folder_of(settings, audience_table(week)).exists()
+    is_there = audience_folder(settings, week).exists()
     return not is_there and frozen_row(settings, week).audience_erased_at is not None
 
 
@@ -86,7 +97,8 @@ def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings)
 
 def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
     for week in (OLD, LAST):
-        storage.opened(installed(at).tables, audience_table(week)).create_checkpoint()
+        table = audience_table(frozen_row(at, week).audience)
+        storage.opened(installed(at).tables, table).create_checkpoint()
     assert "x.example" not in log_text(at)
     erase_old_audiences(installed(at), NOW)
     assert "x.example" not in log_text(at)
@@ -106,7 +118,7 @@ def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -
 def test_killed_at_any_step_and_run_again_it_is_erased(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
-    with killing(at_step(monkeypatch, week_retention), killed_at):
+    with killing(at_step(monkeypatch, week_retention, frozen_weeks), killed_at):
         erase_old_audiences(installed(at), NOW)
     assert others_are_complete(at)
     erase_old_audiences(installed(at), NOW)
@@ -125,14 +137,32 @@ def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
     assert any(line.startswith(said) for line in result.lines())
 
 
-def test_what_a_freeze_that_crashed_left_of_an_old_week_goes_too(at: Settings) -> None:
-    weeks = (OLD.next, LAST.next)
-    left = [folder_of(at, audience_table(week)) / "1/group=0/part.parquet" for week in weeks]
+def test_what_killed_freezes_left_goes_too_of_frozen_weeks_and_of_others(at: Settings) -> None:
+    left = [
+        folder_of(at, audience_table(f"{week}.x")) / "frozen/group=0/part.parquet"
+        for week in (OLD.next, LAST, LAST.next)
+    ]
     for file in left:
         file.parent.mkdir(parents=True)
         file.write_text("x")
+    found = erase_old_audiences(installed(at), NOW, dry_run=True)
+    assert (found.files, [file.exists() for file in left]) == (5, [True] * 3)
+    assert erase_old_audiences(installed(at), NOW).files == 5
+    assert [file.parents[2].exists() for file in left] == [False] * 3
+    assert others_are_complete(at)
+
+
+def test_a_freeze_whose_folder_may_have_been_removed_commits_no_row(at: Settings) -> None:
+    weeks = FrozenWeeks(installed(at).tables)
+    version = weeks.version()  # as a freeze whose lock another machine has taken over
+    begun = folder_of(at, audience_table(f"{LAST.next}.x"))
+    begun.mkdir()
     erase_old_audiences(installed(at), NOW)
-    assert [file.exists() for file in left] == [False, True]
+    assert not begun.exists()
+    row = replace(frozen_row(at, LAST), week=str(LAST.next), audience=begun.name)
+    with pytest.raises(ShardpostError, match="or removed audiences, since this one began"):
+        weeks.commit(row, version)
+    assert weeks.find(LAST.next) is None
 
 
 def test_a_week_that_was_frozen_late_is_as_old_as_its_freeze(at: Settings) -> None:
@@ -201,7 +231,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
 def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> None:
     erase_old_audiences(installed(at), NOW)
     with pytest.raises(ShardpostError, match="was frozen by another run"):
-        FrozenWeeks(installed(at).tables).commit(FrozenWeek(str(OLD), 9, OLD.end, NOW, 2, 9, "US"))
+        commit_row(at, FrozenWeek(str(OLD), "x", 9, OLD.end, NOW, 2, 9, "US"))
     assert WeekState(installed(at), NEW).frozen_before(with_audience=True) is None
     before = WeekState(installed(at), LAST).frozen_before(with_audience=True)
     assert before is not None
@@ -228,3 +258,23 @@ def test_the_status_of_the_week_says_that_its_audience_was_erased(
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
     result = erase_old_audiences(installed(Settings(home=tmp_path)), NOW)
     assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
+
+
+def test_of_two_freezes_of_a_week_one_is_committed_and_has_its_audience(at: Settings) -> None:
+    week, weeks = LAST.next, FrozenWeeks(installed(at).tables)
+    version = weeks.version()
+    first = written(at, week, CLIENTS, NOW, audience="first")
+    second = written(at, week, CLIENTS[:1], NOW, audience="second")  # as behind a lost lock
+    weeks.commit(first, version)
+    for since in (version, weeks.version()):
+        with pytest.raises(ShardpostError, match="run again"):
+            weeks.commit(second, since)
+    assert frozen_row(at, week) == first
+    assert is_complete(at, week)
+    erase_old_audiences(installed(at), NOW)
+    assert is_complete(at, week)
+    assert week_folders(at, week) == [first.audience]
+
+
+def week_folders(settings: Settings, week: IsoWeek) -> list[str]:
+    return sorted(path.name for path in folder_of(settings, AUDIENCES).glob(f"{week}*"))

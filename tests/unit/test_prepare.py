@@ -25,7 +25,7 @@ from tests.support.email_requests import email_request, preview
 from tests.support.histories import snapshot
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import begin, hold, look
+from tests.support.written_weeks import begin, commit_row, hold, look
 
 WEEK = IsoWeek(2026, 47)
 NOW = WEEK.end + timedelta(hours=8)
@@ -37,9 +37,7 @@ REAL_MODES = [(), ("--freeze-only",)]
 def freeze(settings: Settings) -> None:
     """Have the week begun and frozen already, so that no run computes its audience."""
     begin(settings, WEEK, NOW)
-    FrozenWeeks(installed(settings).tables).commit(
-        FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 2, 10, "US")
-    )
+    commit_row(settings, FrozenWeek(str(WEEK), "x", 1, WEEK.end, NOW, 2, 10, "US"))
 
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:

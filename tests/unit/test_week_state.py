@@ -35,11 +35,11 @@ from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import begin
+from tests.support.written_weeks import begin, commit_row
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
-FROZEN = FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 2, 10, "US")
+FROZEN = FrozenWeek(str(WEEK), "x", 1, WEEK.end, NOW, 2, 10, "US")
 LEDGER = "weekly-emails"
 
 
@@ -70,9 +70,10 @@ def recreate(kafka: MemoryKafka, partitions: int = 2, policy: str = "compact") -
 
 def test_a_run_that_lost_its_lock_freezes_no_week(settings: Settings) -> None:
     tables = installed(settings).tables
+    version = FrozenWeeks(tables).version()
     tables.claims.append(Mock(require=Mock(side_effect=LostLockError("taken over"))))
     with pytest.raises(LostLockError, match=r"^taken over$"):
-        FrozenWeeks(tables).commit(FROZEN)
+        FrozenWeeks(tables).commit(FROZEN, version)
     tables.claims.clear()
     assert FrozenWeeks(tables).find(WEEK) is None
 
@@ -141,7 +142,7 @@ def test_a_later_week_needs_the_partitions_of_the_weeks_before(kafka: MemoryKafk
 
 
 def test_before_any_mark_the_partitions_are_those_of_the_frozen_weeks(kafka: MemoryKafka) -> None:
-    FrozenWeeks(installed(kafka.settings).tables).commit(FROZEN)
+    commit_row(kafka.settings, FROZEN)
     other = kafka.settings.model_copy(update={"partitions": 8})
     assert WeekState(installed(other), WEEK.next).require_ledger().partitions == 2
 
@@ -208,7 +209,7 @@ def test_a_frozen_week_whose_marks_are_gone_is_refused_until_a_person_accepts_it
     kafka: MemoryKafka,
 ) -> None:
     run(kafka.settings, WEEK.previous)
-    FrozenWeeks(installed(kafka.settings).tables).commit(FROZEN)
+    commit_row(kafka.settings, FROZEN)
     for _ in range(2):
         assert (
             "2026-W47: its audience is frozen, and the table ledger_marks has no mark"

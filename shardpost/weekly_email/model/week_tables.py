@@ -15,8 +15,8 @@ from shardpost.weekly_email.model.week_report import ShardCounts
 
 # What a member of an audience is mailed of each position.
 POSITION = columns("position STRING, ticker STRING, amount STRING, exchange STRING")
-# The audiences, frozen once: a row per client, and a table for each week. `frozen_weeks` says which
-# are complete.
+# The audiences, frozen once: a row per client, and a table for each freeze. `frozen_weeks` names
+# that of each week.
 AUDIENCES = Table(
     "audiences",
     (
@@ -30,9 +30,9 @@ AUDIENCES = Table(
 FROZEN_WEEKS = Table("frozen_weeks", columns_of(FrozenWeek))
 
 
-def audience_table(week: object) -> Table:
-    """Return the table that has the audience of a week."""
-    return replace(AUDIENCES, folder=f"{AUDIENCES.name}/{week}")
+def audience_table(audience: str) -> Table:
+    """Return the table of an audience, by the name of its folder, such as `2026-W47.3f9c`."""
+    return replace(AUDIENCES, folder=f"{AUDIENCES.name}/{audience}")
 
 
 @dataclass(frozen=True)

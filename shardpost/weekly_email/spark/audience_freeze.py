@@ -1,6 +1,6 @@
 """The audience of a week as a frame: computed from a snapshot, or as it was frozen.
 
-A freeze writes it once and for good.
+A freeze writes it into a folder of its own, which the row of its week names once and for good.
 """
 
 import logging
@@ -21,7 +21,7 @@ from shardpost.spark.delta_files import read, write
 from shardpost.spark.partitioning import partition_column
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, RunRules
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
-from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_tables import audience_table
 from shardpost.weekly_email.prepared_week import (
     PreparedWeek,
@@ -90,7 +90,7 @@ class WeekFrames:
     def frozen(self, frozen: FrozenWeek) -> DataFrame:
         """Return the audience of a frozen week, as it is now: without who was erased since."""
         frozen.require_audience()
-        return read(self.spark, self._tables, audience_table(frozen.week), None).drop("week")
+        return read(self.spark, self._tables, audience_table(frozen.audience), None).drop("week")
 
     def _contacts(self) -> DataFrame:
         return contacts(self.spark, self._tables, self._week.snapshot)
@@ -109,11 +109,16 @@ def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek
     with exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait):
         week = prepare_week(installation, request, WeekState(installation, request.week))
         while week.frozen is None:
-            computed = WeekFrames(installation.tables, week).computed()
-            _write(installation.tables, week.iso_week, computed)
+            version = FrozenWeeks(installation.tables).version()
+            audience = _written(installation.tables, week)
             step("audience written")
             now = prepare_week(installation, request, WeekState(installation, request.week))
-            week = _frozen(installation, request, week) if _is_of(week, now) else now
+            if _is_of(week, now):
+                frozen = _frozen(installation, request, week, audience)
+                FrozenWeeks(installation.tables).commit(frozen, version)
+                log.info("%s: frozen, of snapshot %d", week.iso_week, frozen.snapshot)
+                return replace(week, frozen=frozen)
+            week = now
     return week
 
 
@@ -128,15 +133,17 @@ def _is_of(week: PreparedWeek, now: PreparedWeek) -> bool:
     return False
 
 
-def _frozen(installation: Installation, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
-    """Commit a week whose audience is written; return it, frozen."""
-    weeks = FrozenWeeks(installation.tables)
-    counts = weeks.counts(week.iso_week)
+def _frozen(
+    installation: Installation, request: EmailRequest, week: PreparedWeek, audience: str
+) -> FrozenWeek:
+    """Return the row of a week whose audience is written."""
+    counts = FrozenWeeks(installation.tables).counts(audience)
     if not request.accept_drop:
         most = installation.values(RunRules).max_drop
         require_no_collapse(installation.tables, week.state, counts, week.snapshot.counts, most)
-    frozen = FrozenWeek(
+    return FrozenWeek(
         week=str(week.iso_week),
+        audience=audience,
         snapshot=week.snapshot.number,
         as_of=week.as_of,
         frozen_at=request.now,
@@ -145,19 +152,13 @@ def _frozen(installation: Installation, request: EmailRequest, week: PreparedWee
         country=week.snapshot.country,
         unknown_positions=week.snapshot.counts.unknown.unknown_positions,
     )
-    weeks.commit(frozen)
-    log.info("%s: audience frozen, of snapshot %d", week.iso_week, week.snapshot.number)
-    return replace(week, frozen=frozen)
 
 
-def _write(tables: Tables, week: IsoWeek, audience: DataFrame) -> None:
-    """Write the audience, in place of one that a crashed run left.
-
-    For one version: a run that lost its lock meanwhile changes nothing of what another one froze.
-    """
-    table = audience_table(week)
+def _written(tables: Tables, week: PreparedWeek) -> str:
+    """Compute and write an audience; return the name of its folder, which no other freeze has."""
+    audience = f"{week.iso_week}.{uuid.uuid4().hex}"
+    rows = WeekFrames(tables, week).computed().withColumn("week", F.lit(str(week.iso_week)))
+    table = audience_table(audience)
     version = table_log.opened(tables, table).version()
-    rows = audience.withColumn("week", F.lit(str(week)))
-    folder = f"{uuid.uuid4()}"  # whatever a crashed run left has another name
-    written = write(tables, table, rows, folder)
-    table_log.commit(tables, table, version, written.files, table_log.sizes(tables, table, version))
+    table_log.commit(tables, table, version, write(tables, table, rows, "frozen").files)
+    return audience
