@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,7 +28,7 @@ def sql_command(statement: str, number: int | None, as_csv: bool) -> int:
     Such as "SELECT client, positions FROM share_holders". Tables up to rejected_records are as they
     are at one snapshot, all others (dead_letters, audiences, …) as they are now. Nothing is
     written, and no other file is read. Names are as they are written; of binary columns base64 is
-    printed. JSON and CSV are printed as the rows come.
+    printed. CSV is printed as the rows come, and JSON when all have come: whole, or nothing.
     """
     from shardpost import tables
 
@@ -76,16 +77,23 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+_MOST_IN_MEMORY = 1 << 20  # characters of a document
+
+
 def _print_json(found: "pa.RecordBatchReader") -> None:
     names, between = found.schema.names, ""
     if twice := {name for name in names if names.count(name) > 1}:
         raise UsageError(f"sql: name columns by AS: there are two of {', '.join(sorted(twice))}")
-    click.echo("[", nl=False)
-    for rows in filter(None, _batches(found)):
-        documents = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
-        click.echo(between + ", ".join(documents), nl=False)
-        between = ", "
-    click.echo("]")
+    with SpooledTemporaryFile(_MOST_IN_MEMORY, "w+") as document:
+        document.write("[")
+        for rows in filter(None, _batches(found)):
+            documents = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
+            document.write(between + ", ".join(documents))
+            between = ", "
+        document.write("]\n")
+        document.seek(0)
+        while part := document.read(_MOST_IN_MEMORY):
+            click.echo(part, nl=False)
 
 
 def _csv_line(values: Iterable[Any]) -> str:

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardpost import tables
+from shardpost.commands import sql
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import text_literal
@@ -215,6 +217,23 @@ def test_what_fails_as_it_runs_is_one_line(shardpost: CommandLine) -> None:
     assert "name columns by AS" in shardpost.refused("sql", twice, "--json", code=2)
     both = shardpost.refused("sql", "SELECT 1", "--json", "--csv", code=2)
     assert both == "shardpost: --csv and --json: expected one of them"
+
+
+def test_of_a_query_that_fails_midway_no_half_of_a_document_is_printed(
+    shardpost: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: object) -> Iterator[list[tuple[int, ...]]]:
+        yield [(1,), (2,)]
+        raise ShardpostError("sql: the query failed: midway")
+
+    monkeypatch.setattr(sql, "_batches", failing)
+    found = shardpost.run("sql", "SELECT snapshot FROM snapshots", "--json")
+    assert (found.returncode, found.stdout) == (1, "")
+    monkeypatch.setattr(sql, "_MOST_IN_MEMORY", 5)
+    monkeypatch.setattr(sql, "_batches", lambda _: iter([[(1,)], [], [(2,), (3,)]]))
+    assert shardpost.json("sql", "SELECT snapshot AS n FROM snapshots") == [
+        {"n": number} for number in (1, 2, 3)
+    ]
 
 
 def test_only_tables_that_a_statement_names_have_to_be_there(settings: Settings) -> None:
