@@ -8,6 +8,7 @@ other job. (docs/performance.md has the figures.)
 """
 
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -20,6 +21,8 @@ from pathlib import Path
 
 from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import JobSpec
+
+log = logging.getLogger(__name__)
 
 FOLDER = Path(sys.prefix) / "share" / "shardpost"
 MIN_BYTES = 100_000_000  # with the classes of a session; a JVM that started none dumps far less
@@ -43,7 +46,8 @@ class Archive:
     def keep(self) -> None:
         """Keep what the JVM dumped, if it started Spark; to be called when the job succeeded."""
         if self.dump_to and self.dump_to.exists() and self.dump_to.stat().st_size >= MIN_BYTES:
-            self.dump_to.replace(self.path)
+            with _logging_failure():
+                self.dump_to.replace(self.path)
 
 
 def read_options() -> tuple[str, ...]:
@@ -67,7 +71,17 @@ def read_or_create(job: JobSpec) -> Iterator[Archive]:
     try:
         yield Archive(own, new)
     finally:
-        new.unlink(missing_ok=True)
+        with _logging_failure():
+            new.unlink(missing_ok=True)
+
+
+@contextmanager
+def _logging_failure() -> Iterator[None]:
+    """Log what fails once the job has done its work: without an archive the next one is slower."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("the class archive of Spark's drivers was not kept: %s", error)
 
 
 def _has_folder_in_class_path() -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, storage
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS
@@ -18,6 +18,7 @@ from shardpost.kafka.transactions import FencedError
 from shardpost.locks import locks
 from shardpost.position_import import run as position_import_run
 from shardpost.position_import.import_job import IMPORT_POSITIONS
+from shardpost.position_import.spark.source_rows import LISTED
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.settings import Settings
 from tests.support import rebuilding
@@ -411,3 +412,24 @@ def test_a_list_that_differs_in_nothing_is_on_record_whatever_cannot_be_decoded(
 ) -> None:
     result = run_import(unchanged, csv_of(tmp_path / "list.csv", TEN), import_id="same")
     assert (result["equal"], result["written"], decided(unchanged)) == (10, 0, ["same"])
+
+
+def test_an_applied_import_is_done_although_its_list_cannot_be_deleted(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, path = ten(fresh()), csv_of(tmp_path / "list.csv", TEN[1:])
+    delete, calls = storage.delete_folder, []
+
+    def failing(*of: Any) -> None:
+        calls.append(of)
+        if len(calls) == 2:
+            raise ShardpostError("object store b: it does not answer")
+        delete(*of)
+
+    monkeypatch.setattr(storage, "delete_folder", failing)
+    result = run_import(settings, path)
+    assert (result["applied"], result["closed"], len(calls)) == (True, 1, 2)
+    assert "not cleaned up after the comparison: object store b: it does not" in caplog.text
+    assert decided(settings) == [result["import_id"]]
+    assert run_import(settings, path)["applied_before"]
+    assert storage.folder_names(installed(settings).tables, LISTED) == []

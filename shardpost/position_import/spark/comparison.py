@@ -12,9 +12,11 @@ Frames: `known_positions` (key, is_open, partition, and the columns of the field
 """
 
 import hashlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -62,6 +64,8 @@ from shardpost.spark import driver
 from shardpost.spark.delta_files import read
 from shardpost.spark.kafka_source import read_ranges
 from shardpost.spark.partitioning import partition_column
+
+log = logging.getLogger(__name__)
 
 COMPACT = "run `shardpost compact` first"
 
@@ -198,11 +202,11 @@ def compare(
     unread_id = None if unread is None else _only_import(unread)
     with ExitStack() as at_end:
         storage.delete_folder(installation.tables, LISTED)  # of a run that was killed
-        at_end.callback(storage.delete_folder, installation.tables, LISTED)
+        at_end.callback(_clean_up, partial(storage.delete_folder, installation.tables, LISTED))
         source = read_source(spark, installation, request.source)
         rows = as_records(source.frame, largest)
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
-        at_end.callback(rows.unpersist)
+        at_end.callback(_clean_up, rows.unpersist)
         with source_errors(str(request.source)):
             counted = _counted(rows)
         driver.divide_shuffles(spark, counted.rows)
@@ -212,12 +216,21 @@ def compare(
         by_key = states(rows)
         known = known_positions(spark, installation.tables, base.snapshot, unread)
         changes = difference(by_key, known).persist(StorageLevel.MEMORY_AND_DISK)
-        at_end.callback(changes.unpersist)
+        at_end.callback(_clean_up, changes.unpersist)
         plan = _plan(counted, changes, rejected(rows, by_key))
         unknown = _unknown_exchanges(installation.tables, base.snapshot, changes)
         plan = replace(plan, unknown_exchanges=unknown, ignored=source.ignored)
         written = _written(changes, _new_place(spark, known, len(base.ends)))
         yield Comparison(plan, counted.content, unread_id, written)
+
+
+def _clean_up(work: Callable[[], object]) -> None:
+    """Do what is due at the end; an import that was applied stays so where that fails."""
+    try:
+        with driver.job_errors():
+            work()
+    except ShardpostError as error:
+        log.warning("not cleaned up after the comparison: %s; the next import does it", error)
 
 
 def _only_import(unread: DataFrame) -> str | None:
