@@ -12,7 +12,6 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -373,16 +372,12 @@ def _parquet(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
 
 
 def _as_bytes(values: Any) -> Any:
-    """Return a column as text, of numbers without an exponent: 10000000, and not 1e+07."""
+    """Return a column as text."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    text = values.cast(pa.string())
-    if pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):
-        numbers = (None if one is None else f"{Decimal(one):f}" for one in text.to_pylist())
-        text = pa.array(numbers, pa.string())
-    return text.cast(pa.binary())
+    return values.cast(pa.string()).cast(pa.binary())
 
 
 def _cut(path: Path, line: int, found: str) -> ShardpostError:

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from shardpost.errors import ShardpostError
 from shardpost.position_import.import_job import find_source
 from shardpost.position_import.model.source import Source
+from shardpost.position_import.spark import comparison, source_rows
 from shardpost.position_import.spark.source_rows import as_records, read_source
 from shardpost.settings import Settings
 from tests.support.how_far import drawn
@@ -284,6 +286,43 @@ def test_a_query_may_end_as_people_end_it(
     spark: SparkSession, database: Postgresql, query: str
 ) -> None:
     assert read(spark, find_source(database.url, query=query), **LOGIN) == LISTED[:1]
+
+
+def test_a_number_has_one_text_however_a_source_writes_it(spark: SparkSession) -> None:
+    expected = {
+        "100": ["100", "100.0", "100.000", "1.0E2", "1e+02", "1.00E2"],
+        "0.1": ["0.1", "0.10", "1.0E-1", "1e-01"],
+        "-0": ["-0", "-0.0"],
+        "0": ["0E-18", "0.000"],
+        "-1020.5": ["-1020.50", "-1.0205E3", "-1.02050e+03"],
+        "NaN": ["nan", "NaN"],
+        "-Infinity": ["-inf", "-Infinity"],
+        "1.": ["1."],
+        "id": ["id"],
+    }
+    texts = {text: number for number, written in expected.items() for text in written}
+    frame = spark.createDataFrame([(text,) for text in texts], "text STRING")
+    found = frame.select("text", source_rows._plain(F.col("text"))).collect()
+    assert {row[0]: row[1] for row in found} == texts
+
+
+def test_a_list_has_one_content_in_a_file_and_in_a_database(
+    spark: SparkSession, tmp_path: Path, database: Postgresql
+) -> None:
+    def content(source: Source) -> str:
+        found = read_source(spark, installed(Settings(**LOGIN)), source)
+        return comparison._counted(as_records(found.frame, 1_000_000)).content
+
+    values = "SELECT '1' AS \"PositionId\", 'c' AS client, 'A' AS ticker, 'N' AS exchange"
+    contents = {
+        content(find_source(database.url, query=f"{values}, {amount} AS amount"))
+        for amount in ("100::float8", "100.0::numeric(9, 2)", "1e2::float4")
+    }
+    for amounts in ([100.0], pa.array([Decimal("100.00")]), pa.array([100.0], pa.float32())):
+        columns = {"Exchange": ["N"], "Amount": amounts}
+        contents.add(content(find_source(str(parquet(tmp_path, PositionId=["1"], **columns)))))
+    contents.add(content(written(tmp_path, "list.csv", HEADER + "1,c,A,100,N\n")))
+    assert len(contents) == 1
 
 
 def test_databases_that_cannot_be_read(spark: SparkSession, database: Postgresql) -> None:

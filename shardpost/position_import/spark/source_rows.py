@@ -15,6 +15,7 @@ row) and `row` (a struct of the values as they were read); `states` one for each
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
+from itertools import chain
 from operator import and_
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -74,7 +75,7 @@ def _reason(error: Exception) -> str:
 
 
 FETCH_ROWS = "10000"
-_FLOATING = ("double", "float")
+_WITH_POINT = ("double", "float", "decimal")
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps char(10) of a database
 
 
@@ -98,9 +99,7 @@ def _files(spark: SparkSession, installation: Installation, source: FileSource) 
     reader = ListReader(source)
     _, rows = parquet_files.write_parts(tables, LISTED, reader.parts(), name)
     paths = delta_files.paths(tables, LISTED, [name] if rows else [])
-    texts = (F.col(column).cast("string").alias(column) for column in COLUMNS)
-    frame = delta_files.read_files(spark, LISTED, paths).select(*texts)
-    return SourceRows(frame, reader.found().ignored)
+    return _as_text(delta_files.read_files(spark, LISTED, paths), reader.found())
 
 
 def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -> SourceRows:
@@ -125,28 +124,35 @@ def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -
     ]
     found = find_columns(str(source), there)
     as_text = ddl_of(tuple((one.name, "STRING") for one in found.columns.values()))
-    rows = _selected(reader.option("customSchema", as_text).load(), found)
-    return SourceRows(rows, found.ignored)
+    rows = reader.option("customSchema", as_text).load()
+    named = (F.col(f"`{one.name}`").alias(column) for column, one in found.columns.items())
+    return _as_text(rows.select(*named), found)
 
 
-def _selected(rows: DataFrame, found: FoundColumns) -> DataFrame:
-    """Return the columns of a list as text."""
+def _as_text(rows: DataFrame, found: FoundColumns) -> SourceRows:
+    """Return the columns of a list as text: one for each value, whatever the source."""
     columns = []
-    for column, (name, type_) in found.columns.items():
-        text = F.col(f"`{name}`").cast("string")
-        if type_ in _FLOATING:
+    for column in COLUMNS:
+        text = F.col(column).cast("string")
+        type_ = found.columns[column].type if found.columns else ""
+        if type_.startswith(_WITH_POINT):
             text = _plain(text)
         elif type_.startswith("char("):  # databases pad it, and compare it without
             text = F.rtrim(text)
         columns.append(text.alias(column))
-    return rows.select(*columns)
+    return SourceRows(rows.select(*columns), found.ignored)
 
 
 _EXPONENT = r"^(-?)(\d)(?:\.(\d*?)0*)?[eE]([+-]?\d+)$"
+_LAST_ZEROS = r"\.0+$|(\.\d*[1-9])0+$"
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # as Arrow has them
 
 
 def _plain(text: Column) -> Column:
-    """Return a floating-point number without an exponent: 1.0E7 is 10000000, 1.5E-4 is 0.00015."""
+    """Return a number without an exponent, and without zeros at its end behind the point.
+
+    1.0E7 is 10000000, 1.5E-4 is 0.00015, and 100.0 is 100: sources write one value in many ways.
+    """
     sign, first, behind, power = (F.regexp_extract(text, _EXPONENT, n) for n in range(1, 5))
     digits, shift = F.concat(first, behind), power.cast("int")
     places = F.length(digits) - 1 - shift
@@ -154,7 +160,9 @@ def _plain(text: Column) -> Column:
     parts = F.concat(F.left(digits, shift + 1), F.lit("."), F.right(digits, places))
     below = F.concat(F.lit("0."), F.repeat(F.lit("0"), -shift - 1), digits)
     number = F.when(shift < 0, below).when(places > 0, parts).otherwise(whole)
-    return F.when(F.rlike(text, F.lit(_EXPONENT)), F.concat(sign, number)).otherwise(text)
+    plain = F.when(F.rlike(text, F.lit(_EXPONENT)), F.concat(sign, number)).otherwise(text)
+    plain = F.regexp_replace(plain, _LAST_ZEROS, "$1")
+    return F.coalesce(F.create_map(*map(F.lit, chain(*_NOT_FINITE.items())))[text], plain)
 
 
 FIELD_COLUMNS = tuple(field.column for field in POSITION_FIELDS)
