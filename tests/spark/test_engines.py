@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.table import LayeredVersion, Table, Version
 from shardpost.holders.model import as_of, changes
 from shardpost.holders.model.as_of import position_sort_key
@@ -36,7 +36,8 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS,
 )
 from shardpost.holders.spark import fold, history
-from shardpost.holders.spark.latest import compared_rows
+from shardpost.holders.spark.compaction_run import FewRows
+from shardpost.holders.spark.latest import compared_schema
 from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.settings import Settings
@@ -176,10 +177,18 @@ def test_both_engines_find_the_same_records_newest_and_newer(
     by_spark = spark.sql(sql, newest=newest, known=known).collect()
     own, theirs = (f"({text.format(records=events.name)})" for text in (every, early))
     versions: dict[Table, Version] = {events: None}
-    found = compared_rows(tables, POSITIONS, sql.format(newest=own, known=theirs), versions)
+    opened, schema = OpenedTables(tables, versions), compared_schema(POSITIONS)
+    found = FewRows.kept(opened, sql.format(newest=own, known=theirs), schema)
     assert {row["key"]: row.asDict() for row in by_spark} == {
-        row["key"]: row for row in found.to_pylist()
+        row["key"]: row for row in found.rows.to_pylist()
     }
+    for codes in ({"NASDAQ"}, {"LON", AWKWARD}, set[str]()):
+        held = changes.changed_holders({"NASDAQ"}, codes)
+        compared = spark.createDataFrame(found.rows)
+        theirs_ = spark.sql(held, changed=compared).collect()
+        assert sorted(found.query(held).to_pylist(), key=str) == sorted(
+            (row.asDict() for row in theirs_), key=str
+        )
     assert {row["is_newer"] for row in by_spark} == {True, False}
     orders: dict[str, Order] = {}
     for row in frame.where(F.col("kind") != RecordKind.REJECTED.value).collect():

@@ -1,8 +1,10 @@
-"""What new records change, as SQL for Spark and DataFusion.
+"""What new records change, and for whom positions count then, as SQL for Spark and DataFusion.
 
 Changes are one row for each key whose latest record is new, with `old_…` for what the table of
 latest records has of the key; null where it has no row.
 """
+
+from collections.abc import Collection
 
 from shardpost.delta.table import Table, text_literal
 from shardpost.holders.model.fields import RecordKind
@@ -30,6 +32,14 @@ SELECT {own}, {old},
   CASE WHEN n.retry_offset IS NULL THEN 0 ELSE 1 END AS retries,
   CASE WHEN {moved} THEN 1 ELSE 0 END AS moved
 FROM {{newest}} n LEFT JOIN {{known}} o ON n.key = o.key
+"""
+_HELD = """
+SELECT * FROM (
+  SELECT c.key AS position,
+    CASE WHEN c.old_is_open AND c.old_exchange IN ({before}) THEN c.old_client END AS held_by,
+    CASE WHEN c.is_open AND c.exchange IN ({now}) THEN c.client END AS holds
+  FROM {{changed}} c
+) h WHERE h.held_by IS DISTINCT FROM h.holds
 """
 _MOVED = "o.partition <> n.partition AND n.seq >= {base} AND n.seq < {current}"
 
@@ -61,3 +71,18 @@ def compared(table: Table, numbering: Numbering | None = None) -> str:
     own = ", ".join(f"n.{name}" for name in ("offset", *names))
     old = ", ".join(f"o.{name} AS old_{name}" for name in names)
     return _COMPARED.format(own=own, old=old, moved=moved).strip()
+
+
+def changed_holders(before: Collection[str], now: Collection[str]) -> str:
+    """Return a SELECT of (position, held_by, holds), where that differs, of {changed} positions.
+
+    Who held each, and who holds it; null for nobody. `before` and `now` are the exchanges whose
+    stock counted, and counts.
+    """
+    return _HELD.format(before=_listed(before), now=_listed(now)).strip()
+
+
+def _listed(codes: Collection[str]) -> str:
+    literals = ", ".join(map(text_literal, sorted(codes)))
+    # IN () is no SQL, and nothing is in NULL. What is left to be formatted is {changed} alone.
+    return literals.replace("{", "{{").replace("}", "}}") or "NULL"

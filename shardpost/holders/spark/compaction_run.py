@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table
 from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.unread import Unread
@@ -85,6 +86,29 @@ def _known(run: HoldersRun, table: Table, rows: DataFrame, key: str) -> DataFram
     return delta_files.read(run.spark, run.installation.tables, there, at, rows.select(key))
 
 
-def as_frame(run: HoldersRun, rows: DataFrame | pa.Table) -> DataFrame:
+@dataclass(frozen=True)
+class FewRows:
+    """Rows in memory, which DataFusion has too: as the table `name` of those that are opened."""
+
+    rows: pa.Table
+    opened: OpenedTables
+    name: str
+
+    @classmethod
+    def kept(
+        cls, opened: OpenedTables, sql: str, schema: pa.Schema, condition: str = "true"
+    ) -> "FewRows":
+        """Return what a SELECT finds, in the types of a schema, of it what meets a condition."""
+        opened.keep("found_rows", sql)
+        # Not in one: DataFusion would take the condition for one of a side (view_tables.py).
+        opened.keep("few_rows", f"SELECT * FROM found_rows WHERE {condition}")  # noqa: S608 - ours
+        return cls(opened.query("SELECT * FROM few_rows").cast(schema), opened, "few_rows")
+
+    def query(self, sql: str) -> pa.Table:
+        """Return what a SELECT of {changed} rows finds, which are these."""
+        return self.opened.query(sql.format(changed=self.name))
+
+
+def as_frame(run: HoldersRun, rows: DataFrame | FewRows) -> DataFrame:
     """Return rows as a frame, wherever they are."""
-    return rows if isinstance(rows, DataFrame) else run.spark.createDataFrame(rows)
+    return rows if isinstance(rows, DataFrame) else run.spark.createDataFrame(rows.rows)

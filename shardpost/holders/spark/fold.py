@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import reduce
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
@@ -18,8 +17,9 @@ from pyspark.storagelevel import StorageLevel
 from shardpost.delta.snapshot import Counts, UnknownExchanges
 from shardpost.holders.countries import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.model import view_tables as t
+from shardpost.holders.model.changes import changed_holders
 from shardpost.holders.spark import increment
-from shardpost.holders.spark.compaction_run import as_frame, known_holders, totals
+from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_holders, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.logs import step
@@ -31,16 +31,12 @@ def deltas_of_positions(changed: DataFrame, before: set[str], now: set[str]) -> 
 
     `before` and `now` are the exchanges that counted, and that count.
     """
-    was_counted, counts = F.col("old_exchange").isin(*before), F.col("exchange").isin(*now)
-    held_by = F.when(F.col("old_is_open") & was_counted, F.col("old_client"))
-    holds = F.when(F.col("is_open") & counts, F.col("client"))
+    held = changed.sparkSession.sql(changed_holders(before, now), changed=changed)
     sides = F.array(
-        F.struct(held_by.alias("client"), F.lit(-1).alias("delta")),
-        F.struct(holds.alias("client"), F.lit(1).alias("delta")),
+        F.struct(F.col("held_by").alias("client"), F.lit(-1).alias("delta")),
+        F.struct(F.col("holds").alias("client"), F.lit(1).alias("delta")),
     )
-    each = changed.where(~held_by.eqNullSafe(holds)).select(
-        F.col("key").alias("position"), F.explode(sides).alias("side")
-    )
+    each = held.select("position", F.explode(sides).alias("side"))
     return each.where("side.client IS NOT NULL").select("side.client", "position", "side.delta")
 
 
@@ -95,9 +91,7 @@ class _Exchanges:
         return self.before ^ self.now
 
 
-def update_holders(
-    run: HoldersRun, changed: DataFrame | pa.Table | None, opened: int = 0
-) -> Counts:
+def update_holders(run: HoldersRun, changed: DataFrame | FewRows | None, opened: int = 0) -> Counts:
     """Write the holders whose list changes; return the counts, with `rejected` as it was.
 
     `changed` are the `changes` of positions, if any, by which so many more are open. The histories
@@ -116,7 +110,7 @@ def update_holders(
 
 def _unknown(
     run: HoldersRun,
-    changed: DataFrame | pa.Table | None,
+    changed: DataFrame | FewRows | None,
     exchanges: _Exchanges,
     before: UnknownExchanges,
 ) -> UnknownExchanges:
@@ -125,7 +119,7 @@ def _unknown(
     if run.last and few and same and before.has_all:
         counts = Counter(before.unknown_exchanges)
         if changed is not None:
-            counts += increment.opened_by_exchange(changed, exchanges.known)
+            counts += increment.opened_by_exchange(changed.rows, exchanges.known)
         return UnknownExchanges.of(counts)
     tables = (t.POSITIONS, t.EXCHANGES)
     return count_unknown(
@@ -134,11 +128,11 @@ def _unknown(
 
 
 def _update_lists(
-    run: HoldersRun, changed: DataFrame | pa.Table | None, exchanges: _Exchanges
+    run: HoldersRun, changed: DataFrame | FewRows | None, exchanges: _Exchanges
 ) -> HoldersChange:
     # The country of one exchange may concern any number of clients.
     few = run.few and not exchanges.changed
-    if few and isinstance(changed, pa.Table):
+    if few and isinstance(changed, FewRows):
         done = _write_few(run, changed, exchanges)
         if done is not None:
             return done
@@ -150,7 +144,7 @@ def _update_lists(
     return _write_holders(run, reduce(DataFrame.union, deltas), few=few)
 
 
-def _write_few(run: HoldersRun, changed: pa.Table, exchanges: _Exchanges) -> HoldersChange | None:
+def _write_few(run: HoldersRun, changed: FewRows, exchanges: _Exchanges) -> HoldersChange | None:
     """Write the holders whose list changes, without Spark; None if that is not for few."""
     if run.tables.is_empty(t.SHARE_HOLDERS):
         return None

@@ -5,7 +5,7 @@ In memory are the changes, and the lists of the clients that change; of too many
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -17,7 +17,9 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import LONGEST_EXCHANGE
 from shardpost.delta.table import LayeredVersion, text_literal
 from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.changes import changed_holders
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.holders.spark.compaction_run import FewRows
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.partitioning import partition_of
 from shardpost.spark import run_size
@@ -31,14 +33,6 @@ def opened_by_exchange(rows: pa.Table, known: set[str]) -> Counter[str]:
         for code in rows[f"{prefix}exchange"].filter(is_open).to_pylist():
             more[code[:LONGEST_EXCHANGE]] += 0 if code in known else sign
     return more
-
-
-class Side(NamedTuple):
-    """A position as its table has it before a change, or after it; None where it has no row."""
-
-    is_open: bool | None
-    client: str | None
-    exchange: str | None
 
 
 @dataclass
@@ -60,18 +54,11 @@ class ListChange:
 
 
 def list_changes(
-    positions: Iterable[tuple[str, Side, Side]], before: Collection[str], now: Collection[str]
+    positions: Iterable[tuple[str, str | None, str | None]],
 ) -> dict[str, ListChange]:
-    """Return what changes by client, given (id, before, after) of each changed position, once.
-
-    `before` and `now` are the exchanges that counted, and that count.
-    """
+    """Return what changes by client, of each position (id, who held it, who holds it), once."""
     changes: dict[str, ListChange] = defaultdict(ListChange)
-    for id_, old, new in positions:
-        held_by = old.client if old.is_open and old.exchange in before else None
-        holds = new.client if new.is_open and new.exchange in now else None
-        if held_by == holds:
-            continue
+    for id_, held_by, holds in positions:
         if held_by is not None:
             changes[held_by].removed.add(id_)
         if holds is not None:
@@ -91,14 +78,15 @@ class ChangedLists(NamedTuple):
 
 
 def changed_lists(
-    run: HoldersRun, changed: pa.Table, before: set[str], now: set[str]
+    run: HoldersRun, changed: FewRows, before: set[str], now: set[str]
 ) -> ChangedLists | None:
     """Return what positions change that are as `latest.few_changes` returns them.
 
     `before` and `now` are the exchanges that counted, and that count. None if clients are too many,
     or have too much.
     """
-    changes = list_changes(_sides(changed), before, now)
+    held = changed.query(changed_holders(before, now))
+    changes = list_changes(zip(*(column.to_pylist() for column in held.columns), strict=True))
     known = (
         _known_lists(run, [*changes])
         if len(changes) <= run_size.THRESHOLDS.clients_at_once
@@ -115,14 +103,6 @@ def changed_lists(
 
 def _applied(change: ListChange, known: pa.Array | None) -> list[str]:
     return change.applied_to([] if known is None else known.to_pylist())
-
-
-def _sides(changed: pa.Table) -> list[tuple[str, Side, Side]]:
-    sides = [
-        map(Side, *(changed[f"{prefix}{name}"].to_pylist() for name in Side._fields))
-        for prefix in ("old_", "")
-    ]
-    return [*zip(changed["key"].to_pylist(), *sides, strict=True)]
 
 
 def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | None:

@@ -12,7 +12,6 @@ topic that was recreated has none of the records that were read before.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -21,9 +20,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.object_store import Tables
+from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table, Version, text_literal
 from shardpost.errors import shown
 from shardpost.holders.model.changes import COUNTS, compared, judged_by, newest_of_keys
@@ -32,6 +30,7 @@ from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.unread import ranges_to_read
 from shardpost.holders.spark.compaction_run import (
     CompactionRun,
+    FewRows,
     InputTopic,
     as_frame,
     known_latest,
@@ -57,7 +56,7 @@ class Changes:
     the changes are by retries, and how many keys `moved`, as changes.COUNTS says.
     """
 
-    rows: DataFrame | pa.Table
+    rows: DataFrame | FewRows
     opened: int
     retries: int
     moved: int = 0
@@ -155,21 +154,18 @@ def few_changes(run: CompactionRun, source: InputTopic) -> Changes:
     }
     newest = newest_of_keys(is_new).format(records=history.name)
     sql = compared(latest, run.numbering(source)).format(newest=f"({newest})", known=latest.name)
-    found = compared_rows(run.installation.tables, latest, sql, versions)
-    changed = found.filter(found["is_newer"])
-    return Changes(changed, *(sum_of(changed, name) for name in COUNTS))
+    opened = OpenedTables(run.installation.tables, versions)
+    changed = FewRows.kept(opened, sql, compared_schema(latest), "is_newer")
+    return Changes(changed, *(sum_of(changed.rows, name) for name in COUNTS))
 
 
-def compared_rows(
-    tables: Tables, table: Table, sql: str, versions: Mapping[Table, Version]
-) -> pa.Table:
-    """Return what a SELECT of `changes.compared` finds, in the types that Spark has."""
+def compared_schema(table: Table) -> pa.Schema:
+    """Return the columns of a SELECT of `changes.compared`, in the types that Spark has."""
     whole, names = arrow_schema(table), judged_by(table)
     own = [whole.field(name) for name in ("offset", *names)]
     old = [whole.field(name).with_name(f"old_{name}") for name in names]
     made = [("is_newer", pa.bool_()), *((name, pa.int64()) for name in COUNTS)]
-    schema = pa.schema([*own, *old, *(pa.field(*one) for one in made)])
-    return query.query(tables, sql, versions).cast(schema)
+    return pa.schema([*own, *old, *(pa.field(*one) for one in made)])
 
 
 def sum_of(rows: pa.Table, name: str) -> int:

@@ -9,23 +9,23 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
+from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.changes import compared
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.holders.spark.compaction_run import totals
+from shardpost.holders.spark.compaction_run import FewRows, totals
 from shardpost.holders.spark.decoder_id import decoder_with
 from shardpost.holders.spark.fold import update_holders
-from shardpost.holders.spark.latest import compared_rows, sum_of
+from shardpost.holders.spark.latest import compared_schema, sum_of
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
@@ -154,7 +154,7 @@ def _update(run: StandbyRun, rejected: int | None) -> Counts:
     return replace(counts, rejected=in_all)
 
 
-def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | pa.Table, int]:
+def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | FewRows, int]:
     """Return the positions that have new records, as they are beside as they were: `compared`.
 
     And how many more are open. Of a few records, without Spark.
@@ -184,8 +184,8 @@ def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | pa.
         ),
     }
     sql = compared(t.POSITIONS).format(newest=t.POSITIONS.name, known="positions_before")
-    found = compared_rows(tables, t.POSITIONS, sql, versions)
-    return found, sum_of(found, "opened")
+    found = FewRows.kept(OpenedTables(tables, versions), sql, compared_schema(t.POSITIONS))
+    return found, sum_of(found.rows, "opened")
 
 
 def _version(run: StandbyRun) -> LayeredVersion:
