@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.spark.compaction import compact
-from shardpost.holders.spark.follow import Follower
+from shardpost.holders.spark.follower import Follower
 from shardpost.installation import Installation
 from shardpost.rebuilds.run import top_up_waiting, with_country_held
 from shardpost.spark import driver

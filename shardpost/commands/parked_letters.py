@@ -132,7 +132,7 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
 
 def _check_value(redrive: "Redrive", planned: "RedrivePlan", value: bytes) -> None:
     """Say why a compaction would reject the new value of a letter of an input."""
-    from shardpost.holders.inputs import problem_of
+    from shardpost.holders.countries import problem_of
 
     for origin, _ in planned.groups:
         if problem := problem_of(redrive.installation, origin, value):

@@ -12,11 +12,12 @@ from dataclasses import asdict
 from typing import Any
 
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
 from shardpost.holders import countries, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest
+from shardpost.holders.model.plausibility import require_no_fall
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import TopicState, Unread
 from shardpost.holders.publishing import Publication
@@ -65,13 +66,58 @@ def compact(
             report_state(state, unread)
             step("read")
             latest, done = build(state, unread, country)
-            countries.require_plausible(installation, state.last, latest, asked)
+            require_plausible(installation, state.last, latest, asked)
             inputs.require_same(unread)
             step("commit")
             snapshots.commit(tables, latest)
             counts = latest.counts.summary(), done.summary()
             log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     return publish_results(installation, latest, unread, done, take_over=asked.take_over)
+
+
+def require_plausible(
+    installation: Installation, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
+) -> None:
+    """Refuse a snapshot before it is committed, unless that was asked for.
+
+    One of a country that no exchange has, and one with far fewer open positions or holders.
+    """
+    if last is None and not asked.country_changed:
+        countries.require_exchange_in(made.country, installation.tables, made)
+    if last is not None and not asked.accept_drop:
+        require_no_fall(
+            f"snapshot {made.number}",
+            _counts(last.counts),
+            _counts(made.counts),
+            most=installation.settings.max_drop,
+            advice=lambda: _advice(installation, last, made),
+        )
+
+
+def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
+    """Return where to look for what took holders or positions away, and how to go on."""
+    before, now = (
+        countries.exchanges_in(one.country, countries.known_at(installation.tables, one))
+        for one in (last, made)
+    )
+    lost = ", ".join(map(repr, sorted(before - now)[: countries.MOST_NAMED]))
+    causes = []
+    if lost:
+        topic, of = installation.topic("exchanges"), made.country
+        causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
+    if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
+        causes.append(f"There are {made.counts.unknown}.")
+    if made.counts.positions < last.counts.positions or not causes:
+        topic = installation.topic("positions")
+        causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
+    return (
+        f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
+        " run it once with --accept-drop"
+    )
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {"open positions": counts.positions, "holders": counts.holders}
 
 
 def publish_results(

@@ -1,7 +1,7 @@
-"""The countries of exchanges, and what a run refuses of SHARDPOST_COUNTRY and of its snapshot.
+"""The countries of exchanges: which count, which are unknown, and what is refused of a country.
 
-It refuses a country that no exchange has, another one than before, and a snapshot with far fewer
-open positions or holders, unless a flag confirms it.
+Refused are a SHARDPOST_COUNTRY that no exchange has, and another one than before, unless a flag
+confirms it. A person who corrects a value hears what would become of it.
 """
 
 import json
@@ -14,15 +14,13 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import (
     LONGEST_EXCHANGE,
     MOST_UNKNOWN_KEPT,
-    Counts,
     Snapshot,
     UnknownExchanges,
 )
 from shardpost.delta.table import Table, Version
 from shardpost.errors import UsageError, shown
-from shardpost.holders.model import plausibility
-from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.holders.model.view_tables import EXCHANGES
+from shardpost.holders.model.fields import first_problem
+from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
 from shardpost.installation import Installation
 from shardpost.wording import counted
 
@@ -79,7 +77,17 @@ def why_unknown(exchange: str, known: Collection[str]) -> str:
     return f"exchange {exchange!r} has no record with a Country{_meant(exchange, known)}"
 
 
-def why_not_counted(tables: Tables, position: bytes) -> str | None:
+def problem_of(installation: Installation, topic: str, value: bytes) -> str | None:
+    """Return what the next compaction would do with a bad value of a topic; None of a good one."""
+    for name, inputs in INPUTS.items():
+        if topic == installation.kafka.topic(name):
+            if why := first_problem(value, inputs.fields):
+                return f"would reject it again: {why}"
+            return _why_not_counted(installation.tables, value) if name == "positions" else None
+    return None
+
+
+def _why_not_counted(tables: Tables, position: bytes) -> str | None:
     """Return that a good value of a position would count for nobody, and why; None if not."""
     last, exchange = snapshots.newest(tables), json.loads(position)["Exchange"]
     if last is None or exchange in (known := known_at(tables, last)):
@@ -125,49 +133,3 @@ def require_exchange_in(
     known = {*known_at(tables, made).values()}
     if known and country not in known:
         raise UsageError(f"{unknown_country(country, known)}. {advice}")
-
-
-def require_plausible(
-    installation: Installation, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
-) -> None:
-    """Refuse a snapshot before it is committed, unless that was asked for."""
-    if last is None and not asked.country_changed:
-        require_exchange_in(made.country, installation.tables, made)
-    if last is not None and not asked.accept_drop:
-        require_no_collapse(installation, last, made)
-
-
-def require_no_collapse(installation: Installation, last: Snapshot, made: Snapshot) -> None:
-    """Refuse a snapshot, not committed yet, with far fewer open positions or holders."""
-    plausibility.require_no_collapse(
-        f"snapshot {made.number}",
-        _counts(last.counts),
-        _counts(made.counts),
-        most=installation.settings.max_drop,
-        advice=lambda: _advice(installation, last, made),
-    )
-
-
-def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
-    """Return where to look for what took holders or positions away, and how to go on."""
-    before, now = (
-        exchanges_in(one.country, known_at(installation.tables, one)) for one in (last, made)
-    )
-    lost = ", ".join(map(repr, sorted(before - now)[:MOST_NAMED]))
-    causes = []
-    if lost:
-        topic, of = installation.topic("exchanges"), made.country
-        causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
-    if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
-        causes.append(f"There are {made.counts.unknown}.")
-    if made.counts.positions < last.counts.positions or not causes:
-        topic = installation.topic("positions")
-        causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
-    return (
-        f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
-        " run it once with --accept-drop"
-    )
-
-
-def _counts(counts: Counts) -> dict[str, int]:
-    return {"open positions": counts.positions, "holders": counts.holders}

@@ -1,16 +1,11 @@
 """What a compaction reads: the new records of its inputs and of their retry topics."""
 
-import json
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.countries import why_not_counted
-from shardpost.holders.model.fields import NOT_BLANK, Field, FieldType
 from shardpost.holders.model.lost_tombstones import compaction_of
 from shardpost.holders.model.unread import TopicState, Unread, ranges_to_read, require_readable
-from shardpost.holders.model.view_tables import INPUTS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition, ends_of, total_size
@@ -29,62 +24,6 @@ from shardpost.topics import declared
 def input_topics(kafka: Kafka) -> list[str]:
     """Return the input topics' names in this installation."""
     return [kafka.topic(topic.name) for topic in declared.INPUTS]
-
-
-def problem_of(installation: Installation, topic: str, value: bytes) -> str | None:
-    """Return what the next compaction would do with a bad value of a topic; None of a good one."""
-    for name, tables in INPUTS.items():
-        if topic == installation.kafka.topic(name):
-            if why := first_problem(value, tables.fields):
-                return f"would reject it again: {why}"
-            return why_not_counted(installation.tables, value) if name == "positions" else None
-    return None
-
-
-# As spark/decoding.py quotes them.
-MAX_QUOTED = 100
-
-
-def first_problem(value: bytes, fields: tuple[Field, ...]) -> str | None:
-    """Return why a value with these fields would be rejected; None if nothing is found.
-
-    For a person who corrects one: spark/decoding.py decides, and is stricter about what is no JSON;
-    what both find, they say alike.
-    """
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return "expected a value in UTF-8, found other bytes"
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        return f"expected one JSON object, found {text[:MAX_QUOTED]}"
-    for field in fields:
-        own = found.get(field.name)
-        is_left_out = own is None and not field.required
-        expected = None if is_left_out or _is_of(field.type, own) else field.expected
-        if expected is None and field.is_id and not str(own).strip():
-            expected = NOT_BLANK
-        if expected is not None:
-            own_text = json.dumps(own, ensure_ascii=False, separators=(",", ":"))
-            said = own_text if field.name in found else _like(field.name, found)
-            return f"expected {expected} for {field.name}, found {said[:MAX_QUOTED]}"
-    return None
-
-
-def _like(name: str, found: Iterable[str]) -> str:
-    """Return the first field that has the name in another case, or `nothing`."""
-    others = (f"{other}: did you mean {name}?" for other in found if other.lower() == name.lower())
-    return next(others, "nothing")
-
-
-def _is_of(type_: FieldType, value: object) -> bool:
-    is_flag = isinstance(value, bool)  # which is a number, too, for Python
-    if type_ is FieldType.NUMBER:
-        return isinstance(value, int | float) and not is_flag
-    return is_flag if type_ is FieldType.FLAG else isinstance(value, str)
 
 
 def retry_topics(installation: Installation) -> list[str]:

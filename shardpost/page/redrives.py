@@ -246,7 +246,7 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
 
 def _problem(visit: PageRequest, document: dict[str, Any], value: bytes) -> str | None:
     """Return what a compaction would have against the new value of a letter of an input."""
-    from shardpost.holders.inputs import problem_of
+    from shardpost.holders.countries import problem_of
 
     found = (problem_of(visit.installation, topic, value) for topic in _inputs_of(visit, document))
     return next(found, None)

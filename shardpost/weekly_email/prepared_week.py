@@ -158,7 +158,7 @@ def require_no_collapse(
         known = FrozenWeeks(tables).counts(before.audience)
     what = f"week {state.week} after {before.week}" if before else f"week {state.week}"
     positions = in_snapshot.positions
-    plausibility.require_no_collapse(what, known, counts, most=most, advice=lambda: ACCEPT)
+    plausibility.require_no_fall(what, known, counts, most=most, advice=lambda: ACCEPT)
     more = in_snapshot.unknown.unknown_positions - (before.unknown_positions if before else 0)
     if positions >= plausibility.LEAST and more > most * positions:
         limit = f"by more than SHARDPOST_MAX_DROP={most:g} of {positions} allows"

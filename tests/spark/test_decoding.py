@@ -5,8 +5,13 @@ import json
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from shardpost.holders.inputs import first_problem
-from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field
+from shardpost.holders.model.fields import (
+    CLIENT_FIELDS,
+    EXCHANGE_FIELDS,
+    POSITION_FIELDS,
+    Field,
+    first_problem,
+)
 from shardpost.holders.spark import decoding
 from shardpost.spark.analyzed_plans import analyzed_once
 from tests.support.decoding import decode, raw_rows

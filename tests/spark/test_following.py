@@ -28,8 +28,8 @@ from shardpost.holders.following import FollowerHeartbeat
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.holders.model.lost_tombstones import TombstonesLostError
-from shardpost.holders.spark import follow
-from shardpost.holders.spark.follow import Follower
+from shardpost.holders.spark import follower
+from shardpost.holders.spark.follower import Follower
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
@@ -100,7 +100,7 @@ class Turns:
         until: datetime = LATER,
     ) -> JobResult:
         """Follow until nothing is left to begin."""
-        monkeypatch.setattr(follow, "is_asked_to_stop", lambda: not self._begins)
+        monkeypatch.setattr(follower, "is_asked_to_stop", lambda: not self._begins)
         return Follower(self._turn, installed(self._settings), Follow(until, every)).run(first)
 
     def _turn(self, installation: Installation, asked: CompactionRequest) -> JobResult:
@@ -216,10 +216,10 @@ def test_what_may_pass_is_waited_for_and_the_turn_is_as_it_was_asked(
 ) -> None:
     apply_topics(installed(settings))
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
-    silent = [failing(KafkaUnreachableError("silent")) for _ in range(2 * follow.MOST_FAILURES)]
+    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.01)
+    silent = [failing(KafkaUnreachableError("silent")) for _ in range(2 * follower.MOST_FAILURES)]
     errors = [ShardpostError("fenced"), OSError("disk"), DeltaError("store"), PySparkException("x")]
-    assert len(errors) == follow.MOST_FAILURES - 1
+    assert len(errors) == follower.MOST_FAILURES - 1
     turns = Turns(settings, *silent, *map(failing, errors), nothing)
     turns.follow(monkeypatch, CompactionRequest(take_over=True))
     assert all(asked.take_over for asked in turns.asked)
@@ -232,8 +232,8 @@ def test_while_it_waits_it_says_that_it_is_there(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply_topics(installed(settings))
-    monkeypatch.setattr(follow, "SUCCESSOR_EVERY", 0.0)
-    monkeypatch.setattr(follow, "NOTED_EVERY", timedelta(0))
+    monkeypatch.setattr(follower, "SUCCESSOR_EVERY", 0.0)
+    monkeypatch.setattr(follower, "NOTED_EVERY", timedelta(0))
     noted: list[datetime] = []
 
     def silent() -> None:
@@ -266,7 +266,7 @@ def test_where_its_last_turn_failed_it_fails(
 ) -> None:
     apply_topics(installed(settings))
     always_new(monkeypatch)
-    monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.01)
     made = [one if callable(one) else failing(one) for one in begins]
     with pytest.raises(ShardpostError, match=said) as found:
         Turns(settings, *made).follow(monkeypatch, CompactionRequest())
@@ -277,7 +277,7 @@ def test_what_was_confirmed_holds_for_one_snapshot(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply_topics(installed(settings))
-    monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.01)
 
     def commit_and_fail() -> None:
         turn(installed(settings), CompactionRequest())
@@ -291,12 +291,12 @@ def test_what_was_confirmed_holds_for_one_snapshot(
 
 @pytest.mark.parametrize(
     ("error", "turns"),
-    [(ShardpostError("again and again"), follow.MOST_FAILURES), (TombstonesLostError("lost"), 1)],
+    [(ShardpostError("again and again"), follower.MOST_FAILURES), (TombstonesLostError("lost"), 1)],
 )
 def test_what_does_not_pass_ends_it(
     error: ShardpostError, turns: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.01)
     made = Turns(settings, *(failing(error) for _ in range(turns + 1)))
     with pytest.raises(type(error), match=str(error)):
         made.follow(monkeypatch, CompactionRequest())
@@ -317,7 +317,7 @@ def test_it_ends_when_the_code_has_changed(
 ) -> None:
     apply_topics(installed(settings))
     always_new(monkeypatch)
-    monkeypatch.setattr(follow, "SUCCESSOR_EVERY", 0.0)
+    monkeypatch.setattr(follower, "SUCCESSOR_EVERY", 0.0)
     turns = Turns(settings, nothing, nothing, nothing)
     monkeypatch.setattr(checkout, "code_stamp", lambda: len(turns.asked) // 2)
     code, document = turns.follow(monkeypatch, CompactionRequest())
@@ -329,7 +329,7 @@ def test_the_older_one_ends_when_a_younger_follows(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply_topics(installed(settings))
-    monkeypatch.setattr(follow, "SUCCESSOR_EVERY", 0.0)
+    monkeypatch.setattr(follower, "SUCCESSOR_EVERY", 0.0)
     now = datetime.now(UTC)
     begun = following.begun(installed(settings).files, now)
     younger = replace(

@@ -10,8 +10,10 @@ from shardpost.delta.query import at_snapshot
 from shardpost.delta.snapshot import MOST_UNKNOWN_KEPT, Counts, UnknownExchanges
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.holders import countries
+from shardpost.holders.compaction import require_plausible
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model import plausibility
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_tombstones import TombstonesLostError, UncertainKeysError
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
@@ -72,9 +74,7 @@ def test_from_ten_on_a_fall_by_more_than_the_share_is_refused(
 ) -> None:
     def require() -> None:
         counts = {"holders": before, "positions": 1}, {"holders": now, "positions": 1, "new": 0}
-        plausibility.require_no_collapse(
-            "snapshot 2", *counts, most=most, advice=lambda: "Do this."
-        )
+        plausibility.require_no_fall("snapshot 2", *counts, most=most, advice=lambda: "Do this.")
 
     if not is_refused:
         return require()
@@ -89,15 +89,15 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
     made = replace(last, number=2, counts=Counts(3, 1, 3))
     said = "snapshot 2: open positions fall from 40 to 3, holders fall from 20 to 1, by more than"
     with pytest.raises(CollapseError, match=rf"{said} SHARDPOST_MAX_DROP=0\.5 .*--accept-drop"):
-        countries.require_no_collapse(installed(settings), last, made)
+        require_plausible(installed(settings), last, made, CompactionRequest())
     without = {**last.tables, EXCHANGES.name: overwrite(settings, EXCHANGES, [])}
     moved = replace(last, number=2, counts=Counts(40, 1, 3), tables=without)
     cause = r"Not in 'US' any more: 'NASDAQ'; look at their last records in exchanges\. If"
     said = rf"snapshot 2: holders fall from 20 to 1, .* is changed\. {cause}"
     with pytest.raises(CollapseError, match=said):
-        countries.require_no_collapse(installed(settings), last, moved)
+        require_plausible(installed(settings), last, moved, CompactionRequest())
     all_of_it = settings.model_copy(update={"max_drop": 1})
-    countries.require_no_collapse(installed(all_of_it), last, made)
+    require_plausible(installed(all_of_it), last, made, CompactionRequest())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A result with far fewer positions, holders or recipients than the last one is refused.
 
-Unless a flag says that it is meant. A country that is refused is in holders/countries.py.
+Unless a flag says that it is meant. What of a country is refused is in holders/countries.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ class CollapseError(ShardpostError):
     exit_code = NEEDS_ATTENTION
 
 
-def require_no_collapse(
+def require_no_fall(
     what: str,
     before: Mapping[str, int],
     now: Mapping[str, int],

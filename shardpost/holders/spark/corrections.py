@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.dead_letters.model import letters
-from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.fields import MAX_QUOTED, RecordKind
 from shardpost.holders.model.view_tables import RETRY_NAMES
-from shardpost.holders.spark.decoding import MAX_QUOTED
 from shardpost.kafka.coordinates import OffsetRange
 
 COORDINATES = ("partition", "offset")

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from shardpost.holders.model.fields import (
     BLANKS,
+    MAX_QUOTED,
     NOT_BLANK,
     Field,
     FieldType,
@@ -123,8 +124,6 @@ VARIANT_TYPES = {
 }
 # What is no whole number of 64 bits is no plain number: a DOUBLE could be a rounded one.
 PLAIN_TYPES = {FieldType.TEXT: "STRING", FieldType.FLAG: "BOOLEAN", FieldType.NUMBER: "BIGINT"}
-# The characters of a value that a reason quotes.
-MAX_QUOTED = 100
 
 
 def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] = ()) -> DataFrame:
