@@ -49,8 +49,6 @@ def compact(
     tables, setting = installation.tables, installation.settings.country
     with explain_outage(installation.kafka):
         inputs = Inputs(installation)
-        if build is None and inputs.has_new_originals():
-            return None  # the job itself looks at all: twice would be once too often
         state, unread = inputs.state(reconcile=asked.reconcile)
         if build and state.last and not asked.country_changed:
             countries.require_country(tables, state.last, setting)
@@ -141,7 +139,10 @@ def publish_results(
         left = f"publishing to {installation.kafka.topic('share-holders')}, and letters"
         raise _left_to_do(latest, {left: error}) from error
     step("offsets")
-    _commit_offsets(installation.kafka, unread)
+    try:
+        offsets.commit_offsets(installation.kafka, COMPACTION_GROUP, unread.ends)
+    except ShardpostError as error:  # only tools that show lag are wrong then
+        log.warning("the offsets of group %s were not committed: %s", COMPACTION_GROUP, error)
     code, published = publish_and_send(installation, latest)
     transactions = [transaction.as_json() for transaction in unread.open_transactions]
     counts = done or RunCounts()
@@ -152,14 +153,6 @@ def publish_results(
         NEEDS_ATTENTION if needs_attention and code == DONE else code,
         {**made, **asdict(counts), "open_transactions": transactions},
     )
-
-
-def _commit_offsets(kafka: Kafka, unread: Unread) -> None:
-    """Commit how far the topics were read; without that, only tools that show lag are wrong."""
-    try:
-        offsets.commit_offsets(kafka, COMPACTION_GROUP, unread.ends)
-    except ShardpostError as error:
-        log.warning("the offsets of group %s were not committed: %s", COMPACTION_GROUP, error)
 
 
 def publish_and_send(

@@ -19,14 +19,19 @@ def _all_records(installation: Installation) -> int:
 
 
 def _if_nothing_new(installation: Installation, request: str) -> JobResult | None:
-    from shardpost.holders import compaction
+    from shardpost.holders import compaction, inputs
     from shardpost.topics import guards
 
     asked = request_of(CompactionRequest, request)
     if asked.follow:
         return None
     lock = COMPACT_POSITIONS.name
-    with guards.run(installation, lock, asks_owner=not asked.take_over):
+    with (
+        guards.run(installation, lock, asks_owner=not asked.take_over),
+        compaction.explain_outage(installation.kafka),
+    ):
+        if inputs.Inputs(installation).has_new_originals():
+            return None  # the job itself looks at all: twice would be once too often
         return compaction.compact(installation, asked)
 
 

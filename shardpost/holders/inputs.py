@@ -37,10 +37,9 @@ class Inputs:
     """The inputs of an installation and their retry topics, as Kafka has them now."""
 
     def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-        self._named = {
-            topic.name: installation.kafka.topic(topic.name) for topic in declared.INPUTS
-        }
+        self._kafka = installation.kafka
+        self._tables = installation.tables
+        self._named = {topic.name: self._kafka.topic(topic.name) for topic in declared.INPUTS}
         self._topics = [*self._named.values()]
         self._retries = retry_topics(installation)
 
@@ -62,13 +61,10 @@ class Inputs:
         as unknown.
         """
         at = now or datetime.now(UTC)
-        holders, last = (
-            self._installation.kafka.topic("share-holders"),
-            snapshots.newest(self._installation.tables),
-        )
+        holders, last = self._kafka.topic("share-holders"), snapshots.newest(self._tables)
         topics = [*self._topics, *self._retries, holders]
         former = self.former_retries(last)
-        counts = partition_counts(self._installation.kafka, topics, if_there=former)
+        counts = partition_counts(self._kafka, topics, if_there=former)
         if last:
             last.require_shards(counts[holders])
         ahead = max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None
@@ -90,18 +86,18 @@ class Inputs:
         former = self.former_retries(state.last)
         gone = [topic for topic in former if topic not in state.counts]
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
-        ids = self._ids([*self._topics, *retries])
-        configs = topic_configs(self._installation.kafka, self._topics)
+        ids = topic_ids(self._kafka, [*self._topics, *retries])
+        changed = changed_topics(state.known_ids, ids)
+        configs = topic_configs(self._kafka, self._topics)
         counts = {topic: state.counts[topic] for topic in [*retries, *self._topics]}
-        reached = stable_ends(self._installation.kafka, counts)
-        hidden = open_transactions(self._installation.kafka, reached)
-        configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
-        compactions = state.strict(configured)
+        reached = stable_ends(self._kafka, counts)
+        hidden = open_transactions(self._kafka, reached)
         of_inputs, of_retries = (
             {topic: reached.stable[topic] for topic in topics} for topics in (self._topics, retries)
         )
         ends = ends_of({**of_inputs, **of_retries})
-        changed = changed_topics(state.known_ids, ids)
+        configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
+        compactions = state.strict(configured)
         if state.reconcile:
             require_readable(self._topics, hidden)
         restarted = state.restarted(changed, ids, of_inputs, configured)
@@ -126,36 +122,33 @@ class Inputs:
         advice = (
             "That happened while it was read: nothing was changed. Run `shardpost compact` again"
         )
-        require_same_topics(unread.topic_ids, self._ids([*unread.topic_ids]), advice=advice)
+        require_same_topics(
+            unread.topic_ids, topic_ids(self._kafka, [*unread.topic_ids]), advice=advice
+        )
 
     def unread_originals(self, last: Snapshot | None) -> int:
         """Return how many offsets of the inputs came after that snapshot."""
-        counts = partition_counts(self._installation.kafka, self._topics)
-        ends = offsets.watermarks(self._installation.kafka, counts, committed=True)
+        counts = partition_counts(self._kafka, self._topics)
+        ends = offsets.watermarks(self._kafka, counts, committed=True)
         return total_size(ranges_to_read(last.end_offsets if last else {}, ends))
 
     def has_new_originals(self) -> bool:
         """Tell whether the inputs have offsets that no snapshot has read, or there is none yet."""
-        last = snapshots.newest(self._installation.tables)
+        last = snapshots.newest(self._tables)
         return last is None or self.unread_originals(last) > 0
 
     def other_ends(self, last: Snapshot) -> dict[TopicPartition, int]:
         """Return the ends of partitions that end elsewhere than where that snapshot has read to."""
         former = self.former_retries(last)
-        counts = partition_counts(
-            self._installation.kafka, [*self._topics, *self._retries], if_there=former
-        )
+        counts = partition_counts(self._kafka, [*self._topics, *self._retries], if_there=former)
         partitions = [
             TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)
         ]
-        listed = offsets.endings(self._installation.kafka, partitions, committed=True)
-        ends = listed.require_all(self._installation.kafka).offsets
+        listed = offsets.endings(self._kafka, partitions, committed=True)
+        ends = listed.require_all(self._kafka).offsets
         read = last.end_offsets
         return {
             at: end
             for at, end in ends.items()
             if end != read.get(at.topic, {}).get(at.partition, 0)
         }
-
-    def _ids(self, topics: list[str]) -> dict[str, str]:
-        return topic_ids(self._installation.kafka, topics)
