@@ -4,7 +4,7 @@ Millions of steps are folded column by column; those that few letters have in co
 and what has changed since, step by step as letter_history.py does. Both say the same.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,8 @@ from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
 from shardpost.delta.query import OpenedTables, python_values
-from shardpost.delta.table import text_literal
 from shardpost.installation import Installation
+from shardpost.retry_settings import RetryRules
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _TIME = pa.timestamp("us", tz="UTC")
@@ -56,6 +56,21 @@ _PLAIN = f"""
 SELECT id, state, attempt, at, topic, "partition", "offset", delayed_from, jitter, generation, key,
   origin_topic, fingerprint, origin_key, {_ORDER} AS place
 FROM dead_letters WHERE attempt IS NOT NULL"""  # noqa: S608 - constants
+_ODD_NAMES = """
+WITH own AS (
+  SELECT DISTINCT id FROM dead_letters
+  WHERE attempt IS NULL OR strpos(id, '~') > 0 OR {is_past}
+)
+SELECT id FROM own
+UNION SELECT regexp_replace(id, '~[^~]*$', '') FROM own WHERE strpos(id, '~') > 0"""
+# Of a letter that has another key, later steps, such as its parking, do not name that any more.
+_WITH_DEPENDENT = """
+SELECT dead_letters.id FROM dead_letters LEFT SEMI JOIN odd_names ON dead_letters.id = odd_names.id
+UNION SELECT dead_letters.id FROM dead_letters
+LEFT SEMI JOIN odd_names ON dead_letters.key = odd_names.id"""
+_STEPS_OF_ODD = f"""
+SELECT {letters_table.STEP} FROM dead_letters WHERE id IN (SELECT id FROM odd)"""  # noqa: S608
+_NOT_ODD = " AND NOT EXISTS (SELECT 1 FROM odd WHERE odd.id = dead_letters.id)"
 # The fingerprint of an error without text, which is none.
 _NO_ERROR = "error-00000000"
 
@@ -66,11 +81,9 @@ def letters_of(installation: Installation, version: int, generations: Generation
     Column by column, but for those of odd names, which are folded step by step.
     """
     opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
-    of_odd = odd_steps(installation, version, generations)
-    odd = {step.id for step in of_odd}
-    and_plain = f" AND id NOT IN ({_literals(odd)})" if odd else ""
-    rows = _plain_letters(opened, f"{_PLAIN}{and_plain}")
-    if odd:
+    of_odd = _steps_of_odd(opened, installation.settings.retry_rules, generations)
+    rows = _plain_letters(opened, f"{_PLAIN}{_NOT_ODD if of_odd else ''}")
+    if of_odd:
         rows = pa.concat_tables([rows, folded(of_odd, generations)]).unify_dictionaries()
         rows = rows.take(_newest_first(rows["at"], rows["id"]))
     return rows.combine_chunks()
@@ -79,20 +92,18 @@ def letters_of(installation: Installation, version: int, generations: Generation
 def odd_steps(installation: Installation, version: int, generations: Generations) -> list[Step]:
     """Return all steps of the names whose letter does not follow from their own steps alone.
 
-    These are few: of deleted topics, of tombstones written by hand, and names that depend on
-    others, since their letters lie in another partition than their keys'.
+    These are of deleted topics, of tombstones written by hand, and names that depend on others,
+    since their letters lie in another partition than their keys'. There are few, unless somebody
+    has removed many by hand: so their names stay in tables of the engine, which joins them.
     """
-    odd = _odd_names(OpenedTables(installation.tables, {DEAD_LETTERS: version}), generations)
-    if not odd:
-        return []
-    names = _literals(odd)
-    # Of a letter that has another key, later steps, such as its parking, do not name that any more.
-    named = f"SELECT id FROM dead_letters WHERE id IN ({names}) OR key IN ({names})"  # noqa: S608
-    return letters_table.steps_where(installation, f"id IN ({named})", version)
+    opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
+    return _steps_of_odd(opened, installation.settings.retry_rules, generations)
 
 
-def _literals(names: Collection[str]) -> str:
-    return ", ".join(map(text_literal, sorted(names)))
+def _steps_of_odd(opened: OpenedTables, rules: RetryRules, generations: Generations) -> list[Step]:
+    opened.keep("odd_names", _ODD_NAMES.format(is_past=letters_table.is_past(generations)))
+    opened.keep("odd", _WITH_DEPENDENT)
+    return letters_table.steps_in(opened.rows(_STEPS_OF_ODD), rules)
 
 
 def _plain_letters(opened: OpenedTables, sql: str) -> pa.Table:
@@ -129,15 +140,6 @@ def _last_of_each(codes: pa.Array, order: pa.Array) -> pa.Table:
     rows = pa.Table.from_arrays([codes.take(order), order], ["code", "row"])
     found = rows.group_by("code", use_threads=False).aggregate([("row", "last")])
     return pa.Table.from_arrays([found["code"], found["row_last"]], ["code", "row"])
-
-
-def _odd_names(opened: OpenedTables, generations: Generations) -> set[str]:
-    sql = (
-        "SELECT DISTINCT id FROM dead_letters WHERE attempt IS NULL OR strpos(id, '~') > 0"  # noqa: S608
-        f" OR {letters_table.is_past(generations)}"
-    )
-    found = {str(name) for name in opened.query(sql)["id"].to_pylist()}
-    return found | {name.rpartition("~")[0] for name in found if "~" in name}
 
 
 def _converted(found: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -35,15 +36,16 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.reading import read_to_end, record_of
+from shardpost.retry_settings import RetryRules
 from shardpost.wording import counted
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
 
-_STEP = (
+STEP = (
     'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint,'
-    " delayed_from, jitter, generation, key"
+    " delayed_from, jitter, generation, key, origin_key"
 )
 # Its place in the order of a letter's life, as Step.order has it, but for the offset.
 STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
@@ -65,7 +67,7 @@ def steps_where(
     installation: Installation, condition: str, version: int | None = None
 ) -> list[Step]:
     """Return the steps of the table that meet a condition, in SQL; None: at the newest version."""
-    sql = f"SELECT {_STEP}, origin_key FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
+    sql = f"SELECT {STEP} FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
     return _query(installation, sql, version)
 
 
@@ -81,7 +83,7 @@ def letters_named(installation: Installation, names: Collection[str]) -> dict[st
             " last sweep: what became of these is known after the next one"
         )
     named = ", ".join(map(text_literal, sorted(names))) or "''"
-    sql = f"SELECT {_STEP} FROM dead_letters WHERE id IN ({named}) OR attempt IS NULL"  # noqa: S608
+    sql = f"SELECT {STEP} FROM dead_letters WHERE id IN ({named}) OR attempt IS NULL"  # noqa: S608
     new = (s for s in not_in_table(installation, progress) if s.id in names or s.is_by_hand)
     return newest_steps([*_query(installation, sql), *new], progress.generations)
 
@@ -106,7 +108,7 @@ def origins(installation: Installation, topic: str) -> set[tuple[int, int]]:
 
 def life(installation: Installation, letter_id: str) -> list[Step]:
     """Return the steps of one letter, in the order of its life."""
-    columns = f"{_STEP}, origin_partition, origin_offset, origin_key"
+    columns = f"{STEP}, origin_partition, origin_offset"
     new = [
         step
         for step in not_in_table(installation, current_progress(installation))
@@ -199,10 +201,12 @@ def as_rows(steps: Sequence[Step]) -> pa.Table:
 def _query(installation: Installation, sql: str, version: int | None = None) -> list[Step]:
     if not exists(installation.tables, DEAD_LETTERS):
         return []
-    rules, found = (
-        installation.settings.retry_rules,
-        rows(installation.tables, sql, {DEAD_LETTERS: version}),
-    )
+    found = rows(installation.tables, sql, {DEAD_LETTERS: version})
+    return steps_in(found, installation.settings.retry_rules)
+
+
+def steps_in(found: Iterable[dict[str, Any]], rules: RetryRules) -> list[Step]:
+    """Return the steps that rows of STEP are."""
     return [Step(**(row | {"state": LetterState(row["state"])})).by(rules) for row in found]
 
 

@@ -1,22 +1,24 @@
 """The table of letters, and their commands, where topics are recreated; Kafka in memory."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import write_deltalake
 
 from shardpost.commands.parked_letters import AGAIN_IN_VAIN
 from shardpost.dead_letters import letter_index, letter_rows, letter_topics, listed_letters
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
-from shardpost.dead_letters.letters_table import life, open_table
+from shardpost.dead_letters.letters_table import as_rows, life, open_table
 from shardpost.dead_letters.listed_letters import current_letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import ListFilters, Step
 from shardpost.delta import query
+from shardpost.delta.storage import path_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
@@ -440,3 +442,22 @@ def test_the_errors_of_many_letters_are_read_as_those_of_few(
     monkeypatch.setattr(letter_index, "FEW", 1)
     assert current_letters(installed(letters.settings)) == few
     assert {step.error for step in few.values()} == {"ValueError: bad"}
+
+
+def test_the_names_that_depend_on_others_may_be_many(letters: Letters) -> None:
+    """Of 20,000 names in the text of a query its parser overflowed the stack."""
+    tables, count = installed(letters.settings).tables, 20_000
+    key = name(1)
+    steps = [
+        Step(f"{key}{n}~1", LetterState.WAITING, 0, START, STORE, 1, n, key=f"{key}{n}")
+        for n in range(count)
+    ]
+    by_hand = replace(steps[0], id=f"{key}0", state=LetterState.DISCARDED, attempt=None, key=None)
+    steps.append(replace(by_hand, offset=count))
+    version = open_table(tables).version() + 1
+    write_deltalake(path_of(tables, DEAD_LETTERS), as_rows(steps), mode="append")
+    found = letter_rows.letters_of(installed(letters.settings), version, {STORE: 0, LOT: 0})
+    states_there = dict(zip(*(found[of].to_pylist() for of in ("id", "state")), strict=True))
+    assert len(states_there) == count
+    assert states_there[steps[0].id] == "discarded"
+    assert states_there[steps[1].id] == "waiting"
