@@ -29,6 +29,7 @@ CHECKS: dict[str, Check] = {
     "clock": machine_checks.check_clock,
     "alerts": table_checks.check_alerts,
     "snapshot": table_checks.check_snapshot,
+    "schedules": table_checks.check_schedules,
     "rebuild": table_checks.check_rebuild,
     "mail server": stack_checks.check_mail_server,
     "connections": stack_checks.check_connections,
