@@ -36,8 +36,10 @@ class RunRequestWatch(BaseEventTrigger):
             try:
                 async for ends in _pending_ends():
                     yield TriggerEvent({"ends": ends})  # type: ignore[no-untyped-call]
-            except ShardpostError as error:
-                log.warning("%s; trying again in %g s", error, RETRY_SECONDS)
+            except Exception as error:
+                is_ours = isinstance(error, ShardpostError)
+                text = "%s; trying again in %g s"
+                log.warning(text, error, RETRY_SECONDS, exc_info=not is_ours)
                 await asyncio.sleep(RETRY_SECONDS)
 
 

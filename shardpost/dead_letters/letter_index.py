@@ -144,7 +144,7 @@ def _table_now(installation: Installation) -> tuple[DeltaTable | None, TableProg
 def _made_beside(installation: Installation, making: threading.Lock) -> None:
     try:
         _make_in_process(installation)
-    except ShardpostError:
+    except Exception:
         log.warning("the index of letters was not made anew", exc_info=True)
     finally:
         making.release()

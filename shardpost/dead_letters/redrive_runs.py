@@ -123,7 +123,7 @@ class _Runner:
     run: RedriveRun
     is_begun: threading.Event = field(default_factory=threading.Event)
     is_over: threading.Event = field(default_factory=threading.Event)
-    refusal: ShardpostError | None = None
+    refusal: Exception | None = None
     result: RedriveResult = field(default_factory=RedriveResult)
 
     def work(self) -> None:
@@ -141,6 +141,9 @@ class _Runner:
                     ticker.join()
                     self._write()
         except ShardpostError as error:
+            self.refusal = error
+        except Exception as error:
+            log.exception("how far the redrive is could not be written")
             self.refusal = error
         finally:
             self.is_begun.set()
@@ -176,7 +179,7 @@ class _Runner:
                 if stop.read() == self.run.id:
                     self.result.stop.set()
                 self._write()
-            except (ShardpostError, OSError):
+            except Exception:
                 log.warning("how far the redrive is could not be written", exc_info=True)
 
     def _write(self) -> None:

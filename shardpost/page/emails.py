@@ -56,6 +56,7 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         figure=figure,
         refresh=REFRESH_SECONDS if found and found.is_reading else None,
         problem=found.problem if found else None,
+        read_at=found.read_at if found else None,
         week_to_send=str(IsoWeek.last_ended(visit.now)),
         current_week=str(IsoWeek.of(visit.now)),
         templates=visit.installation.settings.mail_templates,

@@ -4,6 +4,7 @@ For the page, whose process goes on. A thread reads what is not known, while who
 moment; what both say is what `delivery_status` says.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -19,6 +20,8 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardStatus
 from shardpost.weekly_email.week_status import KnownWeek
 
+log = logging.getLogger(__name__)
+
 # Who asks for a page waits so long for a ledger that is being read.
 WAIT_SECONDS = 0.25
 # More than the weeks of a page, each with a few clients and reasons.
@@ -28,12 +31,13 @@ MOST_WEEKS = 200
 class Totals(NamedTuple):
     """{week: {state: clients}} as far as they are known, whether some are being read.
 
-    `problem` is why some cannot be read.
+    `problem` is why some cannot be read: then the counts are old, of `read_at` or before that.
     """
 
     counts: dict[str, dict[str, int]]
     is_reading: bool
     problem: str | None
+    read_at: datetime | None
 
 
 class KeptStatuses:
@@ -44,6 +48,7 @@ class KeptStatuses:
         self._lock = threading.Lock()
         self._reading: dict[tuple[IsoWeek, ...], threading.Thread] = {}
         self._problem: str | None = None
+        self._read_at: datetime | None = None
 
     def by_shard(self, status: WeekStatus) -> list[ShardStatus]:
         """Return what `status.by_shard()` does."""
@@ -62,7 +67,7 @@ class KeptStatuses:
         shards = {week: [one.counts for one in kept] for week, (_, kept) in [*self._kept.items()]}
         shards |= {known.week: known.closed.shards for known in weeks if known.closed is not None}
         counts = {str(week): totals(map(vars, counts)) for week, counts in shards.items()}
-        return Totals(counts, is_reading, self._problem)
+        return Totals(counts, is_reading, self._problem, self._read_at)
 
     def _is_reading(self, weeks: tuple[IsoWeek, ...], read: Callable[[], object]) -> bool:
         """Tell, after a moment, whether weeks are being read yet; begin with it if nobody does."""
@@ -72,7 +77,11 @@ class KeptStatuses:
                 read()
                 self._problem = None
             except ShardpostError as error:
+                log.warning("a ledger could not be read", exc_info=True)
                 self._problem = str(error)
+            except Exception as error:
+                log.exception("a ledger could not be read")
+                self._problem = f"unexpected {type(error).__name__}: {error}"
             finally:
                 with self._lock:
                     del self._reading[weeks]
@@ -92,6 +101,7 @@ class KeptStatuses:
         for week in weeks:
             audience = audience_of(installation.tables, week, now)
             self._by_shard(WeekStatus(installation, week, audience, partitions), ends)
+        self._read_at = now
 
     def _by_shard(self, status: WeekStatus, ends: "_Ends") -> list[ShardStatus]:
         of = (ends.topic_id, status.audience, ends.of(status.week))

@@ -6,13 +6,14 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from shardpost.commands.emails import emails_command, print_client, print_state, print_week
 from shardpost.settings import Settings
+from shardpost.weekly_email import kept_statuses
 from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -279,3 +280,29 @@ def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settin
             record(ended, GOES_ON, client, DeliveryState.SENT)
     assert (kept()["sent"], kept()["failed"]) == (1, 0)
     assert of_all_weeks()["failed"] == 0
+
+
+def test_a_ledger_that_cannot_be_read_is_a_problem_and_the_counts_are_old(
+    ended: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    statuses, at = KeptStatuses(), installed(ended)
+
+    def asked(now: datetime) -> Totals:
+        def ask() -> Totals:
+            return statuses.of_weeks(at, known_weeks(at.tables), now)
+
+        wait_for(lambda: not ask().is_reading, "the counts of all weeks")
+        return ask()
+
+    before = asked(NOW)
+    assert (before.problem, before.read_at) == (None, NOW)
+    later = NOW + timedelta(minutes=5)
+    record(ended, ENDED, "c5", None, "resolved as open by anna: it was down")
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_statuses, "last_offsets", lambda *_: vars()["no such shard"])
+        failed = asked(later)
+        assert failed == before._replace(problem="unexpected KeyError: 'no such shard'")
+        assert "Traceback" in caplog.text
+    after = asked(later)
+    assert (after.problem, after.read_at) == (None, later)
+    assert after.counts != before.counts

@@ -75,3 +75,15 @@ def test_what_fails_is_said_and_who_is_second_is_refused(
         start(redrive(settings), {}, 60)
     assert "is already running" in str(refused.value)
     assert last_run(installed(settings).files, datetime.now(UTC)) == run
+
+
+def test_a_redrive_that_cannot_say_how_far_it_is_does_not_begin(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(SharedFile, "change", full)
+    with pytest.raises(OSError, match="no space left"):
+        start(redrive(settings), {}, 60)
+    assert "Traceback" in caplog.text
