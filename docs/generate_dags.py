@@ -15,8 +15,8 @@ from shardpost.settings import load
 PAGE = CHECKOUT / "docs" / "dags.md"
 HEAD = """# The DAGs
 
-Made by `.venv/bin/python docs/generate_dags.py` from what the DAGs say of themselves. The Airflow
-UI shows the same. A test holds this page to them.
+Generated from the DAGs by `.venv/bin/python docs/generate_dags.py`; a test says when it is old. The
+Airflow UI shows the same.
 """
 
 
