@@ -5,6 +5,7 @@ A channel that is down, or whose URL Apprise refuses, stops nothing: the others 
 
 import logging
 import re
+import socket
 import sys
 import threading
 import time
@@ -20,7 +21,8 @@ from urllib.parse import unquote, urlsplit
 from shardpost.alerts.model.alert import Message
 from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError, one_line
-from shardpost.locks.shared_files import Files, SharedFile
+from shardpost.locks.locks import exclusive_here
+from shardpost.locks.shared_files import Files, SharedFile, shared_files
 
 # How long all channels together may take.
 PATIENCE_SECONDS = 30.0
@@ -33,9 +35,9 @@ REFUSED_URL = (
     " https://appriseit.com lists them"
 )
 # The file in SHARDPOST_HOME that has every alert; where the tables are on an object store, to which
-# nothing can be appended, one beside them for each month.
+# nothing can be appended, one beside them for each month and machine.
 LOG = "alerts.log"
-STORED_LOG = "alerts-%Y-%m.log"
+STORED_LOG = "alerts-%Y-%m"
 
 log = logging.getLogger(__name__)
 
@@ -125,9 +127,10 @@ def append(files: Files, text: str, now: datetime) -> None:
     """
     lines = "".join(f"{now:%Y-%m-%dT%H:%M:%SZ} {line}\n" for line in text.splitlines() if line)
     if files.tables.is_on_store:
-        stored = SharedFile(files, f"{now:{STORED_LOG}}")
+        stored = SharedFile(files, f"{now:{STORED_LOG}}/{socket.gethostname()}.log")
         try:
-            return stored.change(lambda before: _with(before or "", lines))
+            with exclusive_here(files, LOG, "writing an alert", wait=PATIENCE_SECONDS):
+                return stored.change(lambda before: (before or "") + lines)
         except ShardpostError as error:
             log.warning("%s cannot be written, so %s is: %s", stored, files.home / LOG, error)
     try:
@@ -147,19 +150,16 @@ def last_lines(files: Files, now: datetime, most: int) -> list[str]:
     Each begins with its time. OSError if the file cannot be read.
     """
     if files.tables.is_on_store:
-        text = SharedFile(files, f"{now:{STORED_LOG}}").read() or ""
+        texts = [file.read() or "" for _, file in shared_files(files, f"{now:{STORED_LOG}}")]
+        # By their times; the lines of one machine, and of one alert, stay together.
+        lines = sorted("".join(texts).splitlines(), key=lambda line: line.partition(" ")[0])
     elif (path := files.home / LOG).exists():
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LAST_BYTES))
-            text = file.read().decode(errors="replace")
+            lines = file.read().decode(errors="replace").splitlines()
     else:
         return []
-    lines = text.splitlines()
     return lines[: -most - 1 : -1]
-
-
-def _with(text: str, lines: str) -> str:
-    return text if lines in text else text + lines
 
 
 def send_all(

@@ -92,7 +92,7 @@ def last_run(files: Files, now: datetime) -> RedriveRun | None:
 
 def ask_to_stop(files: Files, run_id: str) -> None:
     """Have a run stop after the batch that it is writing."""
-    SharedFile(files, STOP).change(lambda _: run_id)
+    SharedFile(files, STOP).write(run_id)
 
 
 def start(redrive: Redrive, selection: dict[str, Any], wait: float) -> RedriveRun:
@@ -185,4 +185,4 @@ class _Runner:
     def _write(self) -> None:
         self.run.done, self.run.seen = self.result.count, datetime.now(UTC).isoformat()
         text = json.dumps(self.run.as_json())
-        SharedFile(self.redrive.installation.files, LAST).change(lambda _: text)
+        SharedFile(self.redrive.installation.files, LAST).write(text)

@@ -85,13 +85,10 @@ def successor(files: Files, own: FollowerHeartbeat, now: datetime) -> FollowerHe
 
 def note(files: Files, own: FollowerHeartbeat) -> None:
     """Say how far this one came, unless a younger one follows."""
-
-    def make(before: str | None) -> str:
-        other = _successor(own, _of(before))
-        is_there = other is not None and other.is_there(own.noted_at)
-        return before if before and is_there else _DOCUMENT.dump_json(own).decode()
-
-    SharedFile(files, FOLLOWING).change(make)
+    file = SharedFile(files, FOLLOWING)
+    other = _successor(own, _of(file.read()))
+    if other is None or not other.is_there(own.noted_at):
+        file.write(_DOCUMENT.dump_json(own).decode())
 
 
 def forget(files: Files, own: FollowerHeartbeat) -> None:

@@ -1,11 +1,15 @@
 """Locks that hold between machines: claims in the object store, next to the tables.
 
-A claim is a versioned text that names its holder. Its holder writes the next version every few
-seconds; who finds one that stays the same for the length of its lease writes the next one as its
-own. Both have to be the next after what they have read, so one of them wins, and no clock is
-compared with another machine's: a lease is measured by who waits for it to end, from when it saw
-the version, and by its holder from before it wrote it, each on a clock that also counts while the
-process or the machine is suspended.
+A claim is a versioned text that names its holder: a folder with an object for each version, named
+by its number, of which the newest counts. The next one is put under a name that must not be there
+yet (`If-None-Match: *`), so of several who have read the same version one writes the next: a
+compare-and-set from the one condition that all stores keep to. (`If-Match` let several win on
+some.)
+
+Its holder writes the next version every few seconds; who finds one that stays the same for the
+length of its lease writes the next one as its own. No clock is compared with another machine's: a
+lease is measured by who waits for it to end, from when it saw the version, and by its holder from
+before it wrote it, each on a clock that also counts while the process or the machine is suspended.
 
 A claim that could not be renewed is asked about before it is relied on: while nobody has taken it
 over, its holder may renew it late and go on. The fencing number of a claim is the number of its
@@ -19,12 +23,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 
+from shardpost.delta.object_store import Objects
 from shardpost.errors import ShardpostError
 from shardpost.locks.process_identity import ProcessIdentity
-from shardpost.locks.shared_files import Version, VersionedText
 
 LEASE_SECONDS = 30.0
 # Of a lease: how often it is renewed; how old a renewal may be that is relied on (what is done then
@@ -35,6 +40,8 @@ RENEWED, RELIED_ON, LOOKED_AT = 1 / 6, 2 / 3, 1 / 30
 LATEST_SECONDS = 86_400.0
 # A store that takes longer than a lease for each renewal is of no use.
 MOST_RENEWALS = 3
+# A version that is listed may be gone when it is read: another one was written meanwhile.
+MOST_READS = 50
 
 log = logging.getLogger(__name__)
 
@@ -49,20 +56,71 @@ def boot_clock() -> float:
 
 
 @dataclass(frozen=True)
-class Holder:
+class Version:
+    """A text and its number; 0 is the number before the first one."""
+
+    number: int
+    text: str | None = None
+
+
+class VersionedText:
+    """The text in one folder of the store."""
+
+    def __init__(self, objects: Objects, folder: str) -> None:
+        self._objects, self._folder = objects, folder
+
+    def read(self) -> Version:
+        """Return the newest version."""
+        for _ in range(MOST_READS):
+            if not (number := max(self._numbers(), default=0)):
+                return Version(0)
+            if found := self._objects.get(self._name(number)):
+                return Version(number, found.content.decode())
+        raise ShardpostError(f"{self._folder}: it changes faster than it can be read: try again")
+
+    def replace(self, version: Version, text: str) -> Version | None:
+        """Write the version after that one and return it; None if another writer did so first.
+
+        Also if others wrote more before that was known. Of two who write the same text, both may be
+        told that they did.
+        """
+        made = Version(version.number + 1, text)
+        if not self._objects.put_if_absent(self._name(made.number), text.encode()):
+            return None
+        numbers = self._numbers()
+        # Whoever has read an old version may write the one after it a second time: it was removed.
+        if made.number != max(numbers, default=0):
+            return None
+        if version.number and version.number not in numbers:  # the whole text was
+            self._objects.delete([self._name(made.number)])
+            return None
+        with suppress(ShardpostError):  # the next writer removes them
+            self._objects.delete([self._name(one) for one in numbers if one < made.number])
+        return made
+
+    def remove(self, version: Version) -> None:
+        """Remove a text for good, if that is still its newest version: numbers begin again."""
+        self._objects.delete([self._name(version.number)])
+
+    def _numbers(self) -> list[int]:
+        names = (name.rpartition("/")[2] for name in self._objects.names(self._folder))
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _name(self, number: int) -> str:
+        return f"{self._folder}/{number:020}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder(ProcessIdentity):
     """Who has a claim, as the store has it; `fencing` is 0 until the first version is written.
 
-    `since` is by the holder's clock, for people. `machine` tells the processes that are seen here,
-    and `start` a process from a later one of its pid. `attempt` is another one for each attempt to
-    write it: one that is made again is not taken for the one before, whose answer was lost.
+    `since` is by the holder's clock, for people. `attempt` is another one for each attempt to write
+    it: one that is made again is not taken for the one before, whose answer was lost.
     """
 
     what: str
     host: str
-    pid: int
     since: str
-    machine: str
-    start: str
     id: str
     lease: float = LEASE_SECONDS
     fencing: int = 0
@@ -73,25 +131,12 @@ class Holder:
         since = f"{datetime.fromisoformat(self.since):%Y-%m-%d %H:%M:%S} UTC"
         return f"host {self.host}, pid {self.pid}, since {since}, fencing number {self.fencing}"
 
-    @property
-    def is_here(self) -> bool:
-        """Tell whether its pid is one of this machine, or of this container."""
-        return self._process.is_here
-
-    @property
-    def is_gone(self) -> bool:
-        """Tell whether it is known to have ended: it was here and is no longer."""
-        return self._process.is_gone
-
-    @property
-    def _process(self) -> ProcessIdentity:
-        return ProcessIdentity(self.machine, self.pid, self.start)
-
 
 def this_process(what: str, now: datetime, lease: float) -> Holder:
     """Return this process as the holder of a claim; each claim is another one's."""
-    own, host, id_ = ProcessIdentity.own(), socket.gethostname(), uuid.uuid4().hex
-    return Holder(what, host, own.pid, now.isoformat(), own.machine, own.start, id_, lease)
+    since, own = now.isoformat(), asdict(ProcessIdentity.own())
+    id_ = uuid.uuid4().hex
+    return Holder(**own, what=what, host=socket.gethostname(), since=since, id=id_, lease=lease)
 
 
 def holder_of(version: Version) -> Holder | None:
@@ -102,19 +147,59 @@ def holder_of(version: Version) -> Holder | None:
     return None if found.is_free else found
 
 
+def form(holder: Holder) -> str:
+    """Return the text of a version of a claim; each is another one."""
+    return json.dumps(asdict(replace(holder, attempt=uuid.uuid4().hex)))
+
+
 @dataclass(eq=False)
 class Claim:
-    """A claim that this process has; `place` is its URL. Any thread may ask it."""
+    """A claim that this process wants, and has once `take` says so; `place` is its URL.
+
+    `version` is the newest one that it knows of, since `seen_at`: until it has the claim, when that
+    was first seen; then, when it was written. Any thread may ask a claim that is held.
+    """
 
     text: VersionedText
     place: str
-    version: Version
     holder: Holder
-    renewed_at: float
+    version: Version | None = None
+    seen_at: float = 0.0
     clock: Callable[[], float] = boot_clock
+    # Who has it instead; whether that one was seen to be alive; that it was taken over.
+    other: Holder | None = None
+    is_renewed: bool = False
     lost: str | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
+
+    def take(self) -> bool:
+        """Claim it if it is free, or its holder has not renewed it for a lease; tell whether so.
+
+        If not, `other` is who has it, and `is_renewed` whether it was seen to be alive.
+        """
+        at, version = self.clock(), self.text.read()
+        self.other = other = holder_of(version)
+        if other and not other.is_gone and other.id != self.holder.id:
+            if self._unchanged(version) < other.lease:
+                return False
+            text = "%s: not renewed for %g s by %s (%s): taking it over"
+            log.warning(text, self.place, other.lease, other.what, other)
+        mine = replace(self.holder, fencing=version.number + 1)
+        made = self.text.replace(version, form(mine))
+        if made is None or self.clock() - at > LATEST_SECONDS:
+            return False
+        self.version, self.holder, self.seen_at = made, mine, at
+        return True
+
+    def _unchanged(self, version: Version) -> float:
+        """Return for how many seconds that version was seen."""
+        now = self.clock()
+        is_same = self.version is not None and self.version.number == version.number
+        if not is_same or self.age() > LATEST_SECONDS:
+            self.is_renewed |= self.version is not None and not is_same
+            self.version, self.seen_at = version, now
+        return now - self.seen_at
 
     def require(self) -> None:
         """Return while nobody else can have it; renew it if that was not done for long.
@@ -125,7 +210,7 @@ class Claim:
             for _ in range(MOST_RENEWALS):
                 if self.lost is None and self.age() < RELIED_ON * self.holder.lease:
                     return
-                self._renew()
+                self._write(self.holder)
         raise ShardpostError(
             f"{self.holder.what}: its lock {self.place} cannot be renewed: the store takes"
             f" {self.age():.0f} s for it, expected less than {self.holder.lease:g} s"
@@ -135,7 +220,7 @@ class Claim:
         """Renew it, unless it was released; errors as those of `require`."""
         with self._mutex:
             if not self._ended.is_set():
-                self._renew()
+                self._write(self.holder)
 
     def keep(self) -> None:
         """Renew it until it is released or lost."""
@@ -169,19 +254,16 @@ class Claim:
 
     def age(self) -> float:
         """Return how long ago it was renewed, in seconds."""
-        return self.clock() - self.renewed_at
-
-    def _renew(self) -> None:
-        self._write(self.holder)
+        return self.clock() - self.seen_at
 
     def _write(self, holder: Holder) -> None:
         """Write the next version; a write of its own, whose answer was lost, may be before it."""
         while self.lost is None:
             at = self.clock()
-            made = self.text.replace(self.version, form(holder))
+            made = self.text.replace(self.version or Version(0), form(holder))
             is_late = self.age() > LATEST_SECONDS
             if made and not is_late:
-                self.version, self.holder, self.renewed_at = made, holder, at
+                self.version, self.holder, self.seen_at = made, holder, at
                 return
             self.version = self.text.read()
             now = holder_of(self.version)
@@ -196,62 +278,3 @@ class Claim:
             f"{self.holder.what}: its lock {self.place} was taken over, since it was not renewed"
             f" for {self.holder.lease:g} s: {who}; this run commits nothing more"
         )
-
-
-def form(holder: Holder) -> str:
-    """Return the text of a version of a claim; each is another one."""
-    return json.dumps(asdict(replace(holder, attempt=uuid.uuid4().hex)))
-
-
-Seen = tuple[int, float]  # the number of a version, and when it was seen
-
-
-class Contender:
-    """One who wants a claim, and looks at it again and again; `seen`: it has looked before."""
-
-    def __init__(
-        self,
-        text: VersionedText,
-        place: str,
-        holder: Holder,
-        seen: Seen | None = None,
-        clock: Callable[[], float] = boot_clock,
-    ) -> None:
-        self._text, self._place, self._holder, self._clock = text, place, holder, clock
-        self._seen = seen
-        self.other: Holder | None = None
-        self.is_renewed = False
-
-    def look(self) -> Claim | None:
-        """Claim it if it is free, or its holder has not renewed it for a lease; else None.
-
-        Then `other` is who has it, and `is_renewed` whether it was seen to be alive.
-        """
-        at = self._clock()
-        version = self._text.read()
-        self.other = other = holder_of(version)
-        if other is None or other.is_gone or other.id == self._holder.id:
-            return self._take(version, at)
-        if self._unchanged(version) >= other.lease:
-            text = "%s: not renewed for %g s by %s (%s): taking it over"
-            log.warning(text, self._place, other.lease, other.what, other)
-            return self._take(version, at)
-        return None
-
-    def _unchanged(self, version: Version) -> float:
-        """Return for how many seconds that version was seen."""
-        now = self._clock()
-        if self._seen is None or self._seen[0] != version.number:
-            self.is_renewed = self._seen is not None
-            self._seen = version.number, now
-        elif now - self._seen[1] > LATEST_SECONDS:
-            self._seen = version.number, now
-        return now - self._seen[1]
-
-    def _take(self, version: Version, at: float) -> Claim | None:
-        """Write the next version after one that was read not before `at`."""
-        mine = replace(self._holder, fencing=version.number + 1)
-        made = self._text.replace(version, form(mine))
-        if made is None or self._clock() - at > LATEST_SECONDS:
-            return None
-        return Claim(self._text, self._place, made, mine, at, self._clock)

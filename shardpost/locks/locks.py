@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from pathlib import Path
 from shardpost.delta.object_store import Objects, open_objects
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims
-from shardpost.locks.claims import LOOKED_AT, RENEWED, Claim, Contender, Seen
-from shardpost.locks.shared_files import Files, VersionedText
+from shardpost.locks.claims import LOOKED_AT, RENEWED, Claim, Version, VersionedText
+from shardpost.locks.shared_files import Files
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,9 @@ def exclusive(
     when its holder dies, however it dies: at once, or on a store at the end of its lease, unless it
     died on this machine. There, to see that a holder is alive may take longer than `wait`.
     """
-    hold = _claimed if files.tables.is_on_store else exclusive_here
-    return hold(files, name, what, wait=wait)
+    if files.tables.is_on_store:
+        return _claimed(files, name, what, wait=wait)
+    return exclusive_here(files, name, what, wait=wait)
 
 
 def after_running(files: Files, job: str) -> AbstractContextManager[None]:
@@ -82,29 +83,36 @@ def all_exclusive(files: Files, locks: Mapping[str, str]) -> Iterator[None]:
 
     All are looked at before, so that those of one dead process are free after one lease.
     """
-    seen = _seen(files, locks) if files.tables.is_on_store else {}
+    newest = _newest(open_objects(files.tables), "") if files.tables.is_on_store else {}
+    seen_at = claims.boot_clock()
     with ExitStack() as held:
         for name, what in locks.items():
-            one = _claimed(files, name, what, seen=seen.get(name)) if seen else None
-            held.enter_context(one or exclusive(files, name, what))
+            if name in newest:
+                seen = Version(int(newest[name].rpartition("/")[2]))
+                held.enter_context(_claimed(files, name, what, seen=seen, seen_at=seen_at))
+            else:
+                held.enter_context(exclusive(files, name, what))
         yield
-
-
-def _seen(files: Files, names: Iterable[str]) -> dict[str, Seen]:
-    newest = _newest(open_objects(files.tables), "")
-    at = claims.boot_clock()
-    return {name: (int(newest[name].rpartition("/")[2]), at) for name in names if name in newest}
 
 
 @contextmanager
 def _claimed(
-    files: Files, name: str, what: str, *, wait: float = 0, seen: Seen | None = None
+    files: Files,
+    name: str,
+    what: str,
+    *,
+    wait: float = 0,
+    seen: Version | None = None,
+    seen_at: float = 0,
 ) -> Iterator[None]:
     """Hold a claim, and have a thread renew it meanwhile."""
     holder = claims.this_process(what, datetime.now(UTC), claims.LEASE_SECONDS)
-    place = _place(files, name)
-    contender = Contender(_text(open_objects(files.tables), name), place, holder, seen)
-    claim = _after(contender, _Patience(what, wait), place)
+    place = f"{files.tables.root}/{FOLDER}/{name}"
+    claim = Claim(_text(open_objects(files.tables), name), place, holder, seen, seen_at)
+    patience = _Patience(what, wait)
+    while not claim.take():
+        who = f"({claim.other}; it holds {place})"
+        patience.wait(who, LOOKED_AT * claims.LEASE_SECONDS, may_refuse=claim.is_renewed)
     threading.Thread(target=claim.keep, name=f"claim {name}", daemon=True).start()
     files.tables.claims.append(claim)
     try:
@@ -114,20 +122,8 @@ def _claimed(
         claim.release()
 
 
-def _after(contender: Contender, patience: "_Patience", place: str) -> Claim:
-    """Return the claim, after the one who has it or instead of one who is no longer there."""
-    while (claim := contender.look()) is None:
-        who = f"({contender.other}; it holds {place})"
-        patience.wait(who, LOOKED_AT * claims.LEASE_SECONDS, may_refuse=contender.is_renewed)
-    return claim
-
-
 def _text(objects: Objects, name: str) -> VersionedText:
     return VersionedText(objects, f"{FOLDER}/{name}")
-
-
-def _place(files: Files, name: str) -> str:
-    return f"{files.tables.root}/{FOLDER}/{name}"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Why the last run of each job was refused, as doctor, watch and page report it; a shared file.
+"""Why the last run of each job was refused, as doctor, watch and page report it: shared files.
 
 Whatever error ends a run is noted, but for what passes by itself; the next run that succeeds ends
 that.
@@ -16,11 +16,11 @@ from pydantic import TypeAdapter
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
-from shardpost.locks.shared_files import Files, SharedFile
+from shardpost.locks.shared_files import Files, SharedFile, shared_files
 
 log = logging.getLogger(__name__)
 
-FILE = "refused-runs.json"
+FOLDER = "refused-runs"
 # A scheduled run comes again within a week: what is older is of one that a person has given up.
 REPORTED_FOR = timedelta(days=8)
 
@@ -33,12 +33,13 @@ class Refusal:
     at: datetime
 
 
-_DOCUMENT = TypeAdapter(dict[str, Refusal])
+_FORM = TypeAdapter(Refusal)
 
 
 def refusals(files: Files, now: datetime) -> dict[str, Refusal]:
     """Return {job: why its last run was refused} of those that were lately."""
-    known = _of(SharedFile(files, FILE).read())
+    texts = {job: file.read() for job, file in _noted(files)}
+    known = {job: _FORM.validate_json(text) for job, text in texts.items() if text}
     return {job: one for job, one in known.items() if now - one.at < REPORTED_FOR}
 
 
@@ -65,22 +66,17 @@ def note(files: Files, job: str, why: str | None) -> None:
     `job` may be a part of one, its name followed by which; what is noted of a job ends what its
     parts were noted for.
     """
-
-    def make(before: str | None) -> str:
-        noted = {
-            name: one for name, one in _of(before).items() if not f"{name} ".startswith(f"{job} ")
-        }
-        if why is not None:
-            noted[job] = Refusal(why, datetime.now(UTC))
-        return _DOCUMENT.dump_json(noted).decode()
-
     try:
-        file = SharedFile(files, FILE)
-        if why is not None or job in (file.read() or ""):
-            file.change(make)
+        if why is not None:
+            refusal = _FORM.dump_json(Refusal(why, datetime.now(UTC)))
+            SharedFile(files, f"{FOLDER}/{job}.json").write(refusal.decode())
+        for noted, file in _noted(files):
+            if f"{noted} ".startswith(f"{job} ") and (why is None or noted != job):
+                file.remove()
     except Exception as error:
         log.warning("whether %s was refused could not be noted: %s", job, error)
 
 
-def _of(text: str | None) -> dict[str, Refusal]:
-    return _DOCUMENT.validate_json(text) if text else {}
+def _noted(files: Files) -> Iterator[tuple[str, SharedFile]]:
+    for name, file in shared_files(files, FOLDER):
+        yield name.removesuffix(".json"), file

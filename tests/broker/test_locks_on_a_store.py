@@ -16,7 +16,7 @@ from shardpost.alerts.model.firing import ALERTS
 from shardpost.delta.object_store import Objects, open_objects
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims, locks
-from shardpost.locks.shared_files import VersionedText
+from shardpost.locks.claims import VersionedText
 from shardpost.settings import Settings
 from tests.support import lock_holder
 from tests.support.installed import installed

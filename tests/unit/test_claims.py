@@ -18,7 +18,7 @@ from shardpost.delta import storage, table_log
 from shardpost.delta.object_store import Objects, StoredObject, open_objects
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims, locks
-from shardpost.locks.claims import RELIED_ON, Claim, Contender, LostLockError
+from shardpost.locks.claims import RELIED_ON, Claim, LostLockError, Version, VersionedText
 from shardpost.locks.locks import (
     LockedError,
     all_exclusive,
@@ -26,7 +26,6 @@ from shardpost.locks.locks import (
     holders,
     remove_free,
 )
-from shardpost.locks.shared_files import Version, VersionedText
 from shardpost.settings import Settings
 from shardpost.watch.machine_checks import check_locks
 from shardpost.weekly_email.model.week_tables import LEDGER_MARKS, LedgerMark
@@ -163,7 +162,7 @@ class Actor:
         self._world, self._is_busy = world, False
         self._ahead = world.dice.uniform(-1e6, 1e6)  # no two machines started at the same time
         self._text = VersionedText(Wire(world), locks.FOLDER)
-        self._wants = self._contender()
+        self._wants = self._wanted()
         self.claim: Claim | None = None
 
     def tidy(self) -> None:
@@ -183,7 +182,7 @@ class Actor:
             if self._world.tidies and not self._world.is_calm and self._world.dice.random() < 0.3:
                 self.tidy()
             elif self.claim is None:
-                self.claim = self._wants.look()
+                self.claim = self._wants if self._wants.take() else None
             else:
                 self._go_on(self.claim)
         except LostLockError:
@@ -207,11 +206,11 @@ class Actor:
                 claim.release()
 
     def _end(self) -> None:
-        self.claim, self._wants = None, self._contender()
+        self.claim, self._wants = None, self._wanted()
 
-    def _contender(self) -> Contender:
+    def _wanted(self) -> Claim:
         holder = claims.this_process("the job", datetime.now(UTC), 30)
-        return Contender(self._text, "it", holder, None, self._clock)
+        return Claim(self._text, "it", holder, clock=self._clock)
 
     def _clock(self) -> float:
         return self._world.now + self._ahead
@@ -275,8 +274,8 @@ def fails(*_: object) -> NoReturn:
 
 def a_claim(settings: Settings) -> tuple[Claim, Clock]:
     clock, holder = Clock(), claims.this_process("the job", SINCE, 30)
-    claim = Contender(text(settings), "s3://it", holder, None, clock).look()
-    assert claim
+    claim = Claim(text(settings), "s3://it", holder, clock=clock)
+    assert claim.take()
     return claim, clock
 
 

@@ -46,7 +46,7 @@ def test_a_run_that_says_nothing_more_has_ended_with_its_process(
     settings: Settings, state: RunState, silent: timedelta, shown: RunState
 ) -> None:
     text = json.dumps(replace(RUN, state=state).as_json())
-    SharedFile(installed(settings).files, LAST).change(lambda _: text)
+    SharedFile(installed(settings).files, LAST).write(text)
     found = last_run(installed(settings).files, NOW + silent)
     assert found is not None
     assert (found.state, found.is_going) == (shown, shown is RunState.RUNNING)
@@ -54,7 +54,7 @@ def test_a_run_that_says_nothing_more_has_ended_with_its_process(
 
 @pytest.mark.parametrize("text", ["", "[]", '{"id": 1}', "not JSON"])
 def test_a_file_that_cannot_be_read_is_of_no_run(settings: Settings, text: str) -> None:
-    SharedFile(installed(settings).files, LAST).change(lambda _: text)
+    SharedFile(installed(settings).files, LAST).write(text)
     assert last_run(installed(settings).files, NOW) is None
 
 

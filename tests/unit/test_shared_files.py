@@ -12,7 +12,6 @@ from shardpost.delta.object_store import open_objects
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import refused_runs
-from shardpost.locks.shared_files import SharedFile
 from shardpost.settings import Settings
 from shardpost.settings.topic_names import TopicName
 from shardpost.topics.stores import require_stores
@@ -42,23 +41,21 @@ def test_what_one_machine_knows_of_a_store_another_one_misses(
         require_stores(installed(second), STORE)
     assert f"remove s3://bucket/tables/_home/stores/{STORE}.json: then" in str(refused.value)
     objects = open_objects(installed(second).tables)
-    objects.delete(objects.names(f"_home/stores/{STORE}.json"))
+    objects.delete([f"_home/stores/{STORE}.json"])
     require_stores(installed(second), STORE)
     assert not (first.home / "stores").exists()
 
 
-def test_machines_that_write_one_file_at_once_lose_nothing(machines: list[Settings]) -> None:
-    def added(text: str, mark: str) -> str:
-        return text if mark in text else text + mark
-
-    def add(number: int) -> None:
-        file = SharedFile(installed(machines[number % 2]).files, "numbers")
-        file.change(lambda text: added(text or "", f"<{number}>"))
+def test_jobs_that_are_refused_at_once_on_two_machines_are_all_noted(
+    machines: list[Settings],
+) -> None:
+    def note(number: int) -> None:
+        refused_runs.note(installed(machines[number % 2]).files, f"job {number}", "no country")
 
     with ThreadPoolExecutor(4) as pool:
-        [*pool.map(add, range(24))]
-    text = SharedFile(installed(machines[0]).files, "numbers").read() or ""
-    assert all(text.count(f"<{number}>") == 1 for number in range(24))
+        [*pool.map(note, range(24))]
+    found = refused_runs.refusals(installed(machines[0]).files, datetime.now(UTC))
+    assert {*found} == {f"job {number}" for number in range(24)}
 
 
 def test_why_a_compaction_was_refused_is_known_on_all_machines(machines: list[Settings]) -> None:
@@ -94,7 +91,7 @@ def test_a_part_of_a_job_ends_its_own_note_and_the_whole_job_those_of_all_parts(
 
 def test_a_run_that_was_not_refused_writes_nothing(settings: Settings) -> None:
     refused_runs.note_result(installed(settings).files, "compact_positions", 0, {})
-    assert not (settings.home / refused_runs.FILE).exists()
+    assert not (settings.home / refused_runs.FOLDER).exists()
 
 
 def test_alerts_of_all_machines_are_in_one_log_and_here_if_the_store_is_down(
