@@ -1,13 +1,16 @@
 """What a person does about the weekly e-mails: decide unknown deliveries, start, pause, resume."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from click import Command
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from shardpost.commands.email import email_command
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.page.access import EMAILS, acts, sees
+from shardpost.page.command_form import TypedForm, fields_of
 from shardpost.page.emails import is_being_read
 from shardpost.page.mails import unpacked
 from shardpost.page.request import CurrentRequest, PageRequest
@@ -20,8 +23,10 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
 Why = Annotated[str, Form(min_length=1, max_length=500, pattern=r"\S")]
-Again = Literal["", "FAILED", "SUPPRESSED"]
-OnUnknown = Literal["", "hold", "resend"]
+FIELDS = fields_of(
+    email_command,
+    ("shards", "again", "on_unknown", "dry_run", "early", "accept_drop", "country_changed"),
+)
 
 
 @router.post("/resolve", dependencies=acts(EMAILS))
@@ -45,13 +50,15 @@ def resolve(
     return visit.back_to("emails/clients", said, week=week, state="unknown")
 
 
-class SendOrder(BaseModel):
+class SendOrder(TypedForm):
     """What the form of a send asks for, as the DAG weekly_email takes it."""
 
-    week: Annotated[str, Field(min_length=1)]
-    shards: str = ""
-    again: Again = ""
-    on_unknown: OnUnknown = ""
+    command: ClassVar[Command] = email_command
+
+    week: str
+    shards: str | None = None
+    again: Literal["FAILED", "SUPPRESSED"] | None = None
+    on_unknown: Literal["hold", "resend"] | None = None
     early: bool = False
     dry_run: bool = False
     accept_drop: bool = False
@@ -59,26 +66,16 @@ class SendOrder(BaseModel):
 
     def conf(self) -> dict[str, Any]:
         """Return the params of the run: those that are not as by default."""
-        given = self.model_dump(include=set(SendOrder.model_fields))
-        return {name: value for name, value in given.items() if value not in ("", False)}
+        return self.model_dump(include=set(SendOrder.model_fields), exclude_defaults=True)
 
     def request(self, visit: PageRequest) -> "EmailRequest":
         """Return what such a run would be asked for; UsageError for what no run can be."""
         from shardpost.weekly_email.email_job import EmailRequest, Mode, require_shard_form
 
-        week = IsoWeek.parse(self.week)
-        require_shard_form(self.shards or None)
-        return EmailRequest(
-            week,
-            visit.now,
-            Mode.DRY_RUN if self.dry_run else Mode.SEND,
-            shards=self.shards or None,
-            early=self.early,
-            again=self.again or None,
-            on_unknown=self.on_unknown or None,
-            country_changed=self.country_changed,
-            accept_drop=self.accept_drop,
-        )
+        mode = Mode.DRY_RUN if self.dry_run else Mode.SEND
+        require_shard_form(self.shards)
+        options = self.model_dump(include=set(SendOrder.model_fields) - {"week", "dry_run"})
+        return EmailRequest(IsoWeek.parse(self.week), visit.now, mode, **options)
 
 
 class SentOrder(SendOrder):
@@ -115,6 +112,7 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
         planned,
         week=order.week,
         order=order,
+        fields=FIELDS,
         counts=counts,
         has_run=document["has_run"],
         refused=refused,

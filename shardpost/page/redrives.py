@@ -4,20 +4,21 @@ import base64
 import binascii
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import parse_qsl, urlencode
 
-from annotated_types import Ge, MinLen
+from click import Command
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import RedirectResponse, Response
-from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
+from shardpost.commands.parked_letters import redrive_command
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import ListFilters
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection, require_fitting
 from shardpost.errors import UsageError, one_line
-from shardpost.instants import parse_instant
 from shardpost.page.access import LETTERS, acts, sees
+from shardpost.page.command_form import CommandForm, TypedForm, fields_of
 from shardpost.page.rendering import Link, Listing
 from shardpost.page.request import CurrentRequest, PageRequest, Reason, patient_installation
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
@@ -35,7 +36,6 @@ READ_AT_ONCE = 20_000
 READ_ONE_BY_ONE = 20
 # So long an answer waits for a decision to be carried out; a longer one goes on by itself.
 ANSWER_SECONDS = 2.0
-SLOWEST = 0.001
 # What becomes of letters, as the page says it.
 DECISIONS = {
     "redriven": "redriven",
@@ -44,28 +44,30 @@ DECISIONS = {
 }
 
 
-# A filter that is given and empty is refused: it is not "all".
-Filled = Annotated[str, MinLen(1)]
-At = Annotated[datetime, BeforeValidator(parse_instant)]
+FIELDS = fields_of(
+    redrive_command, ("origin", "error", "since", "until", "canary", "rate", "again")
+)
 
 
-class Chosen(BaseModel):
+class Chosen(CommandForm):
     """Which parked letters, and what is to become of them, as an address says it.
 
     The ids are lines, each exactly an id: none has an end of a line. `up_to` is of a plan, and
     `whole` of how it is shown.
     """
 
+    command: ClassVar[Command] = redrive_command
+
     do: Literal["redrive", "discard"] = "redrive"
-    ids: Filled | None = None
-    origin: Filled | None = None
-    error: Filled | None = None
-    since: At | None = None
-    until: At | None = None
-    canary: Annotated[int, Ge(1)] | None = None
-    rate: Annotated[FiniteFloat, Ge(SLOWEST)] | None = None
+    ids: str | None = None
+    origin: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    canary: int | None = None
+    rate: float | None = None
     again: bool = False
-    up_to: Filled | None = None
+    up_to: str | None = None
     whole: Annotated[bool, Field(exclude=True)] = False
 
     def selection(self) -> Selection:
@@ -78,13 +80,8 @@ class Chosen(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-class Typed(Chosen):
-    """The same as a form sends it: a field that was left blank is no filter."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _given(cls, sent: dict[str, Any]) -> dict[str, Any]:
-        return {name: text for name, text in sent.items() if text != ""}
+class Typed(TypedForm, Chosen):
+    """The same as a form sends it."""
 
 
 def _sent(plan: str) -> dict[str, str]:
@@ -231,6 +228,7 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
         document,
         Listing(columns, rows[:100], empty),
         chosen=chosen,
+        fields=FIELDS,
         plan=urlencode({**chosen.query(), "up_to": document["up_to"]}),
         is_read=is_read,
         refusals=_refused(visit, refusals),

@@ -12,11 +12,14 @@ from shardpost.alerts import history, notifier
 from shardpost.alerts.model.alert import REPORTED, Condition
 from shardpost.alerts.model.firing import Firing
 from shardpost.alerts.model.metrics import Measure
+from shardpost.commands.email import email_command
+from shardpost.commands.parked_letters import redrive_command
 from shardpost.kafka.kafka import Kafka
 from shardpost.lag import measure
 from shardpost.lag.model.report import Lag, LagRow
 from shardpost.locks.locks import exclusive
 from shardpost.page import access, request
+from shardpost.page.command_form import fields_of
 from shardpost.page.rendering import Link, Listing
 from shardpost.run_requests.dispatch import LOCK
 from shardpost.run_requests.request_client import send_request
@@ -68,6 +71,33 @@ def test_a_misspelt_field_of_a_form_and_of_a_plan_is_not_all(
         assert "shards: expected one of format, said, found this parameter" in said
         said = refused("letters/apply", plan="do=discard&orign=orders&up_to=x:0=9")
         assert "plan: expected a plan that was shown, found one with 'orign'" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "said"),
+    [
+        ("letters/plan", "canary=0", "canary: 0 is not in the range x>=1."),
+        ("letters/plan", "rate=inf", "rate: expected a finite number, found inf"),
+        ("letters/plan", "since=never", "since: time 'never': expected ISO 8601"),
+        ("letters/choose", "origin=&until=never", "until: time 'never': expected ISO 8601"),
+        ("emails/start", "week=2026-W47&again=SENT", "again: 'SENT' is not one of"),
+        ("emails/start", "week=", "week: expected a value, found none"),
+    ],
+)
+def test_what_a_form_takes_and_says_is_what_the_command_does(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, path: str, query: str, said: str
+) -> None:
+    with page_client(at, monkeypatch) as page:
+        assert said in unescape(page.get(f"{path}?{query}", 400))
+
+
+def test_fields_of_forms_have_the_texts_and_choices_of_options() -> None:
+    [again, early] = fields_of(email_command, ["again", "early"])
+    assert (again.title, again.choices, again.is_flag) == ("Again", ("FAILED", "SUPPRESSED"), False)
+    assert again.said.startswith("Also mail clients that FAILED before")
+    assert (early.choices, early.is_flag) == ((), True)
+    [since] = fields_of(redrive_command, ["since"])
+    assert since.said == "Only those parked since then."
 
 
 @pytest.mark.parametrize("shards", [" ", "\u00a0", ","])
