@@ -24,6 +24,7 @@ CODE = [
         if path.is_file() and path.suffix != ".pyc"
     ),
 ]
+WORDS = 48_000  # of all documents; what is generated is not counted
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`[^`]*`")
 LINK = re.compile(r'\]\(([^)\s]+)\)|\b(?:src|srcset|href)="([^"]+)"')
@@ -92,6 +93,14 @@ def test_the_code_names_pages_and_headings_that_exist() -> None:
 def test_each_test_that_a_page_names_exists(page: Path) -> None:
     for path, name in TEST.findall(page.read_text()):
         assert f"def {name}(" in (CHECKOUT / path).read_text(), f"{path}::{name}"
+
+
+def test_the_documents_are_not_longer_than_a_person_reads() -> None:
+    not_counted = {"CHANGELOG.md", "bench/README.md", "docs/dags.md"}
+    names = {str(page.relative_to(CHECKOUT)) for page in PAGES} - not_counted
+    words = {name: len((CHECKOUT / name).read_text().split()) for name in names}
+    longest = sorted(words, key=words.__getitem__, reverse=True)[:5]
+    assert sum(words.values()) <= WORDS, f"the longest: {longest}"
 
 
 def test_each_page_is_in_the_index() -> None:
