@@ -19,7 +19,7 @@ BIN = Path(sys.executable).parent
 # May be set to a cluster's connection; else Spark runs where the commands run it.
 METRICS = "AIRFLOW__METRICS__"
 SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
-DATABASE = "shardpost.embedded.airflow_database.CONNECT"
+DATABASE = "shardpost.embedded.CONNECT"
 API_SERVER = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": f"{DATABASE}_API"}
 FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
 

@@ -11,14 +11,13 @@ import socket
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from shardpost.embedded import daemons
 from shardpost.embedded.daemons import Daemon, state_of, wait_until
 from shardpost.settings import Settings
-
-if TYPE_CHECKING:
-    from aiosmtpd.smtp import SMTP, Envelope, Session
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -75,6 +74,33 @@ def _daemon(settings: Settings) -> Daemon:
     )
 
 
+# Replies after which the server may close the connection.
+_FINAL = (b"4", b"5", b"221")
+
+
+class PipeliningSmtp(SMTP):
+    """aiosmtpd's server with pipelining (RFC 2920): it answers commands together that came so."""
+
+    def __init__(self, handler: object, **options: Any) -> None:
+        super().__init__(handler, **options)
+        self._replies: list[bytes] = []
+
+    async def push(self, status: str | bytes) -> None:
+        """Send a reply, as soon as no more commands wait to be processed."""
+        reply = status.encode() if isinstance(status, str) else status
+        self._replies.append(reply + b"\r\n")
+        if reply.startswith(_FINAL):
+            self._send()
+        elif len(self._replies) == 1:
+            asyncio.get_running_loop().call_soon(self._send)
+        await self._writer.drain()
+
+    def _send(self) -> None:
+        replies, self._replies = self._replies, []
+        if replies and self.transport is not None:
+            self._writer.write(b"".join(replies))
+
+
 class MailHandler:
     """Writes each e-mail to the folder, atomically, before it is acknowledged."""
 
@@ -84,9 +110,9 @@ class MailHandler:
 
     async def handle_EHLO(  # noqa: N802
         self,
-        _server: "SMTP",
-        session: "Session",
-        _envelope: "Envelope",
+        _server: SMTP,
+        session: Session,
+        _envelope: Envelope,
         name: str,
         replies: list[str],
     ) -> list[str]:
@@ -94,7 +120,7 @@ class MailHandler:
         session.host_name = name
         return [*replies[:-1], "250-PIPELINING", replies[-1]]
 
-    async def handle_DATA(self, _server: "SMTP", _session: "Session", envelope: "Envelope") -> str:  # noqa: N802
+    async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802
         """Keep one e-mail, byte for byte as received; on a full disk it is rejected temporarily."""
         now = datetime.now(UTC)
         name = f"{now:%Y%m%dT%H%M%S.%f}-{os.getpid()}-{next(self._numbers):08d}.eml"
@@ -110,8 +136,6 @@ class MailHandler:
 
 async def serve(folder: Path, port: int) -> None:
     """Serve SMTP on loopback until SIGTERM or SIGINT."""
-    from shardpost.embedded.pipelining import PipeliningSmtp
-
     folder.mkdir(parents=True, exist_ok=True)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
