@@ -12,14 +12,14 @@ group that nobody has: to that it says that it is not ready.
 """
 
 import itertools
-import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +34,8 @@ from shardpost.kafka.kafka import Kafka, Patience
 from shardpost.kafka.partitioning import partition_of_group
 
 OFFSETS_TOPIC = "__consumer_offsets"
-ASKING = (sys.executable, "-m", "shardpost.kafka.groups")
+# Not `-m`: what it answers would be of another module.
+ASKING = (sys.executable, "-c", "from shardpost.kafka.groups import main; main()")
 # Of one question: it waits for coordinators, then for three answers.
 MOST_TIMEOUTS = 5
 ASK_AGAIN_SECONDS = 0.2
@@ -216,29 +217,6 @@ def _text(error: KafkaException | KafkaError) -> str:
     return str((error.args[0] if isinstance(error, KafkaException) else error).str())
 
 
-def as_json(found: Groups) -> dict[str, Any]:
-    """Return what another process makes the same groups of."""
-    listed = [
-        (one.name, [*one.committed.items()], [*one.assigned], one.has_members)
-        for one in found.groups
-    ]
-    return {"groups": listed, "others": found.others, "failed": found.failed}
-
-
-def groups_of(document: dict[str, Any]) -> Groups:
-    """Return the groups of such a document."""
-    listed = [
-        Group(
-            name,
-            {TopicPartition(*at): offset for at, offset in committed},
-            frozenset(TopicPartition(*at) for at in assigned),
-            has_members,
-        )
-        for name, committed, assigned, has_members in document["groups"]
-    ]
-    return Groups(listed, document["others"], document["failed"])
-
-
 def groups(kafka: Kafka, only: Collection[str] = ()) -> Groups:
     """Return the groups, or those of these names; KafkaUnreachableError if they are not listed."""
     if kafka.is_in_process:
@@ -246,71 +224,55 @@ def groups(kafka: Kafka, only: Collection[str] = ()) -> Groups:
             return find_groups(kafka.admin(), only, kafka.timeout)
         except KafkaException as error:
             raise kafka.unreachable(error) from None
-    return groups_of(_asked(kafka, only))
+    found: Groups = _asked(kafka, find_groups, only)
+    return found
 
 
 def delete_groups(kafka: Kafka, names: Sequence[str]) -> None:
     """Delete groups, with what they have committed; ShardpostError names the first that stays."""
     if not names:
         return
-    for name, why in _asked(kafka, names, delete=True)["undeleted"].items():
+    for name, why in _asked(kafka, undeleted, names).items():
         raise ShardpostError(f"group {name}: it cannot be deleted: {why}")
 
 
-def _asked(kafka: Kafka, names: Collection[str], *, delete: bool = False) -> dict[str, Any]:
-    """Return the answer to a question; asked again, as Patience allows, if the client dies."""
+def _asked(kafka: Kafka, ask: Callable[..., Any], names: Collection[str]) -> Any:
+    """Return what `ask` returns in its process; asked again, as Patience allows, if that dies."""
     kafka.require_listening()
-    asked = {
-        "client": kafka.config(),
-        "names": [*names],
-        "seconds": kafka.timeout,
-        "delete": delete,
-    }
+    question = pickle.dumps((ask, kafka.config(), [*names], kafka.timeout))
     patience = Patience(kafka)
-    while (answer := _answer(asked)) is None:
+    while (answer := _answer(question, MOST_TIMEOUTS * kafka.timeout)) is None:
         if patience.is_over:
             raise kafka.unreachable(RuntimeError("its client ended without an answer"))
-    if "error" in answer:
-        raise kafka.unreachable(RuntimeError(answer["error"]))
+    if isinstance(answer, RuntimeError):
+        raise kafka.unreachable(answer)
     return answer
 
 
-def _answer(asked: dict[str, Any]) -> dict[str, Any] | None:
+def _answer(question: bytes, seconds: float) -> Any:
     """Return what a client in a process of its own answers; None if it died."""
     try:
         done = subprocess.run(
             ASKING,
-            input=json.dumps(asked),  # it has secrets
-            text=True,
+            input=question,  # it has secrets
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=MOST_TIMEOUTS * asked["seconds"],
+            timeout=seconds,
             check=False,
         )
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
+        return pickle.loads(done.stdout)  # noqa: S301 - of our own process
+    except (subprocess.TimeoutExpired, EOFError, pickle.UnpicklingError):
         return None
-    return answer
-
-
-def _found(client: AdminClient, asked: dict[str, Any]) -> dict[str, Any]:
-    try:
-        if asked["delete"]:
-            return {"undeleted": undeleted(client, asked["names"], asked["seconds"])}
-        return as_json(find_groups(client, asked["names"], asked["seconds"]))
-    except KafkaException as error:
-        return {"error": _text(error)}
 
 
 def main() -> None:
-    """Answer the question on standard input: {client, names, seconds, delete}."""
+    """Answer the question on standard input: who is to be asked, by which client."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    asked = json.load(sys.stdin)
-    answer = _found(AdminClient(asked["client"]), asked)
-    sys.stdout.write(json.dumps(answer))
+    ask, config, names, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    try:
+        answer = ask(AdminClient(config), names, seconds)
+    except KafkaException as error:
+        answer = RuntimeError(_text(error))
+    sys.stdout.buffer.write(pickle.dumps(answer))
     sys.stdout.flush()
     os._exit(0)  # what is answered is not lost with a client that dies while it ends
-
-
-if __name__ == "__main__":
-    main()
