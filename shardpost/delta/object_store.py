@@ -176,15 +176,14 @@ class Objects:
         """Return an object as it is now; None if there is none."""
         import obstore
 
-        try:
-            found = obstore.get(self._store, name)
-            return StoredObject(bytes(found.bytes()), found.meta["last_modified"])
-        except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
-                raise self._failed(error) from None
-            return None
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise self._failed(error) from None
+        with self._errors():
+            try:
+                found = obstore.get(self._store, name)
+                return StoredObject(bytes(found.bytes()), found.meta["last_modified"])
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+        return None
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Put an object if there is none of that name; tell whether it is this one now.
@@ -194,51 +193,48 @@ class Objects:
         """
         import obstore
 
-        try:
-            obstore.put(self._store, name, content, mode="create")
-        except obstore.exceptions.AlreadyExistsError:
-            there = self.get(name)
-            return there is not None and there.content == content
-        except (obstore.exceptions.BaseError, OSError) as error:
-            there = self.get(name)  # a store that does not answer says so here
-            if there is None:
-                raise self._failed(error) from None
-            return there.content == content
+        with self._errors():
+            try:
+                obstore.put(self._store, name, content, mode="create")
+            except (obstore.exceptions.BaseError, OSError) as error:
+                there = self.get(name)  # a store that does not answer says so here
+                if there is None and not isinstance(error, obstore.exceptions.AlreadyExistsError):
+                    raise
+                return there is not None and there.content == content
         return True
 
     def put(self, name: str, content: bytes) -> None:
         """Put an object, whatever is there."""
         import obstore
 
-        try:
+        with self._errors():
             obstore.put(self._store, name, content)
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise self._failed(error) from None
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names of all objects below a folder, sorted; a thousand for each request."""
         import obstore
 
-        try:
+        with self._errors():
             pages = obstore.list(self._store, folder or None, chunk_size=1000)
             return sorted(one["path"] for page in pages for one in page)
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise self._failed(error) from None
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects, a thousand by each request; those that are gone are passed over."""
         import obstore
 
-        try:
+        with self._errors(), suppress(FileNotFoundError):
             if listed := [*names]:
                 obstore.delete(self._store, listed)
-        except FileNotFoundError:
-            return
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise self._failed(error) from None
 
-    def _failed(self, error: Exception) -> ShardpostError:
-        return ShardpostError(problem(self._where, error))
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise what the store refuses as ShardpostError."""
+        import obstore
+
+        try:
+            yield
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise ShardpostError(problem(self._where, error)) from None
 
 
 def open_objects(tables: Tables, *folders: str) -> Objects:

@@ -5,11 +5,12 @@ since its first use in the shared file `stores/<topic>.json`: one that was recre
 off since is noticed.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
-from shardpost.errors import ShardpostError
+from pydantic import TypeAdapter, ValidationError
+
+from shardpost.errors import ShardpostError, first_line
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicMark
 from shardpost.kafka.kafka import Kafka
@@ -84,6 +85,9 @@ def describe_stores(kafka: Kafka, topics: Sequence[str]) -> list[StoreTopic]:
     ]
 
 
+_FORM = TypeAdapter(TopicMark)
+
+
 def _file(files: Files, topic: str) -> SharedFile:
     return SharedFile(files, f"stores/{topic}.json")
 
@@ -92,7 +96,7 @@ def _remember(store: StoreTopic, before: TopicMark | None, file: SharedFile) -> 
     known = replace(before or TopicMark(store.topic_id, store.low, store.high), high=store.high)
 
     def merged(text: str | None) -> str:
-        return json.dumps(asdict(known.merged(_parsed(text, file))))
+        return _FORM.dump_json(known.merged(_parsed(text, file))).decode()
 
     file.change(merged)
 
@@ -105,10 +109,7 @@ def _read(file: SharedFile) -> TopicMark | None:
 
 
 def _parsed(text: str | None, file: SharedFile) -> TopicMark | None:
-    if text is None:
-        return None
     try:
-        form = json.loads(text)
-        return TopicMark(str(form["topic_id"]), tuple(form["low"]), tuple(form["high"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ShardpostError(f"{file}: cannot be read: {error!r}") from None
+        return None if text is None else _FORM.validate_json(text)
+    except ValidationError as error:
+        raise ShardpostError(f"{file}: cannot be read: {first_line(error)}") from None
