@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
-from shardpost.delta import file_statistics, parquet_files, table_log
+from shardpost.delta import parquet_files, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.table import Table
@@ -25,11 +25,10 @@ from shardpost.logs import step
 
 
 def commit_files(
-    tables: Tables, table: Table, version: int, files: Mapping[str, Change | None], run: str
+    tables: Tables, table: Table, version: int, files: Mapping[str, Change], run: str
 ) -> int:
     """Write files of a version anew, {path: how its rows change}; return the version after it.
 
-    Of a file without a change only the statistics in the log are made anew.
     With it comes a checkpoint, by which the maintenance can remove the log before it: that has
     bounds of what is gone. What an interrupted run left has another name than that of this `run`.
     VersionExistsError if another writer was first.
@@ -38,13 +37,10 @@ def commit_files(
     step(f"write {table.path}")
     made = [
         parquet_files.rewrite(tables, table, path, f"{folder}/{number}.parquet", change)
-        if change
-        else file_statistics.add_action(tables, table, path)
         for number, (path, change) in enumerate(files.items())
     ]
-    gone = (path for path, change in files.items() if change)
     step(f"commit {table.path}")
-    version = table_log.commit(tables, table, version, filter(None, made), gone)
+    version = table_log.commit(tables, table, version, filter(None, made), files)
     step(f"checkpoint {table.path}")
     table_log.write_checkpoint(tables, table, version)
     return version

@@ -5,7 +5,6 @@ several Spark jobs on each (docs/decisions/0008). A commit is for exactly one ve
 another writer took that one first, on any file system.
 """
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from shardpost.delta import file_statistics, storage
+from shardpost.delta import storage
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.object_store import Tables
 from shardpost.delta.storage import FORM, FORM_PROPERTY, exists, open_table, path_of
@@ -163,22 +162,6 @@ def files_before(
     is_before = pc.less(earliest, pa.scalar(at, earliest.type))
     files = zip(paths, sizes, is_before.to_pylist(), strict=True)
     return {path: size for path, size, before in files if before is not False}
-
-
-def misread_files(tables: Tables, table: Table, version: int) -> list[str]:
-    """Return the files whose bounds of texts are read as others than they are.
-
-    As escapes, which they were before 0.2.0 (file_statistics.py); until no table is older.
-    """
-    found, actions = [], _files(tables, table, version)
-    texts = [field.name for field in actions.schema if field.type == pa.string()]
-    for bounds in actions.select(texts).to_pylist():  # min.… and max.…
-        path = bounds.pop("path")
-        if max("".join(filter(None, bounds.values())), default="") > "\uffff":
-            stats = json.loads(file_statistics.add_action(tables, table, path).stats)
-            if any(stats[f"{n[:3]}Values"].get(n[4:]) != text for n, text in bounds.items()):
-                found.append(path)
-    return found
 
 
 def write_checkpoint(tables: Tables, table: Table, version: int) -> None:

@@ -64,8 +64,8 @@ def restored_tables(tables: Tables, last: Snapshot | None) -> dict[str, int]:
     return {table.name: restore_table(tables, table, last) for table in VIEW}
 
 
-# {table: {path of a file that is written anew: how its rows change}}; None: by its statistics
-Rewrites = Mapping[Table, Mapping[str, Change | None]]
+# {table: {path of a file that is written anew: how its rows change}}
+Rewrites = Mapping[Table, Mapping[str, Change]]
 
 
 def commit_rewritten(

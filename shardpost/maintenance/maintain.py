@@ -20,20 +20,16 @@ from typing import Any
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
 from shardpost.dead_letters.removal import OldLetters
-from shardpost.delta import snapshots, storage, table_log
+from shardpost.delta import snapshots, storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
-from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.pruned_histories import PRUNED, Pruning
-from shardpost.holders.table_commits import Rewrites, commit_rewritten
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
-from shardpost.locks.locks import LockedError, after_running, postponing
+from shardpost.locks.locks import LockedError, postponing
 from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.removable_files import plan
@@ -125,28 +121,6 @@ def _prune(installation: Installation, pruning: Pruning, now: datetime) -> None:
         require_none(installation.tables, STAYS)
         step("prune records")
         pruned_histories.prune(installation, pruning, now)
-
-
-def heal_bounds(installation: Installation, now: datetime) -> None:
-    """Commit a snapshot whose logs have bounds of texts that are read as what they are.
-
-    Others hide rows from queries by key. Older snapshots have them until they are not kept. Under
-    the lock of the compaction: LockedError after `lock_wait`.
-    """
-    newest = snapshots.newest(installation.tables)
-    if newest and _misread(installation.tables, newest):
-        with after_running(installation.files, COMPACT_POSITIONS.name):
-            last = snapshots.current(installation.tables)
-            commit_rewritten(installation.tables, last, _misread(installation.tables, last), now)
-
-
-def _misread(tables: Tables, view: Snapshot) -> Rewrites:
-    found = {
-        table: table_log.misread_files(tables, view.located(table), view.tables[table.name])
-        for table in VIEW
-        if table.name in view.tables
-    }
-    return {table: dict.fromkeys(paths) for table, paths in found.items() if paths}
 
 
 LOCK = "maintain_tables"
@@ -278,12 +252,6 @@ def _maintain_all(installation: Installation, now: datetime, *, dry_run: bool) -
             done[name] = one
             errors.extend(f"{name}: {week}: {why}" for week, why in one.postponed.items())
 
-    if not dry_run:
-        try:
-            with table_errors():
-                heal_bounds(installation, now)
-        except ShardpostError as error:
-            errors.append(f"bounds: {error}")
     do("audiences", week_retention.erase_old_audiences)
     do("weeks", week_retention.close_old_weeks)
     do("letters", removal.remove_old)
