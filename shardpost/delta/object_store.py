@@ -6,7 +6,6 @@ A conditional put is what makes one of several writers win: of a table's version
 """
 
 import re
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -62,38 +61,6 @@ class Claim(Protocol):
         """Refuse to go on if it was taken over."""
 
 
-class KeptVersions:
-    """The versions of tables that are kept open, by path, while somebody is in `opened_once`."""
-
-    def __init__(self) -> None:
-        self._inside, self._changing = 0, threading.Lock()
-        self._kept: dict[tuple[str, int], Any] = {}
-
-    @contextmanager
-    def opened_once(self) -> Iterator[None]:
-        """Open each version of a table once within this block, in all threads.
-
-        A version never changes while nobody puts another table in its place: so not for long.
-        """
-        with self._changing:
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changing:
-                self._inside -= 1
-                if not self._inside:
-                    self._kept.clear()
-
-    def get(self, path: str, version: int, make: Callable[[], Opened]) -> Opened:
-        """Return a version of the table at that path."""
-        found: Opened = self._kept.get((path, version)) or make()
-        with self._changing:
-            if self._inside:
-                self._kept[path, version] = found
-        return found
-
-
 @dataclass
 class Tables:
     """Where the tables of an installation are: `root`, a path or a URL of an object store.
@@ -110,7 +77,8 @@ class Tables:
 
     def __post_init__(self) -> None:
         """Begin without open tables, and without claims."""
-        self.versions = KeptVersions()
+        # Versions of tables by path, while somebody is in `opened_once`.
+        self._kept: dict[tuple[str, int], Any] | None = None
         self._answers: dict[Callable[[Address], Any], Any] = {}
         # What this run holds of the locks on a store.
         self.claims: list[Claim] = []
@@ -124,6 +92,26 @@ class Tables:
             self.snapshot_days,
             self.home,
         )
+
+    @contextmanager
+    def opened_once(self) -> Iterator[None]:
+        """Open each version of a table once within this block, in all threads.
+
+        A version never changes while nobody puts another table in its place: so not for long.
+        """
+        self._kept = {}
+        try:
+            yield
+        finally:
+            self._kept = None
+
+    def version(self, path: str, version: int, make: Callable[[], Opened]) -> Opened:
+        """Return a version of the table at that path."""
+        if (kept := self._kept) is None:
+            return make()
+        found: Opened = kept.get((path, version)) or make()
+        kept[path, version] = found
+        return found
 
     def once(self, ask: Callable[[Address], Opened], where: Address) -> Opened:
         """Return what a function found out of the store, which is asked for it once."""

@@ -50,7 +50,7 @@ def opened(tables: Tables, table: Table, version: int | None = None) -> DeltaTab
     def make() -> DeltaTable:
         return DeltaTable(path, version=version, storage_options=storage_options(tables))
 
-    return make() if version is None else tables.versions.get(path, version, make)
+    return make() if version is None else tables.version(path, version, make)
 
 
 # The form of all tables that this release writes, as a property of each table. A release that

@@ -11,7 +11,7 @@ from shardpost.checkout import PACKAGE
 # What changes is made by these; the classes of ours that are caches count too.
 CONTAINERS = {"dict", "list", "set", "defaultdict", "deque", "OrderedDict", "WeakSet", "Counter"}
 GUARDS = {"Lock", "RLock", "Event", "Condition"}
-OURS = {"Kept", "KeptClients", "KeptVersions"}
+OURS = {"Kept", "KeptClients"}
 # What a process remembers for as long as it lives: functions without parameters, called once.
 OF_THE_PROCESS = {
     ("settings/addresses.py", "_allow_local_domains"),  # of a library that has a list at its module

@@ -218,7 +218,7 @@ def compact(
     asked = asked or CompactionRequest()
     with (
         guards.run(installation, COMPACT_POSITIONS.name, asks_owner=not asked.take_over),
-        installation.tables.versions.opened_once(),
+        installation.tables.opened_once(),
     ):
         installation = now_in_force(installation, asked)
         result = compaction.compact(installation, asked, partial(build_snapshot, installation))
