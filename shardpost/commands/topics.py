@@ -1,16 +1,20 @@
-"""`shardpost topics`: the declared topics."""
+"""`shardpost topics`: the declared topics; and `lag`: how far their readers are behind."""
 
+import gc
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, YES, can_ask, confirm, print_document
-from shardpost.errors import DONE, NEEDS_ATTENTION, one_line
+from shardpost.commands.console import AS_JSON, YES, can_ask, confirm, print_document, text_table
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.installation import opened
+from shardpost.wording import counted, duration_text
 
 if TYPE_CHECKING:
+    from shardpost.lag.model.report import LagRow
     from shardpost.topics.model.finding import Finding
 
 
@@ -94,3 +98,132 @@ def _finding_text(one: "Finding") -> str:
         f"more: {one.runbook}",
     ]
     return "\n       ".join(map(one_line, lines))
+
+
+GROUPS = ("state", "group", "partitions", "records", "time behind", "time to loss", "why")
+HEADING = ("time to loss", "group", "partition", "records", "time behind", "reason")
+
+
+@click.command()
+@click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="Only this group; repeatable."
+)
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; repeatable."
+)
+@click.option("--all", "with_own", is_flag=True, help="Also the groups that are Shardpost's own.")
+@AS_JSON
+def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) -> int:
+    """Print a line for each consumer group: what is unread, and when that can be lost.
+
+    LOSS: data is lost, or can be at any moment; WARN: it can be within SHARDPOST_LOSS_WARNING
+    seconds, or a partition could not be queried; ?: a member has committed nothing yet. Groups of
+    Shardpost's own are printed only where they are not OK, or with --all. With --group or --topic,
+    their partitions follow; --json has all. Exit code 3 if data is lost already, or can be within
+    SHARDPOST_LOSS_WARNING seconds; 1 if not everything could be queried.
+    """
+    from shardpost.lag.measure import measure
+    from shardpost.lag.model.report import Selection
+
+    installation = opened()
+    gc.disable()  # hundreds of thousands of rows, and then the process ends
+    found = measure(installation, datetime.now(UTC), Selection(groups, topics))
+    if (groups or topics) and not found.rows and not found.problems:
+        raise ShardpostError(
+            f"{', '.join((*groups, *topics))}: expected a group that has committed an offset, and a"
+            " topic that it reads; found none: `shardpost lag` lists all"
+        )
+    for problem in found.problems:
+        click.echo(f"shardpost: not known: {problem}", err=True)
+    if found.others:
+        click.echo(f"groups that are no consumer groups: {', '.join(found.others)}", err=True)
+    print_document(
+        found.rows,
+        lambda: lag_text(
+            found.rows,
+            installation.settings.loss_warning,
+            with_own=with_own or bool(groups),
+            with_partitions=bool(groups or topics),
+        ),
+    )
+    return found.exit_code(installation.settings.loss_warning)
+
+
+def lag_text(
+    rows: "Sequence[LagRow]", warning: float, *, with_own: bool, with_partitions: bool
+) -> str:
+    """Return a line for each group, what needs attention first; then partitions that can lose."""
+    from shardpost.lag.measure import is_own
+
+    found = groups_of(rows, warning)
+    shown = [one for one in found if with_own or one.state != "OK" or not is_own(one.name)]
+    shown.sort(key=lambda one: (is_own(one.name), STATES.index(one.state), one.name))
+    text = [text_table(GROUPS, [one.cells() for one in shown])] if shown else []
+    if not with_own and (own := [one.name for one in found if one not in shown]):
+        text.append(f"{counted(len(own), 'group')} of Shardpost's own: OK (--all lists them)")
+    losing = [row for row in rows if row.seconds_to_loss is not None or _is_unknown(row)]
+    if with_partitions and losing:
+        text.append(text_table(HEADING, [_cells(row) for row in losing]))
+    return "\n".join(text) or "no reader has committed an offset"
+
+
+STATES = ("LOSS", "WARN", "?", "OK")
+
+
+@dataclass(frozen=True)
+class GroupLag:
+    """The partitions of one group; `rows` are those of it, soonest loss first."""
+
+    name: str
+    state: str
+    rows: "Sequence[LagRow]"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the line of the group; why, of the partition that loses first."""
+        first, behind = self.rows[0], sum(row.records_behind or 0 for row in self.rows)
+        late = max((row.seconds_behind or 0 for row in self.rows), default=0)
+        can_lose = first.seconds_to_loss is not None
+        unknown = next(filter(_is_unknown, self.rows), None)
+        named = first if can_lose else unknown
+        known = (str(behind), _span(late))
+        if unknown:
+            known = (f"≥ {known[0]}", f"≥ {known[1]}") if behind else ("?", "?")
+        return (
+            *(self.state, self.name, str(len(self.rows)), *known),
+            _span(first.seconds_to_loss) if can_lose else "?" if unknown else "",
+            f"{named.topic}[{named.partition}]: {named.reason}" if named else "",
+        )
+
+
+def groups_of(rows: "Sequence[LagRow]", warning: float) -> list[GroupLag]:
+    """Return the groups of rows that are sorted by their time to loss."""
+    found: dict[str, list[LagRow]] = {}
+    for row in rows:
+        found.setdefault(row.group, []).append(row)
+    return [GroupLag(name, _state(of_group, warning), of_group) for name, of_group in found.items()]
+
+
+def _state(rows: "Sequence[LagRow]", warning: float) -> str:
+    if any(row.loses_within(0) for row in rows):
+        return "LOSS"
+    if any(row.loses_within(warning) or row.end is None for row in rows):
+        return "WARN"
+    return "?" if any(map(_is_unknown, rows)) else "OK"
+
+
+def _is_unknown(row: "LagRow") -> bool:
+    """Tell whether nobody knows how much of a partition, that is not empty, is unread."""
+    from shardpost.lag.measure import is_note
+
+    return row.records_behind is None and row.end != 0 and not is_note(row.group)
+
+
+def _cells(row: "LagRow") -> tuple[str, ...]:
+    where = f"{row.topic}[{row.partition}]"
+    records = "?" if row.records_behind is None else str(row.records_behind)
+    times = (_span(row.seconds_to_loss), _span(row.seconds_behind))
+    return (times[0], row.group, where, records, times[1], row.reason)
+
+
+def _span(seconds: float | None) -> str:
+    return "?" if seconds is None else duration_text(seconds)

@@ -20,7 +20,6 @@ from shardpost.errors import NotFoundError, ShardpostError, UsageError
 from shardpost.page import (
     alerts,
     email_actions,
-    email_lists,
     emails,
     holders,
     letter,
@@ -55,7 +54,6 @@ for part in (
     record,
     records,
     emails,
-    email_lists,
     email_actions,
     mails,
     letters,

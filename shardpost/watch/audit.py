@@ -1,23 +1,50 @@
-"""The audit of Kafka, for commands, the watch and programs; and what the doctor says of it.
+"""The audit of Kafka, for commands, the watch and programs; and the doctor's checks of Kafka.
 
-The topics beside their declaration, the brokers, and the tables' newest snapshot.
+The audit: the topics beside their declaration, the brokers, and the tables' newest snapshot. The
+doctor: whether Kafka answers, its release, its topics, its stores, which nothing can replace
+(docs/stores.md), and what the next compaction would read, or why it would refuse.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from shardpost import tables
+from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.delta import snapshots
+from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
+from shardpost.holders import inputs
 from shardpost.installation import Installation
+from shardpost.kafka.coordinates import total_size
+from shardpost.kafka.greeting import broker_level
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
+from shardpost.settings.topic_names import TopicName
+from shardpost.topics import guards
 from shardpost.topics.declared import SHARE_HOLDERS
+from shardpost.topics.guards import NotOwnerError
 from shardpost.topics.model.audit import TOPIC_RULES, findings
-from shardpost.topics.model.cluster import Built, Cluster, Expected, Unknown, View
+from shardpost.topics.model.cluster import (
+    WHICH_RELEASE,
+    WITHOUT_LOSS,
+    Built,
+    Cluster,
+    Expected,
+    Unknown,
+    View,
+    known_loss,
+    release,
+)
 from shardpost.topics.model.finding import APPLY, Finding, Severity
 from shardpost.topics.observation import observe, observe_topics, require_cluster
+from shardpost.topics.stores import inspect_stores
 from shardpost.topics.topics_file import expected_topics
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.week_state import WeekState
+from shardpost.wording import counted
 
 
 def audit(installation: Installation, now: datetime) -> list[Finding]:
@@ -109,3 +136,122 @@ def _other_counts(wanted: int, expected: Sequence[Expected], cluster: Cluster) -
         f" SHARDPOST_PARTITIONS={wanted}, which is for new topics: {other[0]}"
         f" has {counts[other[0]]}"
     )
+
+
+def check_inputs(installation: Installation, now: datetime) -> DoctorFinding:
+    """Count new records as a compaction does, without reading them."""
+    try:
+        _, unread = inputs.Inputs(installation).state(now=now)
+    except ShardpostError as problem:
+        return refused("inputs", problem)
+    found = f"{counted(total_size(unread.ranges), 'offset')} not yet in a snapshot"
+    if unread.open_transactions:
+        hidden = "; ".join(map(str, unread.open_transactions))
+        found = f"{found}; more after an open transaction: {hidden}"
+        cure = "wait for it to finish, or abort it: docs/compaction.md, An open transaction"
+        return warning("inputs", found, "transactions that finish within seconds", cure)
+    return ok("inputs", found)
+
+
+LEDGER: TopicName = "weekly-emails"
+# Not the command that its error names: clients may be mailed twice by it, so a person decides.
+DECIDE_LEDGER = "docs/weekly-email.md, The ledger was lost: a person decides"
+STORES: tuple[TopicName, ...] = ("dead-letters", "parking-lot", "run-commands", LEDGER)
+
+
+def check_stores(
+    installation: Installation, existing: Collection[str], now: datetime
+) -> Iterator[DoctorFinding]:
+    """Check each store as the job that uses it does; the ledger for the last week that ended."""
+    week = IsoWeek.last_ended(now)
+    for name in STORES:
+        topic = installation.kafka.topic(name)
+        if topic not in existing:
+            yield unknown(f"store {topic}", "not checked: the topic is missing")
+        else:
+            yield _check_store(installation, name, week)
+
+
+def _check_store(installation: Installation, name: TopicName, week: IsoWeek) -> DoctorFinding:
+    check_name = f"store {installation.kafka.topic(name)}"
+    try:
+        if name == LEDGER:
+            WeekState(installation, week).require_ledger()
+        else:
+            inspect_stores(installation, name)
+    except ShardpostError as problem:
+        return refused(check_name, problem, DECIDE_LEDGER if name == LEDGER else None)
+    return ok(check_name, "compacted, no known losses")
+
+
+def check_letters(installation: Installation, now: datetime) -> DoctorFinding:
+    """Count the dead letters that are waiting for a retry, and those parked for a person."""
+    try:
+        letters = tables.letters(installation.settings, closed_since=now)
+        states = Counter(step.state for step in letters if step.is_in_topic)
+    except ShardpostError as problem:
+        return unknown("letters", f"not counted: {problem}")
+    waiting, parked = states[LetterState.WAITING], states[LetterState.PARKED]
+    found = f"{waiting} waiting for a retry, {parked} parked"
+    if parked:
+        return warning("letters", found, "none parked", "shardpost letters list --state parked")
+    return ok("letters", found)
+
+
+DEPENDENT = ("kafka version", "topics", "stores", "letters", "inputs")
+
+
+def check_kafka(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
+    """Check the broker; if it answers, all that is in it."""
+    if not is_reachable(installation.kafka, installation.kafka.timeout):
+        yield _kafka_unreachable(installation)
+        yield from (unknown(name, "not checked: Kafka does not answer") for name in DEPENDENT)
+        return
+    yield ok("kafka", f"{installation.kafka.bootstrap} answers")
+    yield check_version(installation.kafka)
+    yield from check_owner(installation)
+    yield from check_topics(installation, now)
+    yield from check_stores(installation, cluster_metadata(installation.kafka).topics, now)
+    yield check_letters(installation, now)
+    yield check_inputs(installation, now)
+
+
+def check_owner(installation: Installation) -> Iterator[DoctorFinding]:
+    """Say that this installation does not own the topics; nothing if it does, or nobody."""
+    try:
+        guards.require_owner_to_begin(installation)
+    except NotOwnerError as problem:
+        yield refused("owner", problem, "work in the owner's home: set SHARDPOST_HOME")
+    except ShardpostError:
+        return  # what is missing is a finding of the topics
+
+
+def _kafka_unreachable(installation: Installation) -> DoctorFinding:
+    is_free = port_is_free(installation.settings.kafka_port)
+    cure = "shardpost up" if is_free else "that of `port of kafka`"
+    found = f"no answer from {installation.kafka.bootstrap} within {installation.kafka.timeout:g} s"
+    if installation.kafka.bootstrap_servers:
+        cure = "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
+        if not installation.kafka.why_nobody_listens():
+            found = installation.kafka.why_not_admitted() or found
+    return error("kafka", found, "an answer", cure)
+
+
+def check_version(kafka: Kafka) -> DoctorFinding:
+    """Check that this release is not known to lose the ends of transactions."""
+    name = "kafka version"
+    try:
+        level = broker_level(kafka.config(), kafka.timeout)
+    except (OSError, ValueError) as problem:
+        return unknown(name, f"cannot be asked: {problem}")
+    return judge_version(None if level is None else release(level))
+
+
+def judge_version(found: str | None) -> DoctorFinding:
+    """Return what is known of a release."""
+    name = "kafka version"
+    if found is None:
+        return unknown(name, "not reported by the broker: older than 4.0, or not Apache Kafka")
+    if loss := known_loss(found):
+        return warning(name, f"Kafka {found}, which {loss}", WITHOUT_LOSS, WHICH_RELEASE)
+    return ok(name, f"Kafka {found}")

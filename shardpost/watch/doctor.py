@@ -8,7 +8,7 @@ from threading import Thread
 
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.watch import kafka_checks, machine_checks, stack_checks, table_checks
+from shardpost.watch import audit, machine_checks, stack_checks, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 
 # How long one request may take, and how long a whole check.
@@ -25,7 +25,7 @@ CHECKS: dict[str, Check] = {
     "access": machine_checks.check_access,
     "ports": stack_checks.check_ports,
     "locks": machine_checks.check_locks,
-    "kafka": kafka_checks.check_kafka,
+    "kafka": audit.check_kafka,
     "clock": machine_checks.check_clock,
     "alerts": table_checks.check_alerts,
     "snapshot": table_checks.check_snapshot,

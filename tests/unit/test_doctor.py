@@ -25,9 +25,9 @@ from shardpost.locks.process_identity import stat_of
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
 from shardpost.spark import jars
-from shardpost.watch import doctor, kafka_checks
+from shardpost.watch import audit, doctor
+from shardpost.watch.audit import check_kafka, judge_version
 from shardpost.watch.doctor import CHECKS, bounded, examine, impatient
-from shardpost.watch.kafka_checks import check_kafka, judge_version
 from shardpost.watch.machine_checks import (
     check_folder,
     check_jars,
@@ -281,9 +281,9 @@ def test_a_dead_scheduler_is_one_finding_with_one_cure(
 def test_a_port_that_another_has_is_one_cure_for_what_should_be_there(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_checks, "is_reachable", lambda *_: False)
+    monkeypatch.setattr(audit, "is_reachable", lambda *_: False)
     for is_free, cure in ((True, "shardpost up"), (False, "that of `port of kafka`")):
-        monkeypatch.setattr(kafka_checks, "port_is_free", lambda _port, is_free=is_free: is_free)
+        monkeypatch.setattr(audit, "port_is_free", lambda _port, is_free=is_free: is_free)
         assert next(check_kafka(installed(settings), NOW)).cure == cure
 
 

@@ -20,7 +20,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.topics.stores import require_stores
-from shardpost.watch import kafka_checks, table_checks
+from shardpost.watch import audit, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
@@ -33,18 +33,16 @@ NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def _kafka_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_checks, "broker_level", lambda _settings, _seconds: 29)
+    monkeypatch.setattr(audit, "broker_level", lambda _settings, _seconds: 29)
 
 
 def found(settings: Settings, check: str) -> DoctorFinding:
-    [one] = [
-        one for one in kafka_checks.check_kafka(installed(settings), NOW) if one.check == check
-    ]
+    [one] = [one for one in audit.check_kafka(installed(settings), NOW) if one.check == check]
     return one
 
 
 def wrong(kafka: MemoryKafka) -> list[DoctorFinding]:
-    found = kafka_checks.check_kafka(installed(kafka.settings), NOW)
+    found = audit.check_kafka(installed(kafka.settings), NOW)
     return [one for one in found if one.state in ("warning", "error")]
 
 
@@ -180,17 +178,15 @@ def test_a_store_that_was_recreated_is_an_error_and_stays_one(kafka: MemoryKafka
 
 def test_what_a_compaction_would_refuse_is_said_before(kafka: MemoryKafka) -> None:
     assert (
-        kafka_checks.check_inputs(installed(kafka.settings), NOW).found
+        audit.check_inputs(installed(kafka.settings), NOW).found
         == "15 offsets not yet in a snapshot"
     )
     kafka.broker.log(TopicPartition("exchanges", 0)).delete_before(1)
     assert (
-        kafka_checks.check_inputs(installed(kafka.settings), NOW).state == "ok"
+        audit.check_inputs(installed(kafka.settings), NOW).state == "ok"
     )  # nothing was read of it before
     kafka.broker.delete_topic("exchanges")
-    assert (
-        "has no topic exchanges" in kafka_checks.check_inputs(installed(kafka.settings), NOW).found
-    )
+    assert "has no topic exchanges" in audit.check_inputs(installed(kafka.settings), NOW).found
 
 
 def test_without_tables_the_cure_is_a_compaction(settings: Settings) -> None:

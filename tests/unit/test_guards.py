@@ -32,7 +32,7 @@ from shardpost.spark.job_spec import BY_DEFAULT
 from shardpost.spark.submit import submit
 from shardpost.topics import guards
 from shardpost.topics.guards import GROUP, NotOwnerError
-from shardpost.watch.kafka_checks import check_owner
+from shardpost.watch.audit import check_owner
 from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.week_decisions import accept_ledger, pause

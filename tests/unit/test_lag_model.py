@@ -14,7 +14,7 @@ from confluent_kafka import ConsumerGroupState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardpost.commands.lag import lag_text
+from shardpost.commands.topics import lag_text
 from shardpost.holders.rejected_letters import GROUP, group_of
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP
 from shardpost.kafka.coordinates import TopicPartition

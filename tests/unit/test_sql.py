@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardpost import tables
-from shardpost.commands import sql
+from shardpost.commands import tables as table_commands
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import text_literal
@@ -226,11 +226,11 @@ def test_of_a_query_that_fails_midway_no_half_of_a_document_is_printed(
         yield [(1,), (2,)]
         raise ShardpostError("sql: the query failed: midway")
 
-    monkeypatch.setattr(sql, "_batches", failing)
+    monkeypatch.setattr(table_commands, "_batches", failing)
     found = shardpost.run("sql", "SELECT snapshot FROM snapshots", "--json")
     assert (found.returncode, found.stdout) == (1, "")
-    monkeypatch.setattr(sql, "_MOST_IN_MEMORY", 5)
-    monkeypatch.setattr(sql, "_batches", lambda _: iter([[(1,)], [], [(2,), (3,)]]))
+    monkeypatch.setattr(table_commands, "_MOST_IN_MEMORY", 5)
+    monkeypatch.setattr(table_commands, "_batches", lambda _: iter([[(1,)], [], [(2,), (3,)]]))
     assert shardpost.json("sql", "SELECT snapshot AS n FROM snapshots") == [
         {"n": number} for number in (1, 2, 3)
     ]
