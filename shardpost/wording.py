@@ -1,9 +1,11 @@
-"""How durations, counts, sizes, shares and ranges of numbers are written, by people too."""
+"""How durations, counts, sizes, shares and ranges of numbers are written, and documents as JSON."""
 
+import json
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
+from typing import Any
 
 from shardpost.errors import UsageError
 
@@ -28,6 +30,17 @@ def _duration_text(left: int) -> str:
     first = next((at for at, (count, _) in enumerate(parts) if count), len(parts) - 1)
     said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
     return " ".join(said) or "0 s"
+
+
+def json_text(document: object) -> str:
+    """Return a document as JSON: of a value its own `as_json()`, else its fields by their names."""
+    return json.dumps(document, default=_json_form)
+
+
+def _json_form(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.as_json() if hasattr(value, "as_json") else vars(value)
 
 
 def counted(count: int, one: str, more: str | None = None) -> str:

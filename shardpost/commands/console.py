@@ -3,14 +3,12 @@
 Nothing here imports the settings, so that `--help` stays fast.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import wraps
 from getpass import getuser
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
@@ -18,6 +16,7 @@ import click
 from shardpost import logs
 from shardpost.errors import ShardpostError, UsageError, harmless, one_line, shown
 from shardpost.instants import parse_duration, parse_instant
+from shardpost.wording import json_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -168,12 +167,12 @@ SNAPSHOT = click.option(
 
 
 def print_document(document: object, text: Callable[[], str | Iterable[str]]) -> None:
-    """Print a document as JSON, or else its text or lines; what is no JSON has an `as_json()`.
+    """Print a document as JSON, or else its text or lines.
 
     The text is only made where it is printed; an empty one prints nothing.
     """
     if wants_json():
-        click.echo(json.dumps(document, default=methodcaller("as_json")))
+        click.echo(json_text(document))
         return
     found = text()
     for line in filter(None, [found]) if isinstance(found, str) else map(one_line, found):

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,17 +43,6 @@ class LetterGroup:
     newest: datetime
     such_as: str
     said: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        times = {"oldest": self.oldest.isoformat(), "newest": self.newest.isoformat()}
-        names = ("state", "origin", "error", "letters")
-        return {
-            **{name: getattr(self, name) for name in names},
-            **times,
-            "such_as": self.such_as,
-            "said": self.said,
-        }
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -19,6 +19,7 @@ from shardpost.dead_letters.redrive_plan import RedrivePlan, carry_out, plan_red
 from shardpost.errors import ShardpostError
 from shardpost.locks.locks import exclusive
 from shardpost.locks.shared_files import Files, SharedFile
+from shardpost.wording import json_text
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +73,6 @@ class RedriveRun:
     def began_at(self) -> datetime:
         """When it was begun."""
         return datetime.fromisoformat(self.began)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return asdict(self)
 
 
 def last_run(files: Files, now: datetime) -> RedriveRun | None:
@@ -184,5 +181,5 @@ class _Runner:
 
     def _write(self) -> None:
         self.run.done, self.run.seen = self.result.count, datetime.now(UTC).isoformat()
-        text = json.dumps(self.run.as_json())
+        text = json_text(self.run)
         SharedFile(self.redrive.installation.files, LAST).write(text)

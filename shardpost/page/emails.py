@@ -51,7 +51,7 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     figure = _bars(names, {state: [counts[name][state] for name in names] for state in STATES})
     return visit.answer(
         "emails.html",
-        [{**one, "as of": _iso(one["as of"]), "frozen": _iso(one["frozen"])} for one in document],
+        document,
         listing,
         figure=figure,
         refresh=REFRESH_SECONDS if found and found.is_reading else None,
@@ -61,10 +61,6 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         current_week=str(IsoWeek.of(visit.now)),
         templates=visit.installation.settings.mail_templates,
     )
-
-
-def _iso(at: Any) -> str | None:
-    return at.isoformat() if at is not None else None
 
 
 def _week_row(visit: PageRequest, known: "KnownWeek", counts: Mapping[str, int]) -> Sequence[Any]:

@@ -160,14 +160,13 @@ def history(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         {"type": "scatter", "mode": "lines", "name": name, "x": times, "y": [o[key] for o in shown]}
         for key, name in (("holders", "holders"), ("held", "positions held"))
     ]
-    document = [{**one, "committed_at": one["committed_at"].isoformat()} for one in found]
     listing = page_of(
         rows,
         columns,
         page,
         "No snapshot yet: `shardpost compact`, or the DAG compact_positions, makes the first.",
     )
-    return visit.answer("holders_history.html", document, listing, figure={"data": lines})
+    return visit.answer("holders_history.html", found, listing, figure={"data": lines})
 
 
 def _snapshot(visit: PageRequest, number: int, kept: set[int]) -> Link | int:
@@ -206,7 +205,7 @@ def client(
     )
     return visit.answer(
         "holders_client.html",
-        {"holders": held, "explain": [change.as_json() for change in changes]},
+        {"holders": held, "explain": changes},
         timeline,
         client=client,
         positions=held.get(client, []),

@@ -79,8 +79,8 @@ def letters(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> Res
     document = {
         "letters": found.total,
         "due": found.due(visit.now),
-        "groups": [group.as_json() for group in groups],
-        "over_time": [{"begins": at.isoformat(), **part} for at, part in counts.items()],
+        "groups": groups,
+        "over_time": [{"begins": at, **part} for at, part in counts.items()],
     }
     empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
     return visit.answer(
@@ -118,7 +118,7 @@ def one_by_one(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> 
     columns = ("letter", "key", "state", "origin", "error id", "attempt", "since", "due", "error")
     empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
     listing = Listing(columns, rows, empty, total=found.total, number=page)
-    return visit.answer("letter_list.html", [step.as_json() for step in steps], listing, **given)
+    return visit.answer("letter_list.html", steps, listing, **given)
 
 
 def _found(visit: PageRequest, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]]:

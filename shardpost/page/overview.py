@@ -51,9 +51,8 @@ class Need:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
-        since = self.since and self.since.isoformat()
         of_need = {"severity": str(self.severity), "what": self.what, "text": self.text}
-        return {**of_need, "since": since, "see": self.see.url, "alert": self.alert}
+        return {**of_need, "since": self.since, "see": self.see.url, "alert": self.alert}
 
     @property
     def name(self) -> str:
@@ -74,10 +73,6 @@ class Card:
     more: str
     url: str
     at: datetime | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return vars(self) | {"at": self.at and self.at.isoformat()}
 
 
 @dataclass

@@ -3,11 +3,9 @@
 Parameters of addresses may be empty, as a form leaves them; a page has none but its own.
 """
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from operator import methodcaller
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -18,7 +16,6 @@ from fastapi import Depends, Form, Query, Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.responses import (
     HTMLResponse,
-    JSONResponse,
     PlainTextResponse,
     RedirectResponse,
     Response,
@@ -32,6 +29,7 @@ from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
 from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment
+from shardpost.wording import json_text
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.letter_index import KeptIndex
@@ -167,7 +165,7 @@ class PageRequest(PageContext):
         """Return the page: the document as JSON, the listing as CSV, or all of it as HTML."""
         wanted = self.request.query_params.get("format", "")
         if wanted == "json":
-            return JSONResponse(json.loads(_json(document)), status, headers=HEADERS)
+            return Response(json_text(document), status, HEADERS, "application/json")
         if wanted == "csv" and listing is not None:
             headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{self._file()}"'}
             return PlainTextResponse(listing.as_csv(), media_type="text/csv", headers=headers)
@@ -188,10 +186,6 @@ class PageRequest(PageContext):
     def said(self) -> str:
         """What the action said from which one comes here; nobody else can have it say anything."""
         return access.unsealed(self.name, self.request.query_params.get("said", ""))
-
-
-def _json(document: object) -> str:
-    return json.dumps(document, default=methodcaller("as_json"))
 
 
 def _visit(

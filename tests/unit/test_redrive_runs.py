@@ -1,6 +1,5 @@
 """A redrive that goes on by itself: what its file says, also after its process has ended."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from shardpost.errors import ShardpostError
 from shardpost.locks.locks import LockedError, exclusive
 from shardpost.locks.shared_files import SharedFile
 from shardpost.settings import Settings
+from shardpost.wording import json_text
 from tests.support.installed import installed
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -45,7 +45,7 @@ def redrive(settings: Settings) -> Redrive:
 def test_a_run_that_says_nothing_more_has_ended_with_its_process(
     settings: Settings, state: RunState, silent: timedelta, shown: RunState
 ) -> None:
-    text = json.dumps(replace(RUN, state=state).as_json())
+    text = json_text(replace(RUN, state=state))
     SharedFile(installed(settings).files, LAST).write(text)
     found = last_run(installed(settings).files, NOW + silent)
     assert found is not None

@@ -66,17 +66,17 @@ class Firing:
 
     def as_json(self) -> dict[str, object]:
         """Return the form of `alerts list --json`."""
-        condition, silenced = self.condition, self.silenced_until
+        condition = self.condition
         return {
             "key": condition.name,
             "severity": condition.severity,
             "text": condition.text,
             "meaning": condition.meaning,
             "source": condition.source,
-            "since": self.since.isoformat(),
-            "ended_at": self.ended_at and self.ended_at.isoformat(),
-            "told": {name: told.at.isoformat() for name, told in self.told.items()},
-            "silenced_until": silenced and silenced.isoformat(),
+            "since": self.since,
+            "ended_at": self.ended_at,
+            "told": {name: told.at for name, told in self.told.items()},
+            "silenced_until": self.silenced_until,
             "silenced_why": self.silenced_why,
             "silenced_by": self.silenced_by,
         }

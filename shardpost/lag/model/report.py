@@ -5,7 +5,6 @@ A `LagRow` is one line of `shardpost lag`.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.kafka.coordinates import TopicPartition
@@ -32,7 +31,7 @@ class Position:
 
 @dataclass(frozen=True)
 class LagRow:
-    """How far a group is behind in one partition, and when it loses data.
+    """How far a group is behind in one partition, and when it loses data; as in `lag --json`.
 
     `committed` is None if it has committed nothing, `end` (the high watermark) if nobody says it;
     then the numbers after them are None as well. `seconds_to_loss` is None where nothing can be
@@ -48,10 +47,6 @@ class LagRow:
     seconds_behind: float | None
     seconds_to_loss: float | None
     reason: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the form of `lag --json`."""
-        return dict(vars(self))
 
     def loses_within(self, seconds: float) -> bool:
         """Tell whether it has lost data, or will within so many seconds."""

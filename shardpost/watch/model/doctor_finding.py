@@ -6,7 +6,7 @@ what could not be checked; both can be made of a finding of the audit (audit.py,
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from shardpost.errors import DONE, NEEDS_ATTENTION
@@ -18,7 +18,7 @@ _COMMAND = re.compile(r"`((?:shardpost|make|apt-get|kafka-configs\.sh) [^`]*)`")
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One line of the report; `cure` is a command, or what to do.
+    """One line of the report, in the form of `doctor --json`; `cure` is a command, or what to do.
 
     `unknown`: it could not be checked; what prevented that is a finding of its own, or no fault.
     """
@@ -28,10 +28,6 @@ class DoctorFinding:
     found: str
     expected: str | None = None
     cure: str | None = None
-
-    def as_json(self) -> dict[str, str | None]:
-        """Return the form of `doctor --json`."""
-        return asdict(self)
 
 
 def ok(check: str, found: str) -> DoctorFinding:
