@@ -96,8 +96,8 @@ class SentOrder(SendOrder):
 @router.get("/start")
 def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Response:
     """Show what a run of a week would find now, and the form that starts it."""
-    from shardpost.weekly_email.bounded_rendering import templates_of
     from shardpost.weekly_email.limits import totals
+    from shardpost.weekly_email.own_templates import bounded_templates_of
     from shardpost.weekly_email.prepared_week import preview_week
     from shardpost.weekly_email.week_state import WeekState
     from shardpost.weekly_email.week_status import find_week, week_document
@@ -110,7 +110,7 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
     try:
         installation = visit.installation
         state = WeekState(installation, request.week)
-        preview_week(installation, request, state, templates_of)
+        preview_week(installation, request, state, bounded_templates_of)
     except ShardpostError as error:
         refused = str(error)
     document = week_document(found, visit.memory.ledger.by_shard)

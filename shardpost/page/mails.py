@@ -125,12 +125,12 @@ def _shown(
 
     With a subject that is tried it is as a run of now would write it.
     """
-    from shardpost.weekly_email.bounded_rendering import rendered
     from shardpost.weekly_email.mail_preview import preview
+    from shardpost.weekly_email.own_templates import bounded_rendered
 
     of = (visit.installation, client, found.week, rows)
     try:
-        return preview(*of, now=visit.now, subject=subject, render=rendered), None
+        return preview(*of, now=visit.now, subject=subject, render=bounded_rendered), None
     except ShardpostError as error:
         return None, str(error)
 
@@ -144,13 +144,13 @@ def test(
     why: Annotated[str, Form(min_length=1, max_length=500, pattern=r"\S")],
 ) -> Response:
     """Send the mail to another address, marked as a test, outside the ledger."""
-    from shardpost.weekly_email.bounded_rendering import rendered
     from shardpost.weekly_email.mail_preview import preview, send_test
+    from shardpost.weekly_email.own_templates import bounded_rendered
     from shardpost.weekly_email.week_status import find_week, rows_of
 
     name, found = unpacked(client), find_week(visit.installation, IsoWeek.parse(week), visit.now)
     of = (visit.installation, name, found.week, rows_of(found, name))
-    shown = preview(*of, now=visit.now, render=rendered)
+    shown = preview(*of, now=visit.now, render=bounded_rendered)
     sent = send_test(visit.installation, shown, to, visit.now)
     _record_test(visit, f"{week}/{name}".encode(), f"sent as a test to {sent.to}: {why}")
     return visit.back_to(

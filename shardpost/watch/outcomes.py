@@ -16,9 +16,8 @@ from shardpost.settings.schedules import WeeklyTime
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Observations
 from shardpost.watch.sources import longest_wait
-from shardpost.weekly_email.delivery_status import WeekStatus
+from shardpost.weekly_email.delivery_status import WeekStatus, find_late
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.limits import MailLimits, too_many, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document

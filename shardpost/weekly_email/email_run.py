@@ -22,7 +22,6 @@ from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.email_job import EmailRequest, Mode, RunRules, shard_label
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
-from shardpost.weekly_email.interruptions import Unsubscribed
 from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.prepared_week import (
@@ -31,6 +30,7 @@ from shardpost.weekly_email.prepared_week import (
     preview_week,
     require_no_collapse,
 )
+from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions, settle_refusals
 from shardpost.weekly_email.spark.audience_freeze import freeze
 from shardpost.weekly_email.spark.dry_run import dry_run

@@ -23,12 +23,17 @@ from shardpost.installation import Installation
 from shardpost.settings.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.model.email_context import EmailContext, Sender
+from shardpost.weekly_email.model.email_context import (
+    EmailContext,
+    Member,
+    Recipient,
+    Sender,
+    recipient_of,
+)
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, Written
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.mail_templates import MailTemplates
-from shardpost.weekly_email.model.member import Member, Recipient, recipient_of
 from shardpost.weekly_email.model.message import Draft, Rendering, draft
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek

@@ -3,26 +3,38 @@
 They are sent along to where mails are written: all mails of a run are by the same ones, whatever
 becomes of the folder meanwhile. The table `mail_looks` keeps them, through deltalake, so that the
 mails of a week can be shown as they were sent.
+
+A template can take any time and any memory, and Airflow's API server has other work: so whatever of
+the page renders templates does it in a child process, which is this file, with bounds of time,
+memory and output.
 """
 
+import json
+import pickle
+import resource
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from threading import BoundedSemaphore
 
 from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.settings.forms import read_text
 from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.localized import known_language
+from shardpost.weekly_email.model.mail_rendering import Rendered, TemplateError
 from shardpost.weekly_email.model.mail_templates import (
     KINDS,
     SHIPPED,
     SUBJECT,
     MailTemplates,
+    Values,
     canonical,
     language_of,
     shipped,
@@ -162,3 +174,72 @@ def looks_of_shard(tables: Tables, week: IsoWeek, shard: int) -> list[MailLook]:
 def _looks(tables: Tables, week: IsoWeek) -> list[MailLook]:
     """Return the rows of a week, oldest first."""
     return select(tables, MAIL_LOOKS, MailLook, f"WHERE week = '{week}' ORDER BY at")
+
+
+# Of processor time, and of the clock's where the processor has other work, too.
+CPU_SECONDS = 5
+MOST_SECONDS = 60.0
+MOST_MEMORY = 256 << 20
+# Of the text and of the HTML; a mail of 10,000 positions has 1 MB.
+MOST_CHARACTERS = 4 << 20
+AT_ONCE = BoundedSemaphore(2)
+WAIT_SECONDS = 10.0
+
+
+def bounded_rendered(
+    templates: MailTemplates, language: str | None, values: Values, *, is_tried: bool = False
+) -> Rendered:
+    """Return the parts of one mail, as `mail_rendering.rendered`; TemplateError beyond bounds."""
+    return Rendered(**_asked(templates, language, values, is_tried=is_tried))
+
+
+def bounded_templates_of(settings: TemplateSettings) -> MailTemplates:
+    """Return the templates that the settings name, tried as `templates_of` does, within bounds."""
+    templates = read(settings)
+    _asked(templates, None, None, is_tried=True)
+    return templates
+
+
+def _asked(*given: object, is_tried: bool) -> dict[str, str]:
+    command, asked = [sys.executable, "-P", "-m", __name__], pickle.dumps((given, is_tried))
+    if not AT_ONCE.acquire(timeout=WAIT_SECONDS):
+        raise ShardpostError("other mails are being rendered: try again in a minute")
+    try:
+        done = subprocess.run(
+            command, input=asked, capture_output=True, timeout=MOST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ShardpostError(f"expected a mail within {MOST_SECONDS:g} s, found none") from None
+    finally:
+        AT_ONCE.release()
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise TemplateError(
+            f"expected a mail within {CPU_SECONDS} s of processor time and {MOST_MEMORY >> 20} MB,"
+            f" found none: {one_line(said) or f'exit code {done.returncode}'}"
+        )
+    answer: dict[str, str] = json.loads(done.stdout)
+    if "error" in answer:
+        raise TemplateError(answer["error"])
+    return answer
+
+
+def _answer() -> dict[str, str]:
+    """Return what the parent asks for, in the child; nothing where it only tries templates."""
+    (templates, language, values), is_tried = pickle.load(sys.stdin.buffer)  # noqa: S301 - written here
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+    try:
+        if values is None:
+            mail_rendering.check(templates)
+            return {}
+        found = mail_rendering.rendered(templates, language, values, is_tried=is_tried)
+    except ShardpostError as error:
+        return {"error": str(error)}
+    if (size := len(found.text) + len(found.html)) > MOST_CHARACTERS:
+        return {"error": f"expected at most {MOST_CHARACTERS:,} characters, found {size:,}"}
+    return asdict(found)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_answer()))  # noqa: T201

@@ -1,32 +1,42 @@
 """What a shard has to do, as a stream: decisions that need no mail, and mails that are ready."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from pyarrow.lib import ArrowException
 
-from shardpost.errors import shown
+from shardpost.delta import snapshots
+from shardpost.delta.object_store import Tables
+from shardpost.errors import ShardpostError, first_line, shown
+from shardpost.holders.spark.held_positions import unsubscribed_since
 from shardpost.weekly_email.email_job import ResendPolicy
-from shardpost.weekly_email.interruptions import SubscriptionsUnknownError, nobody_unsubscribed
-from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
-from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.mail_rendering import TemplateError
-from shardpost.weekly_email.model.member import (
+from shardpost.weekly_email.model.email_context import (
     UNSUBSCRIBED,
+    ComposeError,
+    EmailContext,
     Member,
     NotMailed,
     Recipient,
     recipient_of,
 )
+from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.mail_rendering import TemplateError
 from shardpost.weekly_email.model.message import Mail, compose, message_id
 
 # Clients whose e-mails are composed at once.
 BATCH = 1000
 
-_MEMBER_COLUMNS = tuple(field.name for field in fields(Member))
+_MEMBER_COLUMNS = tuple(column.name for column in fields(Member))
+# So often a shard that is being mailed looks who unsubscribed, seconds.
+INTERVAL_SECONDS = 60.0
+# What a table that cannot be read raises.
+UNREADABLE = (ShardpostError, OSError, DeltaError, ArrowException)
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,47 @@ class NoMail:
 
 
 Step = MailToSend | NoMail
+
+
+class SubscriptionsUnknownError(ShardpostError):
+    """The tables cannot be read for subscriptions, so mailing has to stop."""
+
+
+def nobody_unsubscribed(client: str) -> bool:
+    """Tell of any client that it has not unsubscribed since the run began."""
+    del client
+    return False
+
+
+@dataclass
+class Unsubscribed:
+    """Tells whether a client has unsubscribed since the snapshot that the run began with.
+
+    The answer is of the newest snapshot as of at most `interval` seconds ago. The driver
+    passes it to Spark's tasks unused, so the task of each shard has, and refreshes, its own copy.
+    """
+
+    tables: Tables
+    since: int
+    interval: float = field(default_factory=lambda: INTERVAL_SECONDS)
+    _clients: frozenset[str] = field(default=frozenset(), init=False)
+    _asked_at: float | None = field(default=None, init=False)
+
+    def __call__(self, client: str) -> bool:
+        """Return the answer; SubscriptionsUnknownError if there is none."""
+        now = time.monotonic()
+        if self._asked_at is None or now - self._asked_at >= self.interval:
+            self._clients, self._asked_at = self._ask(), now
+        return client in self._clients
+
+    def _ask(self) -> frozenset[str]:
+        try:
+            return unsubscribed_since(self.tables, snapshots.current(self.tables), self.since)
+        except UNREADABLE as error:
+            raise SubscriptionsUnknownError(
+                f"cannot read from the tables who has unsubscribed ({first_line(error)}): mailing"
+                " stopped; the remaining clients are not mailed yet: run again"
+            ) from None
 
 
 @dataclass

@@ -19,11 +19,6 @@ from shardpost.errors import ShardpostError, shown
 from shardpost.installation import Installation
 from shardpost.kafka.transactions import TransactionError
 from shardpost.weekly_email.email_job import ResendPolicy
-from shardpost.weekly_email.interruptions import (
-    PauseWatch,
-    nobody_unsubscribed,
-    stop_reason_by_signal,
-)
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry
@@ -33,8 +28,8 @@ from shardpost.weekly_email.model.server_health import Refusal, ServerHealth, op
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport, status_document
 from shardpost.weekly_email.outcomes import Progress
-from shardpost.weekly_email.send_plan import SendPlan
-from shardpost.weekly_email.shard_sender import ShardSender
+from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
+from shardpost.weekly_email.shard_sender import PauseWatch, ShardSender, stop_reason_by_signal
 from shardpost.weekly_email.smtp_server import SmtpServer
 from shardpost.weekly_email.week_state import WeekState
 from shardpost.weekly_email.week_status import find_week

@@ -7,28 +7,40 @@ has one mail at a time.
 """
 
 import logging
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import repeat
+from types import FrameType
 
 from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
 from shardpost.locks.claims import boot_clock
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
+from shardpost.weekly_email.send_plan import UNREADABLE, MailToSend, NoMail, Step
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 from shardpost.weekly_email.smtp_server import SmtpServer
+from shardpost.weekly_email.week_state import WeekState
 from shardpost.wording import counted
+
+log = logging.getLogger(__name__)
 
 # Before a longer wait than this the outcomes so far are written, seconds.
 LONGEST_HELD = 0.2
 # A wait is cut into pieces, so that a signal to stop is noticed, seconds.
 WAIT_SECONDS = 0.5
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+# So often a shard that is being mailed looks whether its week was paused, seconds.
+WATCH_SECONDS = 2.0
 
 
 class StoppedError(ShardpostError):
@@ -143,9 +155,6 @@ class ShardSender:
             raise StoppedError(reason)
 
 
-log = logging.getLogger(__name__)
-
-
 class SmtpConnections:
     """Up to `mail_connections` sessions; one that cannot be opened is given up."""
 
@@ -208,3 +217,58 @@ def _send(session: SmtpSession, mail: Mail, require: Callable[[], None]) -> Smtp
     except Exception as error:
         log.exception("internal error while a mail was sent")
         return NoReply(f"unexpected {type(error).__name__}: {error}")
+
+
+# What ends it from outside
+
+
+@contextmanager
+def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
+    """Give a function that returns why to stop, or None; so the mails under way can be finished.
+
+    The signals are those with which Spark ends its Python workers.
+    """
+    reasons: list[str] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        reasons.append(f"stopped by {name}: the remaining clients are not mailed yet")
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield lambda: reasons[0] if reasons else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass
+class PauseWatch:
+    """Tells a shard that is being mailed whether its week was paused; looks every few seconds.
+
+    `clock` gives monotonic seconds. Where the tables cannot be read, it goes on: nobody can have
+    written there either, and who asks for subscriptions says what is wrong.
+    """
+
+    installation: Installation
+    week: IsoWeek
+    clock: Callable[[], float]
+    _looked_at: float | None = field(default=None, init=False)
+    _found: str | None = field(default=None, init=False)
+
+    def __call__(self) -> str | None:
+        """Return why to stop, or None."""
+        now = self.clock()
+        is_due = self._looked_at is None or now - self._looked_at >= WATCH_SECONDS
+        if self._found is None and is_due:
+            self._looked_at = now
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> str | None:
+        try:
+            paused = WeekState(self.installation, self.week).paused
+        except UNREADABLE as error:
+            log.warning("%s: cannot read whether it was paused: %s", self.week, error)
+            return None
+        return paused.explanation if paused else None

@@ -23,9 +23,9 @@ from shardpost.weekly_email.delivery_status import (
     ListedClient,
     WeekStatus,
     audience_of,
+    find_late,
 )
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.ledger_projection import ask_shards, sent_since
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState

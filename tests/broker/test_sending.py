@@ -17,7 +17,7 @@ from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECISIONS, WEEKLY_EMAILS
-from shardpost.weekly_email import interruptions, week_decisions
+from shardpost.weekly_email import shard_sender, week_decisions
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model import retry
@@ -426,7 +426,7 @@ def test_a_run_that_was_killed_leaves_its_sending_unknown(on_broker: Settings) -
 def test_a_week_that_is_paused_stops_between_two_mails_and_goes_on_when_it_is_resumed(
     ready: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interruptions, "WATCH_SECONDS", 0)
+    monkeypatch.setattr(shard_sender, "WATCH_SECONDS", 0)
     # The server answers when the pause is in Kafka.
     one_at_a_time = ready.model_copy(update={"mail_connections": 1, "smtp_timeout": 60})
 

@@ -19,13 +19,13 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import interruptions, week_decisions
+from shardpost.weekly_email import send_plan, week_decisions
+from shardpost.weekly_email.delivery_status import find_late
 from shardpost.weekly_email.dry_runs import NAME, DryRunList, DryRunLists
 from shardpost.weekly_email.email_job import EmailRequest
 from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.late_records import find_late
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import LateClients, ShardCounts, counts_document
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, WeekPausedError
@@ -276,7 +276,7 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
 def test_who_unsubscribes_while_a_run_mails_is_suppressed(
     world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interruptions, "INTERVAL_SECONDS", 1e-9)
+    monkeypatch.setattr(send_plan, "INTERVAL_SECONDS", 1e-9)
     first, second = "client1", "client2"
     assert partition_of(first, 4) == partition_of(second, 4)
     world.settings = world.settings.model_copy(update={"mail_connections": 1})

@@ -7,11 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from shardpost.weekly_email.email_job import ResendPolicy
-from shardpost.weekly_email.interruptions import nobody_unsubscribed
 from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.send_plan import SendPlan
+from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)

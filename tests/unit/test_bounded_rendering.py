@@ -5,17 +5,21 @@ from dataclasses import replace
 import pytest
 
 from shardpost.settings import Settings
-from shardpost.weekly_email import bounded_rendering
 from shardpost.weekly_email.model.mail_rendering import TemplateError, rendered
 from shardpost.weekly_email.model.mail_templates import SAMPLES, MailTemplates
-from shardpost.weekly_email.own_templates import TemplateSettings, with_subject
+from shardpost.weekly_email.own_templates import (
+    TemplateSettings,
+    bounded_rendered,
+    bounded_templates_of,
+    with_subject,
+)
 from tests.support.installed import installed
 
 SHIPPED = MailTemplates()
 
 
 def test_a_mail_within_bounds_is_the_same_as_without_them() -> None:
-    found = bounded_rendering.rendered(SHIPPED, None, SAMPLES[1], is_tried=True)
+    found = bounded_rendered(SHIPPED, None, SAMPLES[1], is_tried=True)
     assert found == rendered(SHIPPED, None, SAMPLES[1])
 
 
@@ -34,12 +38,12 @@ def test_a_mail_within_bounds_is_the_same_as_without_them() -> None:
 def test_a_template_beyond_bounds_or_wrong_is_refused(template: str, said: str) -> None:
     tried = with_subject(replace(SHIPPED, files=(("weekly_email.txt", template),)), template)
     with pytest.raises(TemplateError, match=said):
-        bounded_rendering.rendered(tried, None, SAMPLES[0], is_tried=True)
+        bounded_rendered(tried, None, SAMPLES[0], is_tried=True)
 
 
 def test_templates_of_the_settings_are_tried_within_bounds(at: Settings) -> None:
-    assert bounded_rendering.templates_of(installed(at).values(TemplateSettings)) == SHIPPED
+    assert bounded_templates_of(installed(at).values(TemplateSettings)) == SHIPPED
     (at.home / "look").mkdir(parents=True)
     (at.home / "look" / "subject.txt").write_text("{{ nmae }}")
     with pytest.raises(TemplateError, match="found nmae"):
-        bounded_rendering.templates_of(TemplateSettings(at.home / "look", None))
+        bounded_templates_of(TemplateSettings(at.home / "look", None))

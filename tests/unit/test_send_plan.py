@@ -18,11 +18,16 @@ from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
 from shardpost.weekly_email.dry_runs import DryRunList
 from shardpost.weekly_email.email_job import ResendPolicy
-from shardpost.weekly_email.interruptions import SubscriptionsUnknownError, Unsubscribed
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_templates import MailTemplates
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
+from shardpost.weekly_email.send_plan import (
+    MailToSend,
+    NoMail,
+    Step,
+    SubscriptionsUnknownError,
+    Unsubscribed,
+)
 from shardpost.weekly_email.spark.dry_run import forecasts, lines_of
 from tests.support import members
 from tests.support.dry_runs import listed_at
