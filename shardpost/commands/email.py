@@ -265,7 +265,7 @@ def test_command(client: str, to: str, week: str | None) -> int:
     installation, now = opened(), datetime.now(UTC)
     chosen = str(IsoWeek.last_ended(now)) if week is None else week
     sent = send_test(installation, _preview(installation, client, chosen, now), to, now)
-    print_document(sent, lambda: [f"sent to {sent.to}: {sent.subject} ({sent.message_id})"])
+    print_document(sent, lambda: ["sent to {to}: {subject} ({message_id})".format(**sent)])
     return DONE
 
 

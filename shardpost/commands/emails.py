@@ -24,7 +24,7 @@ from shardpost.weekly_email.model.week_report import STATES
 
 if TYPE_CHECKING:
     from shardpost.delta.object_store import Tables
-    from shardpost.weekly_email.week_status import FoundWeek
+    from shardpost.weekly_email.delivery_status import WeekStatus
 
 
 @click.group(invoke_without_command=True)
@@ -123,7 +123,7 @@ def accept_ledger_command(week: str, why: str, by: str) -> int:
     from shardpost.weekly_email.week_state import WeekState
 
     iso_week = IsoWeek.parse(week)
-    if WeekState(opened(), iso_week).is_whole():
+    if WeekState(opened(), iso_week).why_incomplete() is None:
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return DONE
     confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
@@ -203,7 +203,7 @@ def verify_command(client: str, token: str) -> int:
     return DONE if genuine else COULD_NOT
 
 
-def print_week(found: "FoundWeek") -> int:
+def print_week(found: "WeekStatus") -> int:
     """Print the counts of each shard, or that there was no run; return the exit code."""
     from shardpost.weekly_email.week_status import no_run, week_document
 
@@ -215,12 +215,12 @@ def print_week(found: "FoundWeek") -> int:
     return DONE if is_well else NEEDS_ATTENTION
 
 
-def print_client(found: "FoundWeek", client: str) -> int:
+def print_client(found: "WeekStatus", client: str) -> int:
     """Print the ledger of one client, and what follows from it; return the exit code."""
     from shardpost.weekly_email.week_status import reason_text, rows_of, why_of
 
     rows = rows_of(found, client)
-    installation = found.status.installation
+    installation = found.installation
     why = one_line(
         why_of(found, client, rows, lambda name: _why_unknown(installation.tables, name))
     )
@@ -232,18 +232,18 @@ def print_client(found: "FoundWeek", client: str) -> int:
     return NEEDS_ATTENTION if is_unknown or not _is_whole(found) else DONE
 
 
-def print_state(found: "FoundWeek", state: str) -> int:
+def print_state(found: "WeekStatus", state: str) -> int:
     """Print the clients that are in a state, grouped by reason; return the exit code."""
     from shardpost.weekly_email.week_status import state_document
 
-    listed = () if found.closed else found.status.in_state(state)
+    listed = found.in_state(state)
     document = state_document(found.week, state, listed)
     print_document(document, lambda: _state_text(found, document))
     is_unknown = state == "unknown" and document["count"]
     return NEEDS_ATTENTION if is_unknown or not _is_whole(found) else DONE
 
 
-def _is_whole(found: "FoundWeek") -> bool:
+def _is_whole(found: "WeekStatus") -> bool:
     """Tell whether the ledger has all records of the week; print why if it has not."""
     if why := found.why_incomplete():
         click.echo(one_line(f"shardpost: {why}"), err=True)
@@ -260,7 +260,7 @@ def _why_unknown(tables: "Tables", client: str) -> str | None:
     return unknown_client(tables, newest, client)
 
 
-def _state_text(found: "FoundWeek", document: dict[str, Any]) -> str:
+def _state_text(found: "WeekStatus", document: dict[str, Any]) -> str:
     from shardpost.weekly_email.week_status import has_run, no_run
 
     if found.closed is not None:

@@ -15,8 +15,8 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import COLUMNS, STATES, cause_of
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.delivery_status import ListedClient
-    from shardpost.weekly_email.week_status import FoundWeek, KnownWeek, Pace
+    from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
+    from shardpost.weekly_email.week_status import KnownWeek, Pace
 
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
@@ -100,7 +100,7 @@ def week(visit: CurrentRequest, week: Required) -> Response:
         return visit.answer("emails_reading.html", week=week)
     document = week_document(found, visit.memory.ledger.by_shard)
     counts = totals(document["shards"])
-    pace = None if found.closed else pace_of(found.status, visit.now)
+    pace = None if found.closed else pace_of(found, visit.now)
     rows = [[shard[name] for name in COLUMNS] for shard in document["shards"]]
     listing = Listing(COLUMNS, rows, "No shards.")
     figure = _bars(
@@ -133,11 +133,11 @@ def _paused_at(document: Mapping[str, Any]) -> datetime | None:
     return parse_instant(paused["at"]) if paused else None
 
 
-def is_being_read(visit: PageRequest, found: "FoundWeek") -> bool:
+def is_being_read(visit: PageRequest, found: "WeekStatus") -> bool:
     """Tell whether a page has to wait for the ledger: whoever wants JSON or CSV does wait."""
     if found.closed is not None or visit.request.query_params.get("format"):
         return False
-    return not visit.memory.ledger.is_read(found.status)
+    return not visit.memory.ledger.is_read(found)
 
 
 def _clients_url(visit: PageRequest, week: str, state: str, **more: object) -> str:
@@ -166,7 +166,7 @@ def _late(visit: PageRequest, week: str, late: Mapping[str, Any] | None) -> dict
     return {"line": late_line(late), "listing": Listing(("client",), rows)}
 
 
-def _exceeded(visit: PageRequest, found: "FoundWeek", document: Mapping[str, Any]) -> list[str]:
+def _exceeded(visit: PageRequest, found: "WeekStatus", document: Mapping[str, Any]) -> list[str]:
     """Return which limits the week exceeds, and what to do."""
     from shardpost.weekly_email.limits import MailLimits, too_many, why_too_late
     from shardpost.weekly_email.model.week import FrozenWeek
@@ -175,7 +175,7 @@ def _exceeded(visit: PageRequest, found: "FoundWeek", document: Mapping[str, Any
         return []
     limits = visit.installation.values(MailLimits)
     reasons = [text for text, _ in too_many(limits, found.week, [document])]
-    late, audience = document.get("late"), found.status.audience
+    late, audience = document.get("late"), found.audience
     if late and isinstance(audience, FrozenWeek):
         reasons += filter(None, [why_too_late(limits, audience, late)])
     return reasons
@@ -223,7 +223,7 @@ def clients(
         return visit.answer("emails_reading.html", week=week)
     document = None
     if visit.request.query_params.get("format") == "json":
-        listed = () if found.closed else found.status.in_state(state)
+        listed = found.in_state(state)
         document = state_document(found.week, state, listed)
     listing = _listed(visit, found, state, reason, page)
     return visit.answer(
@@ -238,33 +238,29 @@ def clients(
     )
 
 
-def _listed(visit: PageRequest, found: "FoundWeek", state: str, reason: str, page: int) -> Listing:
+def _listed(visit: PageRequest, found: "WeekStatus", state: str, reason: str, page: int) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
     columns = ("client", "shard", "reason")
     empty = f"No client is in state {state}{' for that reason' if reason else ''}."
     if found.closed is not None:
         return Listing(columns, (), found.closed.explanation)
     if reason:
-        those = [
-            one
-            for one in found.status.in_state(state)
-            if cause_of(one.reason, one.client) == reason
-        ]
+        those = [one for one in found.in_state(state) if cause_of(one.reason, one.client) == reason]
         return page_of([_client_row(visit, found, one) for one in those], columns, page, empty)
     total, shards, skipped = _shards_of_page(visit, found, state, page)
-    those = [*found.status.in_state(state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
+    those = [*found.in_state(state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
     rows = [_client_row(visit, found, one) for one in those]
     return Listing(columns, rows, empty, total=total, number=page)
 
 
 def _shards_of_page(
-    visit: PageRequest, found: "FoundWeek", state: str, page: int
+    visit: PageRequest, found: "WeekStatus", state: str, page: int
 ) -> tuple[int, list[int], int]:
     """Return how many there are, the shards that a page is of, and how many come before it."""
     first = (page - 1) * ROWS_OF_A_PAGE
     chosen: list[int] = []
     before = skipped = 0
-    for shard in visit.memory.ledger.by_shard(found.status):
+    for shard in visit.memory.ledger.by_shard(found):
         count = getattr(shard.counts, state)
         if before + count > first and before < first + ROWS_OF_A_PAGE:
             if not chosen:
@@ -274,6 +270,6 @@ def _shards_of_page(
     return before, chosen, max(0, skipped)
 
 
-def _client_row(visit: PageRequest, found: "FoundWeek", one: "ListedClient") -> Sequence[Any]:
+def _client_row(visit: PageRequest, found: "WeekStatus", one: "ListedClient") -> Sequence[Any]:
     url = visit.url("emails/mail", week=found.week, client=one.client)
     return (Link(one.client, url), one.shard, one.reason)

@@ -16,8 +16,8 @@ from shardpost.page.request import CurrentRequest, PageRequest, Required
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
+    from shardpost.weekly_email.delivery_status import WeekStatus
     from shardpost.weekly_email.mail_preview import MailPreview
-    from shardpost.weekly_email.week_status import FoundWeek
 
 router = APIRouter(prefix="/emails/mail", dependencies=[sees(EMAILS)])
 
@@ -116,7 +116,7 @@ def _framed(shown: "MailPreview | None", why_none: str | None) -> Response:
 
 def _shown(
     visit: PageRequest,
-    found: "FoundWeek",
+    found: "WeekStatus",
     client: str,
     rows: Sequence[Mapping[str, Any]],
     subject: str | None = None,
@@ -152,9 +152,9 @@ def test(
     of = (visit.installation, name, found.week, rows_of(found, name))
     shown = preview(*of, now=visit.now, render=bounded_rendered)
     sent = send_test(visit.installation, shown, to, visit.now)
-    _record_test(visit, f"{week}/{name}".encode(), f"sent as a test to {sent.to}: {why}")
+    _record_test(visit, f"{week}/{name}".encode(), f"sent as a test to {sent['to']}: {why}")
     return visit.back_to(
-        "emails/mail", f"sent to {sent.to} as a test: {sent.subject}", week=week, client=name
+        "emails/mail", "sent to {to} as a test: {subject}".format(**sent), week=week, client=name
     )
 
 

@@ -37,7 +37,8 @@ from shardpost.weekly_email.model.week_report import (
     cause_of,
     causes_of,
 )
-from shardpost.weekly_email.model.week_tables import POSITION
+from shardpost.weekly_email.model.week_tables import POSITION, ClosedWeek
+from shardpost.weekly_email.week_state import WeekState
 
 if TYPE_CHECKING:
     from shardpost.holders.spark.held_positions import LatePositions
@@ -115,12 +116,20 @@ class ListedClient:
 
 @dataclass(frozen=True)
 class WeekStatus:
-    """A week, its audience (None if no run has begun it), and the partitions of its ledger."""
+    """A week, its audience (None if no run has begun it), and the partitions of its ledger.
+
+    `closed` is how it was closed, if it was: then the ledger has nothing of it.
+    """
 
     installation: Installation
     week: IsoWeek
     audience: WeekAudience
     partitions: int
+    closed: ClosedWeek | None = None
+
+    def why_incomplete(self) -> str | None:
+        """Return why the ledger may lack records of the week; None if it has them all."""
+        return WeekState(self.installation, self.week).why_incomplete()
 
     def by_shard(
         self, chosen: Sequence[int] | None = None, *, wait: bool = False
@@ -142,8 +151,10 @@ class WeekStatus:
     def in_state(self, state: str, chosen: Sequence[int] | None = None) -> Iterator[ListedClient]:
         """Yield who is in one of the states that are counted, and why; by shard and client.
 
-        Of each shard, or of the chosen ones.
+        Of each shard, or of the chosen ones; of a closed week nobody.
         """
+        if self.closed is not None:
+            return
         shards = range(self.partitions) if chosen is None else chosen
         audience = self._audience() if state == "open" else None
 

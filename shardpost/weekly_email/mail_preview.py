@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -30,17 +30,19 @@ from shardpost.weekly_email.model.email_context import (
     Sender,
     recipient_of,
 )
-from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
+from shardpost.weekly_email.model.holdings import holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, Written
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
-from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.message import Draft, Rendering, draft
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import MailLook
+from shardpost.weekly_email.model.week_tables import POSITION, MailLook
 from shardpost.weekly_email.own_templates import TemplateSettings, read, with_subject
 from shardpost.weekly_email.smtp import SmtpSession
 from shardpost.weekly_email.smtp_server import Phase, SenderSettings, SmtpServer
+
+if TYPE_CHECKING:
+    from shardpost.holders.spark.held_positions import Contact
 
 # Somebody waits for a test.
 TEST_SECONDS = 30.0
@@ -80,21 +82,6 @@ class MailPreview:
         return found
 
 
-@dataclass(frozen=True)
-class SentTest:
-    """A test that the mail server has accepted."""
-
-    client: str
-    week: str
-    to: str
-    subject: str
-    message_id: str
-
-    def as_json(self) -> dict[str, str]:
-        """Return the document of `email test --json`."""
-        return dict(vars(self))
-
-
 # States of a client whose mail was handed to the mail server.
 HANDED_OVER = ("sending", "sent", "unknown")
 
@@ -119,224 +106,46 @@ def preview(
     """
     state = rows[-1]["state"] if rows else None
     settings, tables = installation.values(SenderSettings), installation.tables
+    sources = _Sources(tables, client, week, now, settings.shown(), render)
     if subject is None and state in HANDED_OVER:
         try:
-            written = _written(rows[-1])
-            found = _find_written(tables, client, week, written, now)
             looks = own_templates.looks_of_shard(tables, week, rows[-1]["shard"])
-            return _as_sent(looks, settings.unsubscribe_secret, found, written, render)
+            return _as_sent(sources, rows[-1], looks, settings.unsubscribe_secret)
         except ShardpostError as error:
             raise ShardpostError(
                 f"week {week}: the e-mail of {shown(client)} is `{state}`, by the ledger at"
                 f" {rows[-1]['timestamp']}, and what was in it is not known: {error}"
             ) from None
-    found = _find(tables, client, week, now)
+    found = sources.of_now()
     member = found.member.as_mailed(DeliveryState.FAILED if state == "failed" else None)
     to, remark = recipient_of(member), None
     if not isinstance(to, Recipient):
         remark = f"no run sends it: {to.reason}"
-        to = replace(found, member=member).recipient(_address_of(member.email))
+        to = replace(found, member=member).recipient()
     templates = read(installation.values(TemplateSettings))
     if subject is not None:
         templates = with_subject(templates, subject)
-    sender, tried = settings.shown(), partial(render, is_tried=True)
-    made = found.draft(sender, templates, to, now, render=tried)
-    return replace(found.preview(made, sender, templates, render), remark=remark)
-
-
-def send_test(installation: Installation, mail: MailPreview, to: str, now: datetime) -> SentTest:
-    """Send the mail that is shown to another address, marked as a test, outside the ledger.
-
-    It has another Message-ID, and unsubscribes nobody. ShardpostError if the mail server does not
-    take it; UsageError for an address that is none.
-    """
-    address = check_address(to)
-    if isinstance(address, UnusableAddress):
-        raise UsageError(f"address: {address.reason}")
-    server = installation.values(SmtpServer)
-    # Refuses settings by which a real server is sent nothing.
-    installation.values(SenderSettings).sender(server)
-    made = mail.test(address, now)
-    _send(server, made)
-    subject = _text(made.headers["Subject"])
-    return SentTest(mail.client, mail.week, address.text, subject, made.message_id)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A client's part of a week, as of now, or frozen for so many shards."""
-
-    member: Member
-    positions: list[dict[str, str | None]]
-    week: IsoWeek
-    shards: int | None
-    snapshot: int
-    as_of: datetime
-    country: str
-
-    def preview(
-        self, made: Draft, sender: Sender, templates: MailTemplates, render: Rendering
-    ) -> MailPreview:
-        """Return a mail of it as people read it."""
-
-        def test(address: Address, now: datetime) -> Draft:
-            to = replace(made.to, address=address)
-            return self.draft(sender, templates, to, now, is_test=True, render=render)
-
-        headers = {name: _text(value) for name, value in made.headers.items()}
-        if made.to.address == NOWHERE:
-            del headers["To"]
-        return MailPreview(
-            *(made.to.client, str(self.week), headers["Subject"], headers, made.text, made.html),
-            is_frozen=self.shards is not None,
-            snapshot=self.snapshot,
-            as_of=self.as_of,
-            language=templates.language_for(made.to.language),
-            test=test,
-        )
-
-    def recipient(self, address: Address) -> Recipient:
-        """Return the client as the recipient at an address."""
-        member = self.member
-        return Recipient(member.client, member.name or "", address, member.language)
-
-    def draft(
-        self,
-        sender: Sender,
-        templates: MailTemplates,
-        to: Recipient,
-        now: datetime,
-        *,
-        is_test: bool = False,
-        render: Rendering,
-    ) -> Draft:
-        """Write the mail."""
-        context = EmailContext(self.week, self.as_of, self.country, sender, templates)
-        holdings = self._holdings(templates.language_for(to.language), templates.most_rows)
-        return draft(context, to, holdings, now, is_test=is_test, render=render)
-
-    def _holdings(self, language: str | None, most_rows: int) -> Holdings:
-        names = ("position", "ticker", "amount", "exchange")
-        type_ = pa.list_(pa.struct([(name, pa.string()) for name in names]))
-        return holdings_of_batch(pa.array([self.positions], type_), [language], most_rows)[0]
-
-
-def _written(row: Mapping[str, Any]) -> Written:
-    if (written := Written.from_json(row["written"])) is None:
-        raise ShardpostError("its ledger record does not say from what it was written")
-    return written
+    found = replace(found, context=replace(found.context, templates=templates))
+    made = replace(found, render=partial(render, is_tried=True)).draft(to, now)
+    return replace(found.preview(made), remark=remark)
 
 
 def _as_sent(
-    looks: Iterable[MailLook],
-    secrets: str | None,
-    found: _Found,
-    written: Written,
-    render: Rendering,
+    sources: "_Sources", row: Mapping[str, Any], looks: Iterable[MailLook], secrets: str | None
 ) -> MailPreview:
     """Return a mail as it was handed to the mail server; ShardpostError if that is not known."""
-    to = found.recipient(_address_of(found.member.email))
+    if (written := Written.from_json(row["written"])) is None:
+        raise ShardpostError("its ledger record does not say from what it was written")
+    found = sources.of_written(written)
+    to = found.recipient()
     for look in looks:
         for sender in look.senders(secrets):
-            made = found.draft(sender, look.templates, to, written.date, render=render)
+            context = replace(found.context, sender=sender, templates=look.templates)
+            then = replace(found, context=context)
+            made = then.draft(to, written.date)
             if made.mail().digest == written.digest:
-                shown_mail = found.preview(made, sender, look.templates, render)
-                return replace(shown_mail, look_since=look.at)
+                return replace(then.preview(made), look_since=look.at)
     raise ShardpostError("it differs from what is made of what is on record of it")
-
-
-def _find(tables: Tables, client: str, week: IsoWeek, now: datetime) -> _Found:
-    """Return from what a run of now would write the mail."""
-    frozen = FrozenWeeks(tables).find(week)
-    if frozen is not None:
-        return _find_frozen(tables, client, week, frozen)
-    snapshot = snapshots.current(tables)
-    return _find_held(tables, client, week, snapshot, week.held_at(now, snapshot.looked_at))
-
-
-def _find_frozen(tables: Tables, client: str, week: IsoWeek, frozen: FrozenWeek) -> _Found:
-    from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
-
-    frozen.require_audience()
-    row = FrozenWeeks(tables).member(frozen, client)
-    if row is None:
-        raise ShardpostError(
-            f"week {week}: {shown(client)} is not in its audience, and gets no e-mail:"
-            f" `shardpost explain` says which records gave and took its positions"
-        )
-    contact = contact_of(tables, snapshots.current(tables), client)
-    member = Member(
-        *(client, row["name"], row["email"]),
-        has_contact=row["has_contact"],
-        subscribed=contact and contact.subscribed,
-        language=row.get("language"),
-        name_now=contact and contact.name,
-        email_now=contact and contact.email,
-    )
-    return _Found(
-        *(member, row["positions"], week),
-        shards=frozen.shards,
-        snapshot=frozen.snapshot,
-        as_of=frozen.as_of,
-        country=frozen.country,
-    )
-
-
-def _find_written(
-    tables: Tables, client: str, week: IsoWeek, written: Written, now: datetime
-) -> _Found:
-    """Return from what a mail was written, as far as that is kept."""
-    from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
-
-    frozen = FrozenWeeks(tables).find(week)
-    if frozen and (frozen.snapshot, frozen.as_of) == (written.snapshot, written.as_of):
-        found = _find_frozen(tables, client, week, frozen)
-    else:
-        snapshot = _kept(tables, written.snapshot, now)
-        found = _find_held(tables, client, week, snapshot, written.as_of)
-    if written.contacts == written.snapshot:
-        return found
-    contact = contact_of(tables, _kept(tables, written.contacts, now), client)
-    name, email = (contact.name, contact.email) if contact else (None, None)
-    return replace(found, member=replace(found.member, name=name, email=email))
-
-
-def _kept(tables: Tables, number: int, now: datetime) -> Snapshot:
-    """Return the first snapshot from that one on that is kept, which may say the same."""
-    kept = snapshots.list_kept(tables, now=now, pinned=())
-    return next((one for one in kept if one.number >= number), snapshots.current(tables))
-
-
-def _find_held(
-    tables: Tables, client: str, week: IsoWeek, snapshot: Snapshot, as_of: datetime
-) -> _Found:
-    from shardpost.holders.spark.held_positions import holding_of  # imports PySpark
-
-    positions, contact = holding_of(tables, snapshot, as_of, client)
-    if not positions:
-        raise ShardpostError(
-            f"week {week}: as of {as_of:%Y-%m-%d %H:%M} UTC {shown(client)} holds no"
-            f" {snapshot.country} stock at snapshot {snapshot.number}, and would get no e-mail"
-        )
-    member = Member(client, None, None, has_contact=False, subscribed=None)
-    if contact is not None:
-        member = replace(member, has_contact=True, **contact._asdict())
-    return _Found(
-        *(member, positions, week),
-        shards=None,
-        snapshot=snapshot.number,
-        as_of=as_of,
-        country=snapshot.country,
-    )
-
-
-def _address_of(email: str | None) -> Address:
-    found = check_address(email)
-    return NOWHERE if isinstance(found, UnusableAddress) else found
-
-
-def _text(value: str | tuple[Mailbox, ...]) -> str:
-    return value if isinstance(value, str) else ", ".join(map(str, value))
 
 
 class _HastyServer(SmtpServer):
@@ -346,14 +155,162 @@ class _HastyServer(SmtpServer):
         return min(super().timeout(phase), TEST_SECONDS)
 
 
-def _send(server: SmtpServer, made: Draft) -> None:
-    """Send one mail in one attempt; ShardpostError says what became of it otherwise."""
-    hasty = _HastyServer(**{**vars(server), "mail_attempts": 1})
-    with closing(SmtpSession(hasty)) as session:
+def send_test(
+    installation: Installation, mail: MailPreview, to: str, now: datetime
+) -> dict[str, str]:
+    """Send the mail that is shown to another address, marked as a test, outside the ledger.
+
+    It has another Message-ID, and unsubscribes nobody. Return the document of `email test --json`.
+    ShardpostError if the mail server does not take it in one attempt; UsageError for an address
+    that is none.
+    """
+    address = check_address(to)
+    if isinstance(address, UnusableAddress):
+        raise UsageError(f"address: {address.reason}")
+    server = installation.values(SmtpServer)
+    # Refuses settings by which a real server is sent nothing.
+    installation.values(SenderSettings).sender(server)
+    made = mail.test(address, now)
+    with closing(SmtpSession(_HastyServer(**{**vars(server), "mail_attempts": 1}))) as session:
         outcome = session.send(made.mail())
     match outcome:
         case Accepted():
-            return
+            sent = {"to": address.text, "subject": _text(made.headers["Subject"])}
+            of = {"client": mail.client, "week": mail.week}
+            return of | sent | {"message_id": made.message_id}
         case NoReply(reason):
             raise ShardpostError(f"the test may have been sent or not: {reason}")
     raise ShardpostError(f"the test was not sent: {outcome.reason}")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """From what one mail is written, of the audience that was frozen or not."""
+
+    member: Member
+    positions: list[dict[str, str | None]]
+    context: EmailContext
+    is_frozen: bool
+    render: Rendering
+
+    def recipient(self) -> Recipient:
+        """Return the client as the recipient, whatever its address is."""
+        member, address = self.member, check_address(self.member.email)
+        if isinstance(address, UnusableAddress):
+            address = NOWHERE
+        return Recipient(member.client, member.name or "", address, member.language)
+
+    def draft(self, to: Recipient, now: datetime, *, is_test: bool = False) -> Draft:
+        """Write the mail."""
+        templates = self.context.templates
+        type_ = pa.list_(pa.struct([(name, pa.string()) for name, _ in POSITION]))
+        [holdings] = holdings_of_batch(
+            pa.array([self.positions], type_),
+            [templates.language_for(to.language)],
+            templates.most_rows,
+        )
+        return draft(self.context, to, holdings, now, is_test=is_test, render=self.render)
+
+    def preview(self, made: Draft) -> MailPreview:
+        """Return a mail of it as people read it."""
+
+        def test(address: Address, now: datetime) -> Draft:
+            return self.draft(replace(made.to, address=address), now, is_test=True)
+
+        context = self.context
+        headers = {name: _text(value) for name, value in made.headers.items()}
+        if made.to.address == NOWHERE:
+            del headers["To"]
+        return MailPreview(
+            *(made.to.client, str(context.week), headers["Subject"], headers, made.text, made.html),
+            is_frozen=self.is_frozen,
+            snapshot=context.snapshot,
+            as_of=context.as_of,
+            language=context.templates.language_for(made.to.language),
+            test=test,
+        )
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Where the source of one client's mail of a week is looked for."""
+
+    tables: Tables
+    client: str
+    week: IsoWeek
+    now: datetime
+    sender: Sender
+    render: Rendering
+
+    def of_now(self) -> _Source:
+        """Return from what a run of now would write the mail."""
+        if frozen := FrozenWeeks(self.tables).find(self.week):
+            return self._frozen(frozen)
+        snapshot = snapshots.current(self.tables)
+        return self._held(snapshot, self.week.held_at(self.now, snapshot.looked_at))
+
+    def of_written(self, written: Written) -> _Source:
+        """Return from what a mail was written, as far as that is kept."""
+        frozen = FrozenWeeks(self.tables).find(self.week)
+        if frozen and (frozen.snapshot, frozen.as_of) == (written.snapshot, written.as_of):
+            found = self._frozen(frozen)
+        else:
+            found = self._held(self._kept(written.snapshot), written.as_of)
+        if written.contacts == written.snapshot:
+            return found
+        contact = self._contact(self._kept(written.contacts))
+        name, email = (contact.name, contact.email) if contact else (None, None)
+        return replace(found, member=replace(found.member, name=name, email=email))
+
+    def _frozen(self, frozen: FrozenWeek) -> _Source:
+        frozen.require_audience()
+        row = FrozenWeeks(self.tables).member(frozen, self.client)
+        if row is None:
+            raise ShardpostError(
+                f"week {self.week}: {shown(self.client)} is not in its audience, and gets no"
+                " e-mail: `shardpost explain` says which records gave and took its positions"
+            )
+        contact = self._contact(snapshots.current(self.tables))
+        member = Member(
+            *(self.client, row["name"], row["email"]),
+            has_contact=row["has_contact"],
+            subscribed=contact and contact.subscribed,
+            language=row.get("language"),
+            name_now=contact and contact.name,
+            email_now=contact and contact.email,
+        )
+        context = self._context(frozen.as_of, frozen.country, frozen.snapshot)
+        return _Source(member, row["positions"], context, is_frozen=True, render=self.render)
+
+    def _held(self, snapshot: Snapshot, as_of: datetime) -> _Source:
+        from shardpost.holders.spark.held_positions import holding_of  # imports PySpark
+
+        positions, contact = holding_of(self.tables, snapshot, as_of, self.client)
+        if not positions:
+            raise ShardpostError(
+                f"week {self.week}: as of {as_of:%Y-%m-%d %H:%M} UTC {shown(self.client)} holds no"
+                f" {snapshot.country} stock at snapshot {snapshot.number}, and would get no e-mail"
+            )
+        member = Member(self.client, None, None, has_contact=False, subscribed=None)
+        if contact is not None:
+            member = replace(member, has_contact=True, **contact._asdict())
+        context = self._context(as_of, snapshot.country, snapshot.number)
+        return _Source(member, positions, context, is_frozen=False, render=self.render)
+
+    def _contact(self, snapshot: Snapshot) -> "Contact | None":
+        from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
+
+        return contact_of(self.tables, snapshot, self.client)
+
+    def _context(self, as_of: datetime, country: str, snapshot: int) -> EmailContext:
+        return EmailContext(self.week, as_of, country, self.sender, snapshot=snapshot)
+
+    def _kept(self, number: int) -> Snapshot:
+        """Return the first snapshot from that one on that is kept, which may say the same."""
+        kept = snapshots.list_kept(self.tables, now=self.now, pinned=())
+        later = (one for one in kept if one.number >= number)
+        return next(later, None) or snapshots.current(self.tables)
+
+
+def _text(value: str | tuple[Mailbox, ...]) -> str:
+    return value if isinstance(value, str) else ", ".join(map(str, value))

@@ -54,7 +54,7 @@ def settle_parts(
         state.require_ledger()
         settled = settle_refusals(installation, week, reports)
         state.mark_end(now)
-    status = find_week(installation, week, now).status
+    status = find_week(installation, week, now)
     counted = status.by_shard([report.shard for report in reports], wait=True)
     left_open = [one.error for one in settled if one.error and one.shard in undecided]
     return [status_document(week, counted)], left_open

@@ -147,13 +147,13 @@ class WeekState:
         _require_partitions(ledger, marks, frozen, self._installation.partitions)
         return ledger
 
-    def is_whole(self) -> bool:
-        """Tell whether `require_ledger` finds nothing wrong."""
+    def why_incomplete(self) -> str | None:
+        """Return what `require_ledger` finds wrong; None if it is nothing."""
         try:
             self.require_ledger()
-        except ShardpostError:
-            return False
-        return True
+        except ShardpostError as error:
+            return str(error)
+        return None
 
     def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
         """Record what the ledger is before the week's first mail, unless that is on record."""

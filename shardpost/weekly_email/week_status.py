@@ -11,7 +11,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from shardpost.delta.object_store import Tables
-from shardpost.errors import ShardpostError, shown
+from shardpost.errors import shown
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
 from shardpost.kafka.partitioning import partition_of
@@ -41,27 +41,6 @@ from shardpost.weekly_email.week_state import WeekState, first_offsets
 
 
 @dataclass(frozen=True)
-class FoundWeek:
-    """A week, and how it was closed, if it was: then the ledger has nothing of it."""
-
-    status: WeekStatus
-    closed: ClosedWeek | None = None
-
-    @property
-    def week(self) -> IsoWeek:
-        """The week."""
-        return self.status.week
-
-    def why_incomplete(self) -> str | None:
-        """Return why the ledger may lack records of the week; None if it has them all."""
-        try:
-            WeekState(self.status.installation, self.week).require_ledger()
-        except ShardpostError as error:
-            return str(error)
-        return None
-
-
-@dataclass(frozen=True)
 class KnownWeek:
     """A week that a run has begun: its row if it is frozen, how it was closed if it is."""
 
@@ -79,20 +58,20 @@ def known_weeks(tables: Tables) -> list[KnownWeek]:
     return [KnownWeek(IsoWeek.parse(name), frozen.get(name), closed.get(name)) for name in names]
 
 
-def find_week(installation: Installation, week: IsoWeek, now: datetime) -> FoundWeek:
+def find_week(installation: Installation, week: IsoWeek, now: datetime) -> WeekStatus:
     """Return the week as of now."""
     topic = installation.kafka.topic("weekly-emails")
     partitions = partition_counts(installation.kafka, [topic])[topic]
     closed = WeekState(installation, week).closed(now)
     audience = None if closed else audience_of(installation.tables, week, now)
-    return FoundWeek(WeekStatus(installation, week, audience, partitions), closed)
+    return WeekStatus(installation, week, audience, partitions, closed)
 
 
-def has_run(found: FoundWeek) -> bool:
+def has_run(found: WeekStatus) -> bool:
     """Tell whether a run began the week: it has an audience, or somebody is in its ledger."""
-    if found.status.audience is not None or found.closed is not None:
+    if found.audience is not None or found.closed is not None:
         return True
-    return any(shard.counts.clients for shard in found.status.by_shard())
+    return any(shard.counts.clients for shard in found.by_shard())
 
 
 def no_run(week: IsoWeek) -> str:
@@ -101,38 +80,37 @@ def no_run(week: IsoWeek) -> str:
 
 
 def week_document(
-    found: FoundWeek, by_shard: Callable[[WeekStatus], list[ShardStatus]] = WeekStatus.by_shard
+    found: WeekStatus, by_shard: Callable[[WeekStatus], list[ShardStatus]] = WeekStatus.by_shard
 ) -> dict[str, Any]:
     """Return the counts of each shard, why clients got none, and what else is known of the week."""
-    closed, audience = found.closed, found.status.audience
-    shards = [*map(ShardStatus, closed.shards)] if closed else by_shard(found.status)
+    closed, audience = found.closed, found.audience
+    shards = [*map(ShardStatus, closed.shards)] if closed else by_shard(found)
     document = status_document(found.week, shards) | gone_document(audience) | _late(found)
     is_begun = closed is not None or audience is not None
     document["has_run"] = is_begun or any(one.counts.clients for one in shards)
     if closed is not None:
         document["closed"] = closed.explanation
-    elif paused := WeekState(found.status.installation, found.week).paused:
+    elif paused := WeekState(found.installation, found.week).paused:
         document["paused"] = paused.as_json()
     return document
 
 
-def _late(found: FoundWeek) -> dict[str, Any]:
+def _late(found: WeekStatus) -> dict[str, Any]:
     """Return whom late records concern, null where that is not known; nothing before a freeze."""
-    audience = found.status.audience
+    audience = found.audience
     if not isinstance(audience, FrozenWeek):
         return {}
-    late = find_late(found.status.installation, audience)
+    late = find_late(found.installation, audience)
     return {"late": None if late is None else late.as_json()}
 
 
-def rows_of(found: FoundWeek, client: str) -> list[dict[str, Any]]:
+def rows_of(found: WeekStatus, client: str) -> list[dict[str, Any]]:
     """Return the ledger's records of one client, oldest first; none of a closed week."""
     if found.closed is not None:
         return []
-    status = found.status
-    shard = partition_of(client, status.partitions)
-    start = first_offsets(status.installation, found.week, status.partitions).get(shard)
-    return ShardLedger(status.installation.kafka, found.week, shard).rows_of(client, start=start)
+    shard, installation = partition_of(client, found.partitions), found.installation
+    start = first_offsets(installation, found.week, found.partitions).get(shard)
+    return ShardLedger(installation.kafka, found.week, shard).rows_of(client, start=start)
 
 
 def rows_of_begun(
@@ -144,7 +122,7 @@ def rows_of_begun(
 
 
 def why_of(
-    found: FoundWeek,
+    found: WeekStatus,
     client: str,
     rows: list[dict[str, Any]],
     unknown: Callable[[str], str | None] = lambda _: None,
@@ -168,9 +146,9 @@ def why_of(
 
 
 def _why_open(
-    found: FoundWeek, client: str, reason: str, unknown: Callable[[str], str | None]
+    found: WeekStatus, client: str, reason: str, unknown: Callable[[str], str | None]
 ) -> str:
-    audience, week, name = found.status.audience, found.week, shown(client)
+    audience, week, name = found.audience, found.week, shown(client)
     if audience is None:
         return f"{name} got no e-mail of {week}: no run of that week, so it has no audience yet"
     if gone := getattr(audience, "why_no_audience", None):
@@ -178,7 +156,7 @@ def _why_open(
             f"{name}: the ledger has no e-mail of {week}{reason}; whether it was in that week's"
             f" audience is no longer known: {gone}"
         )
-    why = found.status.why_open(client)
+    why = found.why_open(client)
     if why is None:
         return (
             f"{name} got no e-mail of {week}: it was not in that week's audience"

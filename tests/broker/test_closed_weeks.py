@@ -64,7 +64,7 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
         after = run(on_broker, server)
         assert f"{WEEK} was closed on" in str(after.error)
         assert each_once(server)
-    assert WeekState(installed(on_broker), WEEK).is_whole()
+    assert WeekState(installed(on_broker), WEEK).why_incomplete() is None
 
 
 def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(

@@ -14,13 +14,14 @@ import pytest
 from shardpost.commands.emails import emails_command, print_client, print_state, print_week
 from shardpost.settings import Settings
 from shardpost.weekly_email import kept_statuses
+from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
-from shardpost.weekly_email.week_status import FoundWeek, find_week, known_weeks
+from shardpost.weekly_email.week_status import find_week, known_weeks
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
@@ -33,7 +34,7 @@ STATES = ("sent", "failed", "unknown", "suppressed", "open")
 NONE = dict.fromkeys(STATES, 0)
 
 
-def found(settings: Settings, week: IsoWeek) -> FoundWeek:
+def found(settings: Settings, week: IsoWeek) -> WeekStatus:
     return find_week(installed(settings), week, NOW)
 
 
@@ -261,7 +262,7 @@ def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settin
     statuses = KeptStatuses()
 
     def kept() -> dict[str, int]:
-        return totals([asdict(one.counts) for one in statuses.by_shard(found(ended, ENDED).status)])
+        return totals([asdict(one.counts) for one in statuses.by_shard(found(ended, ENDED))])
 
     def asked() -> Totals:
         at = installed(ended)

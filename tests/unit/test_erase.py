@@ -111,7 +111,7 @@ def is_erased(kafka: MemoryKafka) -> bool:
         assert len(member["positions"]) == 1
         assert state(at, week, "c0") is DeliveryState.SENT
         assert state(at, week, "c2") is None
-        assert WeekState(installed(at), week).is_whole()
+        assert WeekState(installed(at), week).why_incomplete() is None
     return True
 
 
