@@ -114,7 +114,8 @@ class Mode(StrEnum):
 class EmailRequest:
     """One run: of which week and shards, when, in which mode.
 
-    `now` is by default the clock's time. `shards` as `0-3` or `0,2,5-7`, None for all. `early`: a
+    `now` is by default the clock's time. `shards` as `0-3` or `0,2,5-7` (UsageError for what is not
+    of that form), None for all. `early`: a
     week that has not ended, as of `as_of` at the latest, None for `now`. `again`: FAILED mails
     those again that had failed, SUPPRESSED those that were not subscribed, and are now.
     `on_unknown` None is the setting's. `groups`: how many jobs share the rate limit.
@@ -140,6 +141,9 @@ class EmailRequest:
     accept_drop: bool = False
     recipients: Path | None = None
     kept_as: str | None = None
+
+    def __post_init__(self) -> None:
+        require_shard_form(self.shards)
 
     @property
     def is_real(self) -> bool:

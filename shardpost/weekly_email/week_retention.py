@@ -22,15 +22,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.storage import data_files
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.locks.locks import LockedError, exclusive, postponing
+from shardpost.locks.locks import LockedError, exclusive, postponing, remove_free
 from shardpost.logs import step
 from shardpost.topics import guards
 from shardpost.weekly_email import dry_runs, week_state
@@ -39,8 +40,8 @@ from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import ClosedWeek, audience_table
-from shardpost.weekly_email.week_state import WeekState, compacted_ledger
+from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, ClosedWeek, audience_table
+from shardpost.weekly_email.week_state import LOCKS, WeekState, compacted_ledger
 from shardpost.wording import counted
 
 
@@ -173,6 +174,8 @@ def _remove(tables: Tables, gone: set[str], result: ErasedAudiences) -> None:
         weeks.remove_unnamed()
 
 
+# Free locks of weeks are removed after that: longer than a week is mailed.
+LOCKS_KEPT = timedelta(days=14)
 # Tombstones of one transaction.
 BATCH = 1000
 WHY = "the week is closed"
@@ -200,7 +203,7 @@ def close_old_weeks(
             if str(week) not in closed and clock.is_older(days, week.end, *times):
                 _try_to_close(installation, week, now, result)
         if not dry_run:
-            week_state.remove_old_locks(installation.files, now)
+            remove_free(installation.files, LOCKS, now - LOCKS_KEPT)
     return result
 
 
@@ -246,13 +249,14 @@ def _close(installation: Installation, week: IsoWeek, shards: Sequence[int], now
     row = week_state.list_closed(installation.tables).get(str(week))
     if row is None:
         row = ClosedWeek.of(week, now, counts)
-        week_state.add_closed(installation.tables, row)
+        table_log.append(installation.tables, CLOSED_WEEKS, lambda: row)
     records = 0
     for shard in shards:
         step(f"empty {week} shard {shard}")
         records += _empty_shard(installation, week, shard)
     step(f"finish {week}")
-    week_state.add_closed(installation.tables, replace(row, emptied_at=now))
+    emptied = replace(row, emptied_at=now)
+    table_log.append(installation.tables, CLOSED_WEEKS, lambda: emptied)
     return records
 
 

@@ -17,7 +17,7 @@ on an object store, of all.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,8 +34,7 @@ from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicMark
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import partition_counts
-from shardpost.locks.locks import all_exclusive, holders, remove_free
-from shardpost.locks.shared_files import Files
+from shardpost.locks.locks import all_exclusive, holders
 from shardpost.settings.values import LEAST_LEDGER_DAYS
 from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -57,8 +56,6 @@ log = logging.getLogger(__name__)
 
 RESOLUTION = timedelta(microseconds=1)
 LOCKS = "weekly_email-"
-# Longer than a week is mailed.
-LOCKS_DAYS = 14
 
 
 class WeekState:
@@ -140,11 +137,11 @@ class WeekState:
 
         Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
         """
-        # In this order: another run marks the ledger, then freezes its week, then mails.
-        frozen, marks = self.frozen_weeks, self.marks
+        # Read in this order: another run marks the ledger, then freezes its week, then mails.
+        _ = self.frozen_weeks, self.marks
         ledger = compacted_ledger(self._installation.kafka)
-        self._require_whole(ledger, self._counted_marks())
-        _require_partitions(ledger, marks, frozen, self._installation.partitions)
+        self._require_whole(ledger)
+        self._require_partitions(ledger)
         return ledger
 
     def why_incomplete(self) -> str | None:
@@ -157,7 +154,7 @@ class WeekState:
 
     def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
         """Record what the ledger is before the week's first mail, unless that is on record."""
-        if not any(mark.week == str(self.week) for mark in self.marks):
+        if not self._own_marks:
             add_mark(self._installation.tables, self._mark(ledger, now))
 
     def mark_end(self, now: datetime) -> None:
@@ -178,7 +175,7 @@ class WeekState:
 
         ShardpostError for a frozen week without any: a run marks the ledger before it freezes.
         """
-        own = [mark for mark in self.marks if mark.week == str(self.week)]
+        own = self._own_marks
         if not own and self.frozen:
             raise ShardpostError(
                 f"week {self.week}: its audience is frozen, and the table {LEDGER_MARKS.name} has"
@@ -189,8 +186,9 @@ class WeekState:
         accepted = [number for number, mark in enumerate(own) if mark.accepted_by is not None]
         return own[max(accepted, default=0) :]
 
-    def _require_whole(self, ledger: StoreTopic, marks: Sequence[LedgerMark]) -> None:
+    def _require_whole(self, ledger: StoreTopic) -> None:
         """Refuse a ledger that has lost records of the week since one of its marks."""
+        marks = self._counted_marks()
         start = tuple(map(min, zip(*(mark.ends for mark in marks), strict=False)))
         for mark in marks:
             if lost := ledger.lost_since(TopicMark(mark.topic_id, start, mark.ends)):
@@ -201,6 +199,39 @@ class WeekState:
                     " mailed; for this one see `shardpost emails accept-ledger --week"
                     f" {self.week}`"
                 )
+
+    def _require_partitions(self, ledger: StoreTopic) -> None:
+        """Refuse a ledger with another number of partitions than before, or than settings say."""
+        expected = self._installation.partitions
+        source = "SHARDPOST_PARTITIONS, which may be set to the actual number"
+        of_topic = [mark for mark in self.marks if mark.topic_id == ledger.topic_id]
+        if of_topic:
+            expected, source = len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
+        elif self.frozen_weeks and not self.marks:
+            last = max(self.frozen_weeks, key=lambda week: week.frozen_at)
+            expected, source = last.shards, f"as in week {last.week}"
+        if ledger.partitions != expected:
+            raise ShardpostError(
+                f"topic {ledger.name}: expected {counted(expected, 'partition')} ({source}), found"
+                f" {ledger.partitions}: each shard is a partition of it, so the number must not"
+                " change"
+            )
+
+    def first_offsets(self, partitions: int) -> dict[int, int]:
+        """Return {shard: offset} below which the ledger has nothing of the week, by its first mark.
+
+        {} where that is unknown: without a mark, or of a topic that was created again.
+        """
+        topics = {(mark.topic_id, len(mark.ends)) for mark in self._own_marks}
+        is_one = len(topics) == 1 and all(topic_id for topic_id, _ in topics)
+        if not is_one or topics != {(_ledger(self._installation.kafka).topic_id, partitions)}:
+            return {}
+        every = (mark.ends for mark in self._own_marks)
+        return dict(enumerate(map(min, zip(*every, strict=True))))
+
+    @property
+    def _own_marks(self) -> list[LedgerMark]:
+        return [mark for mark in self.marks if mark.week == str(self.week)]
 
     # Its locks
 
@@ -221,20 +252,10 @@ class WeekState:
         return any(lock.is_renewed for lock in locks)
 
 
-def remove_old_locks(files: Files, now: datetime) -> None:
-    """Remove what is left of the locks of weeks that nobody has mailed for long."""
-    remove_free(files, LOCKS, now - timedelta(days=LOCKS_DAYS))
-
-
 def list_closed(tables: Tables) -> dict[str, ClosedWeek]:
     """Return {week: its last row} of the table `closed_weeks`."""
     in_order = "ORDER BY week, emptied_at NULLS FIRST"
     return {row.week: row for row in select(tables, CLOSED_WEEKS, ClosedWeek, in_order)}
-
-
-def add_closed(tables: Tables, week: ClosedWeek) -> None:
-    """Add a row of a week to that table."""
-    table_log.append(tables, CLOSED_WEEKS, lambda: week)
 
 
 def last_pause(tables: Tables, week: IsoWeek) -> PausedWeek | None:
@@ -274,35 +295,3 @@ def compacted_ledger(kafka: Kafka) -> StoreTopic:
 def _ledger(kafka: Kafka) -> StoreTopic:
     [ledger] = describe_stores(kafka, [kafka.topic("weekly-emails")])
     return ledger
-
-
-def first_offsets(installation: Installation, week: IsoWeek, partitions: int) -> dict[int, int]:
-    """Return {shard: offset} below which the ledger has nothing of a week, by its first mark.
-
-    {} where that is unknown: without a mark, or of a topic that was created again.
-    """
-    marks = [mark for mark in list_marks(installation.tables) if mark.week == str(week)]
-    topics = {(mark.topic_id, len(mark.ends)) for mark in marks}
-    is_one = len(topics) == 1 and all(mark.topic_id for mark in marks)
-    if not is_one or topics != {(_ledger(installation.kafka).topic_id, partitions)}:
-        return {}
-    return dict(enumerate(map(min, zip(*(mark.ends for mark in marks), strict=True))))
-
-
-def _require_partitions(
-    ledger: StoreTopic, marks: Sequence[LedgerMark], frozen: Sequence[FrozenWeek], by_settings: int
-) -> None:
-    """Refuse a ledger with another number of partitions than before, or than the settings say."""
-    expected = by_settings
-    source = "SHARDPOST_PARTITIONS, which may be set to the actual number"
-    of_topic = [mark for mark in marks if mark.topic_id == ledger.topic_id]
-    if of_topic:
-        expected, source = len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
-    elif frozen and not marks:
-        last = max(frozen, key=lambda week: week.frozen_at)
-        expected, source = last.shards, f"as in week {last.week}"
-    if ledger.partitions != expected:
-        raise ShardpostError(
-            f"topic {ledger.name}: expected {counted(expected, 'partition')} ({source}), found"
-            f" {ledger.partitions}: each shard is a partition of it, so the number must not change"
-        )

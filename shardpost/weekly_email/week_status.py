@@ -37,7 +37,7 @@ from shardpost.weekly_email.model.week_report import (
     status_document,
 )
 from shardpost.weekly_email.model.week_tables import ClosedWeek
-from shardpost.weekly_email.week_state import WeekState, first_offsets
+from shardpost.weekly_email.week_state import WeekState
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def rows_of(found: WeekStatus, client: str) -> list[dict[str, Any]]:
     if found.closed is not None:
         return []
     shard, installation = partition_of(client, found.partitions), found.installation
-    start = first_offsets(installation, found.week, found.partitions).get(shard)
+    start = WeekState(installation, found.week).first_offsets(found.partitions).get(shard)
     return ShardLedger(installation.kafka, found.week, shard).rows_of(client, start=start)
 
 

@@ -30,7 +30,7 @@ from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import LedgerMark
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
 from shardpost.weekly_email.week_decisions import accept_ledger
-from shardpost.weekly_email.week_state import WeekState, first_offsets
+from shardpost.weekly_email.week_state import WeekState
 from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
@@ -63,6 +63,10 @@ def refused(settings: Settings, week: IsoWeek = WEEK) -> str:
     return str(raised.value)
 
 
+def first_offsets(settings: Settings, week: IsoWeek) -> dict[int, int]:
+    return WeekState(installed(settings), week).first_offsets(2)
+
+
 def recreate(kafka: MemoryKafka, partitions: int = 2, policy: str = "compact") -> None:
     kafka.broker.delete_topic(LEDGER)
     kafka.broker.create_topic(LEDGER, partitions, {"cleanup.policy": policy})
@@ -88,17 +92,17 @@ def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
 def test_a_week_is_read_from_its_first_mark_on_unless_the_topic_is_another_one(
     kafka: MemoryKafka,
 ) -> None:
-    assert first_offsets(installed(kafka.settings), WEEK, 2) == {}
+    assert first_offsets(kafka.settings, WEEK) == {}
     run(kafka.settings)
-    assert first_offsets(installed(kafka.settings), WEEK, 2) == {0: 0, 1: 0}
+    assert first_offsets(kafka.settings, WEEK) == {0: 0, 1: 0}
     run(kafka.settings, WEEK.next)
-    starts = first_offsets(installed(kafka.settings), WEEK.next, 2)
+    starts = first_offsets(kafka.settings, WEEK.next)
     assert starts[0] > 0
     ledger = ShardLedger(installed(kafka.settings).kafka, WEEK.next, 0)
     assert list(ledger.entries(start=starts[0])) == list(ledger.entries())
     assert ledger.rows_of("client0", start=starts[0]) == ledger.rows_of("client0") != []
     recreate(kafka)
-    assert first_offsets(installed(kafka.settings), WEEK.next, 2) == {}
+    assert first_offsets(kafka.settings, WEEK.next) == {}
 
 
 def test_a_ledger_that_is_recreated_before_a_shard_has_read_it_mails_nobody(
