@@ -83,7 +83,7 @@ def test_a_redrive_that_cannot_say_how_far_it_is_does_not_begin(
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(SharedFile, "change", full)
+    monkeypatch.setattr(SharedFile, "write", full)
     with pytest.raises(OSError, match="no space left"):
         start(redrive(settings), {}, 60)
     assert "Traceback" in caplog.text
