@@ -1,42 +1,28 @@
-"""A compaction that stays: its turns, who takes over, what it waits for, how it ends."""
+"""A compaction that stays: its turns by Spark, who takes over, and its drivers that are ended.
+
+What it waits for, and how it ends, is in tests/unit/test_follower.py: that needs no Spark.
+"""
 
 import json
-import logging
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
 from typing import Any
 
 import pytest
-from deltalake.exceptions import DeltaError
-from pyspark.errors import PySparkException
 
-from shardpost import checkout
 from shardpost.delta import snapshots
 from shardpost.embedded import broker, daemons
-from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.following import FollowerHeartbeat
-from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
-from shardpost.holders.model.lost_tombstones import TombstonesLostError
-from shardpost.holders.spark import follower
-from shardpost.holders.spark.follower import Follower
-from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.kafka import KafkaUnreachableError
-from shardpost.locks.locks import LockedError
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings, load
-from shardpost.spark.job_spec import JobResult
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.model.week import IsoWeek
@@ -46,7 +32,7 @@ from tests.support import rebuilding
 from tests.support.command_line import SHARDPOST
 from tests.support.compacting import agree, held, run, starter
 from tests.support.email_requests import email_request
-from tests.support.ended_process import ended_process
+from tests.support.follower_turns import LATER, Turns, always_new, nothing
 from tests.support.how_far import drawn
 from tests.support.installed import installed
 from tests.support.job_process import Job, wait_for
@@ -68,7 +54,6 @@ pytestmark = [
     pytest.mark.usefixtures("spark"),
 ]
 
-LATER = datetime(2100, 1, 1, tzinfo=UTC)
 STAYING = CompactionRequest(follow=Follow(LATER, every=0.2))
 # What a turn comes by, of those in which something is half done.
 STEPS = ["positions history", "share_holders", "commit", "offsets", "publish", "batch published"]
@@ -83,40 +68,6 @@ def batch(number: int) -> list[Raw]:
         exchange("LON", "US" if number % 2 else "GB"),
         Raw("positions", b"bad", b"{"),
     ]
-
-
-class Turns:
-    """Turns of a follower in this process: before each, `begins` does something or fails."""
-
-    def __init__(self, settings: Settings, *begins: Callable[[], object]) -> None:
-        self._settings, self._begins = settings, list(begins)
-        self.asked: list[CompactionRequest] = []
-
-    def follow(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        first: CompactionRequest,
-        every: float = 0.01,
-        until: datetime = LATER,
-    ) -> JobResult:
-        """Follow until nothing is left to begin."""
-        monkeypatch.setattr(follower, "is_asked_to_stop", lambda: not self._begins)
-        return Follower(self._turn, installed(self._settings), Follow(until, every)).run(first)
-
-    def _turn(self, installation: Installation, asked: CompactionRequest) -> JobResult:
-        self.asked.append(asked)
-        self._begins.pop(0)()
-        return turn(installation, asked)
-
-
-def always_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have topics end elsewhere at each look."""
-    ends = ({TopicPartition("any", 0): end} for end in count(1))
-    monkeypatch.setattr(Inputs, "other_ends", lambda *_: next(ends))
-
-
-def nothing() -> None:
-    """Do nothing before a turn."""
 
 
 def test_each_turn_takes_what_has_come_and_publishes_it(
@@ -137,7 +88,7 @@ def test_each_turn_takes_what_has_come_and_publishes_it(
 
     # Another turn is due as soon as the topics have more than the last one has read.
     always_new(monkeypatch)
-    turns = Turns(settings, *map(come, range(4)))
+    turns = Turns(turn, settings, *map(come, range(4)))
     code, document = turns.follow(monkeypatch, CompactionRequest(country_changed=True))
     agree(settings, fold)
     assert code == 0
@@ -147,28 +98,6 @@ def test_each_turn_takes_what_has_come_and_publishes_it(
     )
     assert document["following"]["ended"] == "it was asked to stop"
     assert following.following(installed(settings).files, datetime.now(UTC)) is None
-
-
-def test_with_nothing_new_nothing_is_written_until_a_minute_is_over(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_topics(installed(settings))
-    looks: list[bool] = []
-    asked = Inputs.other_ends
-
-    def other_ends(inputs: Any, last: Any) -> dict[TopicPartition, int]:
-        found = asked(inputs, last)
-        looks.append(bool(found))
-        if len(looks) == 3:
-            produce(settings, batch(0))
-        return found
-
-    monkeypatch.setattr(Inputs, "other_ends", other_ends)
-    turns = Turns(settings, nothing, nothing)
-    turns.follow(monkeypatch, CompactionRequest())
-    assert looks[:4] == [False, False, False, True]
-    assert all(looks[4:])
-    assert len(snapshots.list_all(installed(settings).tables)) == 2
 
 
 def test_a_record_begins_a_turn_before_the_next_look_is_due(
@@ -184,170 +113,9 @@ def test_a_record_begins_a_turn_before_the_next_look_is_due(
         return waits[-1]
 
     monkeypatch.setattr(Arrivals, "wait", waiting)
-    Turns(settings, nothing, nothing).follow(monkeypatch, CompactionRequest(), every=2.0)
+    Turns(turn, settings, nothing, nothing).follow(monkeypatch, CompactionRequest(), every=2.0)
     assert waits == [False, False, False, True]
     assert len(snapshots.list_all(installed(settings).tables)) == 2
-
-
-def test_where_a_topic_ends_elsewhere_and_has_nothing_one_turn_looks(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_topics(installed(settings))
-    looks = count()
-    gone, more = ({TopicPartition("retries", 0): end} for end in (57, 58))
-    monkeypatch.setattr(Inputs, "other_ends", lambda *_: gone if next(looks) < 5 else more)
-    turns = Turns(settings, nothing, nothing, nothing)
-    turns.follow(monkeypatch, CompactionRequest())
-    # Two of each that a turn follows, whether more comes, and in between three that find no more.
-    assert next(looks) == 2 + 3 + 2
-
-
-def failing(error: Exception) -> Callable[[], object]:
-    """Return what fails before a turn."""
-
-    def fail() -> None:
-        raise error
-
-    return fail
-
-
-def test_what_may_pass_is_waited_for_and_the_turn_is_as_it_was_asked(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    apply_topics(installed(settings))
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.01)
-    silent = [failing(KafkaUnreachableError("silent")) for _ in range(2 * follower.MOST_FAILURES)]
-    errors = [ShardpostError("fenced"), OSError("disk"), DeltaError("store"), PySparkException("x")]
-    assert len(errors) == follower.MOST_FAILURES - 1
-    turns = Turns(settings, *silent, *map(failing, errors), nothing)
-    turns.follow(monkeypatch, CompactionRequest(take_over=True))
-    assert all(asked.take_over for asked in turns.asked)
-    said = [record.getMessage() for record in caplog.records]
-    assert said.count("waiting: silent") == said.count("step: turn") == 1
-    assert sum(line.startswith("turn failed") for line in said) == len(errors)
-
-
-def test_while_it_waits_it_says_that_it_is_there(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_topics(installed(settings))
-    monkeypatch.setattr(follower, "SUCCESSOR_EVERY", 0.0)
-    monkeypatch.setattr(follower, "NOTED_EVERY", timedelta(0))
-    noted: list[datetime] = []
-
-    def silent() -> None:
-        there = following.following(installed(settings).files, datetime.now(UTC))
-        assert there is not None
-        noted.append(there.noted_at)
-        raise KafkaUnreachableError("silent")
-
-    turns = Turns(settings, nothing, *[silent] * 3)
-    with pytest.raises(ShardpostError, match="could not compact: silent"):
-        turns.follow(monkeypatch, CompactionRequest())
-    assert len(set(noted)) == 3
-
-
-ENDED = r"^following ended \(it was asked to stop\); for 0 s it could not compact: "
-
-
-@pytest.mark.parametrize(
-    ("begins", "said"),
-    [
-        ([nothing, KafkaUnreachableError("silent")], f"{ENDED}silent"),
-        ([nothing, LockedError("another run has it")], f"{ENDED}another run has it"),
-        ([nothing, ShardpostError("left to do"), ShardpostError("still")], f"{ENDED}still"),
-        ([KafkaUnreachableError("silent")], f"{ENDED}silent"),
-        ([ShardpostError("left to do")], f"{ENDED}left to do"),
-    ],
-)
-def test_where_its_last_turn_failed_it_fails(
-    begins: list[Any], said: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_topics(installed(settings))
-    always_new(monkeypatch)
-    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.01)
-    made = [one if callable(one) else failing(one) for one in begins]
-    with pytest.raises(ShardpostError, match=said) as found:
-        Turns(settings, *made).follow(monkeypatch, CompactionRequest())
-    assert found.value.exit_code == COULD_NOT
-
-
-def test_what_was_confirmed_holds_for_one_snapshot(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_topics(installed(settings))
-    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.01)
-
-    def commit_and_fail() -> None:
-        turn(installed(settings), CompactionRequest())
-        raise ShardpostError("left to do: publishing")
-
-    turns = Turns(settings, failing(ShardpostError("not yet")), commit_and_fail, nothing)
-    asked = CompactionRequest(accept_drop=True, country_changed=True, take_over=True)
-    turns.follow(monkeypatch, asked)
-    assert turns.asked == [asked, asked, CompactionRequest(take_over=True)]
-
-
-@pytest.mark.parametrize(
-    ("error", "turns"),
-    [(ShardpostError("again and again"), follower.MOST_FAILURES), (TombstonesLostError("lost"), 1)],
-)
-def test_what_does_not_pass_ends_it(
-    error: ShardpostError, turns: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.01)
-    made = Turns(settings, *(failing(error) for _ in range(turns + 1)))
-    with pytest.raises(type(error), match=str(error)):
-        made.follow(monkeypatch, CompactionRequest())
-    assert len(made.asked) == turns
-    assert following.following(installed(settings).files, datetime.now(UTC)) is None
-
-
-def test_it_ends_when_its_time_is_over(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    apply_topics(installed(settings))
-    turns = Turns(settings, nothing, nothing)
-    code, document = turns.follow(monkeypatch, CompactionRequest(), until=datetime.now(UTC))
-    assert (code, len(turns.asked)) == (0, 1)
-    assert document["following"]["ended"] == "its time is over"
-
-
-def test_it_ends_when_the_code_has_changed(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_topics(installed(settings))
-    always_new(monkeypatch)
-    monkeypatch.setattr(follower, "SUCCESSOR_EVERY", 0.0)
-    turns = Turns(settings, nothing, nothing, nothing)
-    monkeypatch.setattr(checkout, "code_stamp", lambda: len(turns.asked) // 2)
-    code, document = turns.follow(monkeypatch, CompactionRequest())
-    assert (code, len(turns.asked)) == (0, 2)
-    assert document["following"]["ended"] == "the code or .env has changed"
-
-
-def test_the_older_one_ends_when_a_younger_follows(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_topics(installed(settings))
-    monkeypatch.setattr(follower, "SUCCESSOR_EVERY", 0.0)
-    now = datetime.now(UTC)
-    begun = following.begun(installed(settings).files, now)
-    younger = replace(
-        begun, run="other", holder="host, process 7", since=now + timedelta(seconds=30)
-    )
-    older = replace(younger, run="older", since=now - timedelta(days=1))
-    silent = replace(younger, run="silent", noted_at=now - following.SILENT_AFTER)
-    killed = replace(younger, run="killed", process=ended_process())
-
-    def noted(other: FollowerHeartbeat) -> Callable[[], object]:
-        return lambda: following.note(installed(settings).files, other)
-
-    always_new(monkeypatch)
-    turns = Turns(settings, noted(silent), noted(older), noted(killed), noted(younger), nothing)
-    _, document = turns.follow(monkeypatch, CompactionRequest())
-    assert len(turns.asked) == 4
-    assert document["following"]["ended"].startswith("host, process 7 follows since ")
-    assert following.following(installed(settings).files, datetime.now(UTC)) == younger
 
 
 @pytest.mark.one_of("drivers that stay")
@@ -381,7 +149,7 @@ def test_what_else_is_done_between_turns_changes_nothing(
         return begins
 
     always_new(monkeypatch)
-    turns = Turns(settings, *(begin(*numbered) for numbered in enumerate(works)))
+    turns = Turns(turn, settings, *(begin(*numbered) for numbered in enumerate(works)))
     code, _ = turns.follow(monkeypatch, CompactionRequest())
     agree(settings, stream.fold)
     assert code == 0

@@ -2,17 +2,24 @@
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.holders import compaction
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import Inputs, input_topics, retry_topics
-from shardpost.holders.model.unread import TopicState
+from shardpost.holders.model.compaction_request import CompactionRequest
+from shardpost.holders.model.published import RunCounts
+from shardpost.holders.model.unread import TopicState, Unread
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
+from shardpost.spark.job_spec import JobResult
+from shardpost.topics import guards
 from tests.support.histories import START, overwrite, rejected_row, snapshot
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -55,6 +62,29 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     )
     snapshots.commit(installed(settings).tables, made)
     return made
+
+
+def compact(kafka: MemoryKafka, asked: CompactionRequest) -> JobResult:
+    """Compact with a snapshot that notes what was read, and of which one client always holds one.
+
+    All but the tables is as the job has it.
+    """
+
+    def build(state: TopicState, unread: Unread, country: str) -> tuple[Snapshot, RunCounts]:
+        number = state.last.number + 1 if state.last else 1
+        rejected = {REJECTED_RECORDS.name: overwrite(kafka.settings, REJECTED_RECORDS, [])}
+        tables = {**held(kafka, number, {"client": ["1"]}).tables, **rejected}
+        now = datetime.now(UTC)
+        made = Snapshot(
+            *(number, now, now, {}, tables, Counts(1, 1, 1, 0)),
+            *(country, SHARDS, "test", kafka.settings.home.name),
+        )
+        return state.noted(made, unread, kafka.settings.country), RunCounts()
+
+    with guards.run(installed(kafka.settings), COMPACT_POSITIONS.name):
+        result = compaction.compact(installed(kafka.settings), asked, build)
+    assert result is not None
+    return result
 
 
 def records(kafka: MemoryKafka) -> list[Record]:

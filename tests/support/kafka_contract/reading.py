@@ -1,5 +1,6 @@
 """Reading a partition to its end, and its watermarks."""
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -7,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import AwaitedRecords
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import (
@@ -184,6 +186,18 @@ class ReadingContract:
 
 class WatermarksContract:
     """`partition_counts`, `watermarks` and `watermark_of`."""
+
+    def test_who_waits_for_a_record_is_woken_by_each_one_from_an_offset_on(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"))
+        with closing(AwaitedRecords(installed(cluster.settings).kafka.consumer)) as awaited:
+            assert not awaited.wait({topic: 1}, 0.1)
+            assert awaited.wait({topic: 0}, 30)
+            cluster.put(topic, (b"b", b"2"))
+            assert awaited.wait({topic: 1}, 30)
+            assert not awaited.wait({topic: 2}, 0.1)
 
     def test_topics_have_partitions_with_a_low_and_a_high_watermark(self, cluster: Cluster) -> None:
         one, two = cluster.topic(), cluster.topic(2)

@@ -40,6 +40,9 @@ class MemoryConsumer:
         self._positions = {_partition(one): one.offset for one in partitions}
         self._reported_ends = {}
 
+    def unassign(self) -> None:
+        self.assign([])
+
     def position(
         self, partitions: list[confluent_kafka.TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
