@@ -1,6 +1,5 @@
 """A whole stack of its own: broker, sink and Airflow, driven by its command line alone."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from shardpost.settings import Settings
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 from tests.support.how_far import up_to
+from tests.support.job_process import is_met_within
 
 SECONDS = 1200  # of a test; the first one starts the stack
 DEADLINE_SECONDS = 300
@@ -92,10 +92,7 @@ def logged_in(address: str, user: str, password: str) -> Iterator[httpx.Client]:
 
 def eventually(is_met: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not is_met():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
+    assert is_met_within(seconds, is_met), what
 
 
 @contextmanager

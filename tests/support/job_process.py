@@ -19,7 +19,9 @@ from tests.support.installed import installed
 from tests.support.interpreted_plans import plan_conf
 from tests.support.network import Host
 
-POLL_SECONDS = 0.2  # looking for a tree of processes reads all of the machine's
+# Between two looks: at least so long, and so many times as long as the last look took, since most
+# ask a server, which works for that; at most so long.
+POLL_SECONDS, POLL_FACTOR, LONGEST_POLL = 0.2, 3, 1.0
 PAUSING = Path(__file__).parent / "pausing_job.py"
 PAUSING_ANYWHERE = Path(__file__).parent / "pausing"
 
@@ -155,9 +157,19 @@ def wait_for(
     condition: Callable[[], bool], what: str, job: Job | None = None, seconds: float = 240
 ) -> None:
     """Wait for a condition with a deadline."""
+    if not is_met_within(seconds, condition):
+        log = job.log.read_text() if job else ""
+        raise AssertionError(f"{what} took more than {seconds} s\n{log}")
+
+
+def is_met_within(seconds: float, condition: Callable[[], object]) -> bool:
+    """Wait for a condition; tell whether it was met in time."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            log = job.log.read_text() if job else ""
-            raise AssertionError(f"{what} took more than {seconds} s\n{log}")
-        time.sleep(POLL_SECONDS)
+    while True:
+        began = time.monotonic()
+        if condition():
+            return True
+        now = time.monotonic()
+        if now > deadline:
+            return False
+        time.sleep(min(LONGEST_POLL, max(POLL_SECONDS, POLL_FACTOR * (now - began))))
