@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from shardpost.dead_letters import removal
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot_retention import GRACE
-from shardpost.delta.table import Table, text_literal
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import queries, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -194,29 +195,19 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     assert maintain(installed(at), datetime.now(UTC) + GRACE + timedelta(minutes=1)).errors == []
 
 
-def test_the_maintenance_lets_a_client_be_found_whose_bounds_an_older_release_wrote(
-    at: Settings,
+def test_what_the_maintenance_could_not_do_is_noted_until_the_next_one_can(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def found() -> int:
-        newest, key = snapshots.current(installed(at).tables), text_literal(WHO)
-        sql = f"SELECT key FROM client_events WHERE key = {key}"  # noqa: S608
-        return len(rows(installed(at).tables, sql, at_snapshot(newest, CLIENT_EVENTS)))
+    def fails(*_: object, **__: object) -> None:
+        raise ShardpostError("no room")
 
-    before = current(at, *OF_CONTACTS)
-    assert found() < ROWS_OF_WHO["client_events"]
-    with exclusive(installed(at).files, COMPACT_POSITIONS.name, "x"):
-        assert "is already running" in maintain_all(installed(at), AT).errors[0]
-    assert (
-        "is already running"
-        in refusals(installed(at).files, datetime.now(UTC))["maintain_tables"].why
-    )
+    with monkeypatch.context() as broken:
+        broken.setattr(removal, "remove_old", fails)
+        assert maintain_all(installed(at), AT).errors == ["letters: no room"]
+    noted = refusals(installed(at).files, datetime.now(UTC))
+    assert noted["maintain_tables"].why == "letters: no room"
     assert maintain_all(installed(at), AT).errors == []
     assert refusals(installed(at).files, datetime.now(UTC)) == {}
-    assert found() == ROWS_OF_WHO["client_events"]
-    assert current(at, *OF_CONTACTS) == before
-    newest = snapshots.current(installed(at).tables)
-    assert maintain_all(installed(at), AT).errors == []
-    assert snapshots.current(installed(at).tables) == newest
 
 
 def test_a_clock_that_was_ahead_before_the_erasure_keeps_no_contact_longer(
