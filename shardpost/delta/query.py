@@ -1,13 +1,12 @@
 """SQL over given versions of Delta tables, without a JVM.
 
 Queries run in deltalake's own engine (DataFusion), not on its pyarrow dataset, whose threads abort
-the interpreter on exit now and then (seen with deltalake 1.6.6, pyarrow 26). Beside them: the
-files of a table by the numbers of their rows, as its log has them, and what tables can raise.
+the interpreter on exit now and then (seen with deltalake 1.6.6, pyarrow 26). Beside them: what
+tables can raise.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, TypeVar
 
@@ -216,37 +215,3 @@ def _reporting_missing_files(tables: Tables, versions: Mapping[Table, Version]) 
             f"a file of {names} in {tables.root} is missing: it was vacuumed, or removed"
             " by hand; ask for a newer snapshot"
         ) from error
-
-
-# A file whose statistics are unknown may have any number.
-LOWEST, HIGHEST = 0, 2**63 - 1
-
-
-@dataclass(frozen=True)
-class RowFile:
-    """A file: its path within the table, its bytes, and the bounds of its rows' numbers."""
-
-    path: str
-    size: int
-    lowest: int
-    highest: int
-
-
-def row_files(table: DeltaTable, key: str) -> list[RowFile]:
-    """Return the files of an opened table, by a column of numbers."""
-    actions = table.get_add_actions(flatten=True)
-    count = actions.num_rows
-    names = set(actions.schema.names)
-
-    def column(name: str) -> Sequence[Any]:
-        return (
-            pa.chunked_array(actions.column(name)).to_pylist() if name in names else [None] * count
-        )
-
-    lows, highs = column(f"min.{key}"), column(f"max.{key}")
-    return [
-        RowFile(path, size, LOWEST if low is None else low, HIGHEST if high is None else high)
-        for path, size, low, high in zip(
-            *(column("path"), column("size_bytes"), lows, highs), strict=True
-        )
-    ]

@@ -16,9 +16,8 @@ from deltalake.transaction import AddAction
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import to_merge
-from shardpost.delta.query import HIGHEST, RowFile, row_files
 from shardpost.delta.table import Table
-from shardpost.delta.table_log import VersionExistsError
+from shardpost.delta.table_log import HIGHEST, RowFile, VersionExistsError, row_files
 
 
 class RowTable:

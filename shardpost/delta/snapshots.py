@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import TableNotFoundError
 
+from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import (
-    HIGHEST,
     python_rows,
     python_values,
     query,
-    row_files,
     rows,
     select,
     stream,
@@ -51,9 +50,9 @@ def newest(tables: Tables) -> Snapshot | None:
         table = open_table(tables, SNAPSHOTS)
     except TableNotFoundError:
         return None
-    files = row_files(table, NUMBER)
+    files = table_log.row_files(table, NUMBER)
     # Of a file without statistics it is not known.
-    least = max((file.highest for file in files if file.highest != HIGHEST), default=0)
+    least = max((file.highest for file in files if file.highest != table_log.HIGHEST), default=0)
     sql = f"SELECT * FROM snapshots WHERE snapshot >= {least} ORDER BY snapshot DESC LIMIT 1"  # noqa: S608 - a number
     found = rows(tables, sql, {SNAPSHOTS: table.version()})
     return from_row(Snapshot, found[0]) if found else None
@@ -197,13 +196,11 @@ def note_transaction(tables: Tables, application: str, version: int) -> None:
 
 
 def _change(tables: Tables, make: "Callable[[RowTable], None]", what: str) -> None:
-    # Who only reads does without Parquet.
-    from shardpost.delta import row_files
-    from shardpost.delta.table_log import VersionExistsError
+    from shardpost.delta import row_files  # who only reads does without Parquet
 
     try:
         row_files.change(tables, SNAPSHOTS, NUMBER, make)
-    except VersionExistsError as error:
+    except table_log.VersionExistsError as error:
         raise ConflictError(f"{what}: not stored: {error}") from None
 
 

@@ -8,6 +8,7 @@ another writer took that one first, on any file system.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -140,14 +141,42 @@ def _files(tables: Tables, table: Table, version: int) -> pa.Table:
     return pa.table(opened_.get_add_actions(flatten=True))
 
 
+# A file whose statistics are unknown may have any number.
+LOWEST, HIGHEST = 0, 2**63 - 1
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A file: its path within the table, bytes, rows, and the bounds of its rows' numbers."""
+
+    path: str
+    size: int
+    rows: int
+    lowest: int
+    highest: int
+
+
+def row_files(table: DeltaTable, key: str) -> list[RowFile]:
+    """Return the files of an opened table, by a column of numbers."""
+    actions = table.get_add_actions(flatten=True)
+    names, count = set(actions.schema.names), actions.num_rows
+
+    def column(name: str, unknown: int = 0) -> list[Any]:
+        if name not in names:
+            return [unknown] * count
+        # Not pa.table(…): that imports pandas.
+        found = pa.chunked_array(actions.column(name)).to_pylist()
+        return [unknown if one is None else one for one in found]
+
+    bounds = column(f"min.{key}", LOWEST), column(f"max.{key}", HIGHEST)
+    files = zip(*(column(n) for n in ("path", "size_bytes", "num_records")), *bounds, strict=True)
+    return [RowFile(*file) for file in files]
+
+
 def files_after(tables: Tables, table: Table, version: int, snapshot: int) -> dict[str, int]:
     """Return {path: rows} of the files that may have rows of later snapshots, by statistics."""
-    actions = _files(tables, table, version)
-    if not actions.num_rows:
-        return {}
-    columns = [actions[name].to_pylist() for name in ("path", "num_records", "max.snapshot")]
-    files = zip(*columns, strict=True)
-    return {path: rows or 0 for path, rows, at in files if at is None or at > snapshot}
+    files = row_files(storage.opened(tables, table, version), "snapshot")
+    return {file.path: file.rows for file in files if file.highest > snapshot}
 
 
 def files_before(

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from shardpost.delta import parquet_files, storage
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import row_files
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.storage import data_files
+from shardpost.delta.table_log import row_files
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
