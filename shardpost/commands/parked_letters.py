@@ -19,6 +19,7 @@ from shardpost.commands.console import (
     print_document,
     text_table,
 )
+from shardpost.dead_letters.model.letter_history import ListFilters
 from shardpost.dead_letters.model.redrive_request import (
     VALUE_BYTES,
     RedriveRequest,
@@ -61,7 +62,7 @@ class ParkedOptions:
             raise UsageError("--rate: expected with --apply: a plan moves no letters")
         ids = frozenset(self.ids) if self.ids else None
         return RedriveRequest(
-            Selection(ids, self.origin, self.error, self.since, self.until),
+            Selection(ids, ListFilters(None, self.origin, self.error, self.since, self.until)),
             is_redrive,
             self.by,
             self.why,

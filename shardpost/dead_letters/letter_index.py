@@ -25,12 +25,12 @@ from deltalake import DeltaTable
 
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.letter_rows import SCHEMA, Place, letters_of, place_of, with_changes
-from shardpost.dead_letters.letter_topics import TableProgress, partitions, read_progress
+from shardpost.dead_letters.letter_topics import TableProgress, table_now
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
-from shardpost.delta.storage import exists, open_table
+from shardpost.delta.storage import exists
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError, harmless
 from shardpost.installation import Installation, opened
@@ -88,13 +88,13 @@ def open_index(
 
     Without the latter where that is more than `most_unread` records.
     """
-    table, progress = _table_now(installation)
+    table, progress = table_now(installation)
     found = _changes(installation, table, progress)
     if table is not None and found is None:
         with kept.making:
             if _changes(installation, table, progress) is None:  # no other thread has made it
                 _make(installation, table, progress)
-        table, progress = _table_now(installation)
+        table, progress = table_now(installation)
         found = _changes(installation, table, progress)
     if found is None:
         raise ShardpostError("the table of letters was changed while it was read: ask again")
@@ -130,15 +130,6 @@ def _changed(
     rows, mask = with_changes(base, [*newer, *new], progress.generations)
     errors = {place_of(step): step.error for step in new if step.error}
     return LetterIndex(rows, mask, errors, unread)
-
-
-def _table_now(installation: Installation) -> tuple[DeltaTable | None, TableProgress]:
-    table = (
-        open_table(installation.tables, DEAD_LETTERS)
-        if exists(installation.tables, DEAD_LETTERS)
-        else None
-    )
-    return table, read_progress(installation.kafka, table, partitions(installation.kafka))
 
 
 def _made_beside(installation: Installation, making: threading.Lock) -> None:
@@ -284,7 +275,7 @@ def make(installation: Installation) -> None:
     with exclusive_here(
         installation.files, "letter_index", "the index of letters", wait=WAIT_SECONDS
     ):
-        table, progress = _table_now(installation)
+        table, progress = table_now(installation)
         if table is not None:
             _make_unless_there(installation, table, progress)
 

@@ -86,14 +86,16 @@ def read_progress(
     return progress
 
 
+def table_now(installation: Installation) -> tuple[DeltaTable | None, TableProgress]:
+    """Return the table as it is now, None if there is none, with what `read_progress` says."""
+    is_there = exists(installation.tables, DEAD_LETTERS)
+    table = open_table(installation.tables, DEAD_LETTERS) if is_there else None
+    return table, read_progress(installation.kafka, table, partitions(installation.kafka))
+
+
 def current_progress(installation: Installation) -> TableProgress:
     """Return what the table has read so far, and which committed offsets it has not."""
-    table = (
-        open_table(installation.tables, DEAD_LETTERS)
-        if exists(installation.tables, DEAD_LETTERS)
-        else None
-    )
-    return read_progress(installation.kafka, table, partitions(installation.kafka))
+    return table_now(installation)[1]
 
 
 def partitions(kafka: Kafka) -> dict[str, int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Query
+from fastapi import APIRouter, Form
 from fastapi.responses import Response
 
 from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition, urgency
@@ -14,7 +14,7 @@ from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import CLIENTS_HIDDEN, KAFKA, acts, sees
 from shardpost.page.rendering import Link, Listing, page_of
-from shardpost.page.request import CurrentRequest, PageRequest, Reason
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
 
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
 COLUMNS = ("alert", "severity", "since", "ended", "last sent", "silenced until", "found")
@@ -45,7 +45,7 @@ def _urgency(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
 
 
 @router.get("")
-def alerts(visit: CurrentRequest, page: Annotated[int, Query(ge=1)] = 1) -> Response:
+def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show what is firing, worst first."""
     found = firing(visit)
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)

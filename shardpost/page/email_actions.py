@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from click import Command
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import Response, StreamingResponse
-from pydantic import Field
 
 from shardpost.commands.email import email_command
 from shardpost.errors import ShardpostError, UsageError
@@ -20,7 +19,7 @@ from shardpost.page.command_form import TypedForm, fields_of
 from shardpost.page.emails import is_being_read
 from shardpost.page.mails import unpacked
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing
-from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Required
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason, Required
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
-Why = Annotated[str, Form(min_length=1, max_length=500, pattern=r"\S")]
 FIELDS = fields_of(
     email_command,
     ("shards", "again", "on_unknown", "dry_run", "early", "accept_drop", "country_changed"),
@@ -43,7 +41,7 @@ def resolve(
     visit: CurrentRequest,
     week: Annotated[str, Form()],
     outcome: Annotated[Literal["sent", "open"], Form()],
-    why: Why,
+    why: Reason,
     client: Annotated[list[str] | None, Form()] = None,
 ) -> Response:
     """Record of clients whose delivery is unknown that they got the mail, or did not."""
@@ -89,7 +87,7 @@ class SendOrder(TypedForm):
 class SentOrder(SendOrder):
     """The same with the reason."""
 
-    why: Annotated[str, Field(min_length=1, max_length=500, pattern=r"\S")]
+    why: Reason
 
 
 @router.get("/start")
@@ -151,7 +149,7 @@ def start(visit: CurrentRequest, order: Annotated[SentOrder, Form()]) -> Respons
 
 
 @router.post("/pause", dependencies=acts(EMAILS))
-def pause(visit: CurrentRequest, week: Annotated[str, Form()], why: Why) -> Response:
+def pause(visit: CurrentRequest, week: Annotated[str, Form()], why: Reason) -> Response:
     """Stop runs that mail a week, and have others refuse it."""
     from shardpost.weekly_email import week_decisions
 
@@ -161,7 +159,7 @@ def pause(visit: CurrentRequest, week: Annotated[str, Form()], why: Why) -> Resp
 
 
 @router.post("/resume", dependencies=acts(EMAILS))
-def resume(visit: CurrentRequest, week: Annotated[str, Form()], why: Why) -> Response:
+def resume(visit: CurrentRequest, week: Annotated[str, Form()], why: Reason) -> Response:
     """Let runs mail a week again that was paused."""
     from shardpost.weekly_email import week_decisions
 

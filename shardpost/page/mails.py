@@ -12,7 +12,7 @@ from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, acts, sees
 from shardpost.page.record_outcomes import record_link
 from shardpost.page.rendering import HEADERS, Listing
-from shardpost.page.request import CurrentRequest, PageRequest, Required
+from shardpost.page.request import CurrentRequest, PageRequest, Reason, Required
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test(
     week: Annotated[str, Form()],
     client: Annotated[str, Form()],
     to: Annotated[str, Form(min_length=3, max_length=320)],
-    why: Annotated[str, Form(min_length=1, max_length=500, pattern=r"\S")],
+    why: Reason,
 ) -> Response:
     """Send the mail to another address, marked as a test, outside the ledger."""
     from shardpost.weekly_email.mail_preview import preview, send_test

@@ -84,6 +84,11 @@ def topic_link(visit: PageRequest, name: str) -> Link | str:
     return Link(name, visit.url("records", topic=name)) if is_own else name
 
 
+def records_url(visit: PageRequest, topic: str, partition: int, offset: int) -> str:
+    """Return the address of the records of a topic of ours, from an offset of a partition on."""
+    return visit.url("records", topic=topic, partition=str(partition), offset=str(offset))
+
+
 def record_link(visit: PageRequest, topic: str, partition: int, offset: int) -> Link | str:
     """Return the link to a record; its place alone in a topic that is not ours."""
     place = f"{topic}[{partition}]@{offset}"

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import parse_qsl, urlencode
@@ -73,7 +74,8 @@ class Chosen(CommandForm):
     def selection(self) -> Selection:
         """Return which letters."""
         ids = None if self.ids is None else frozenset(re.split("[\r\n]+", self.ids)) - {""}
-        return Selection(ids, self.origin, self.error, self.since, self.until)
+        filters = ListFilters(None, self.origin, self.error, self.since, self.until)
+        return Selection(ids, filters)
 
     def query(self) -> dict[str, Any]:
         """Return it as the parameters of an address."""
@@ -265,10 +267,8 @@ def _listed(visit: PageRequest, redrive: "Redrive") -> "ListedLetters":
     from shardpost.dead_letters.listed_letters import listed
 
     chosen = redrive.request.selection
-    filters = ListFilters(LetterState.PARKED)
-    if chosen.ids is None:
-        of = (chosen.origin, chosen.error, chosen.since, chosen.until)
-        filters = ListFilters(LetterState.PARKED, *of)
+    of = chosen.filters if chosen.ids is None else ListFilters()
+    filters = replace(of, state=LetterState.PARKED)
     index = open_index(visit.installation, visit.memory.letters, most_unread=FEW_OFFSETS)
     found = listed(visit.installation, index, filters, visit.now, ids=chosen.ids)
     return found.before(redrive.shown.ends)

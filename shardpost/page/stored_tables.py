@@ -14,6 +14,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.page import access
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
+from shardpost.page.record_outcomes import records_url
 from shardpost.page.rendering import (
     PERIODS,
     ROWS_OF_A_PAGE,
@@ -24,12 +25,11 @@ from shardpost.page.rendering import (
     numbers_of,
     page_of,
 )
-from shardpost.page.request import CurrentRequest, PageRequest, Reason
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.wording import in_bytes, parse_share
 
 router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
-Page = Annotated[int, Query(ge=1)]
 SIZES = ("table", "rows", "files", "bytes", "log bytes", "versions", "kept for")
 SNAPSHOTS = (
     *("snapshot", "committed", "up to date at", "country"),
@@ -81,7 +81,7 @@ def _kept_sizes(visit: PageRequest, days: int) -> dict[str, Points]:
 
 
 @router.get("/snapshots")
-def snapshots(visit: CurrentRequest, page: Page = 1) -> Response:
+def snapshots(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show the snapshots that can be asked, the newest first."""
     from shardpost import tables
 
@@ -116,7 +116,7 @@ def snapshot(visit: CurrentRequest, number: Annotated[int, Query(ge=1)]) -> Resp
         (name, found.folders.get(name, name), version) for name, version in found.tables.items()
     ]
     offsets = [
-        (Link(f"{topic}[{partition}]", _records_url(visit, topic, partition, end)), end)
+        (Link(f"{topic}[{partition}]", records_url(visit, topic, partition, end)), end)
         for topic, ends in found.end_offsets.items()
         for partition, end in sorted(ends.items())
     ]
@@ -127,10 +127,6 @@ def snapshot(visit: CurrentRequest, number: Annotated[int, Query(ge=1)]) -> Resp
         snapshot=found,
         offsets=Listing(("read", "up to offset"), offsets[:ROWS_OF_A_PAGE]),
     )
-
-
-def _records_url(visit: PageRequest, topic: str, partition: int, end: int) -> str:
-    return visit.url("records", topic=topic, partition=str(partition), offset=str(end))
 
 
 @router.get("/rebuilds")

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from shardpost.errors import ShardpostError
 from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
-from shardpost.page.record_outcomes import own_topics, topic_link
+from shardpost.page.record_outcomes import own_topics, records_url, topic_link
 from shardpost.page.rendering import (
     PERIODS,
     ROWS_OF_A_PAGE,
@@ -20,7 +20,7 @@ from shardpost.page.rendering import (
     numbers_of,
     page_of,
 )
-from shardpost.page.request import CurrentRequest, PageRequest
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.wording import duration_text
 
 router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
@@ -33,7 +33,7 @@ LAG = "lag"
 
 
 @router.get("")
-def topics(visit: CurrentRequest, page: Annotated[int, Query(ge=1)] = 1) -> Response:
+def topics(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show what the audit finds now, and the readers as they were at the last look."""
     problem, found, names = None, list[Any](), list[tuple[Link | str, int]]()
     try:
@@ -191,9 +191,7 @@ def _looked(visit: PageRequest) -> Any:
 
 
 def _partition_row(one: Any, visit: PageRequest) -> tuple[Any, ...]:
-    records = visit.url(
-        "records", topic=one.topic, partition=str(one.partition), offset=str(one.committed or 0)
-    )
+    records = records_url(visit, one.topic, one.partition, one.committed or 0)
     late, is_own = one.seconds_behind, one.topic in own_topics(visit.installation)
     return (
         Link(str(one.partition), records) if is_own else one.partition,

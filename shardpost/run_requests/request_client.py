@@ -132,8 +132,24 @@ class Decided:
     request: bytes | None
 
     def row(self) -> RunRow:
-        """Return it in the form of a run, as `conflict_row` does."""
-        return conflict_row(self.decision, self.request or b"")
+        """Return it in the form of a run; of a request that cannot be decoded, its key alone."""
+        try:
+            form = parse_json(self.request or b"")
+        except ValueError:  # it is not of a dispatch
+            form = None
+        named = form if isinstance(form, dict) else {}
+        dag, by = (
+            text if isinstance(text := named.get(name), str) else None
+            for name in ("Dag", "RequestedBy")
+        )
+        return {
+            "key": self.decision.about.decode(errors="replace"),
+            "dag": dag,
+            "run_id": None,
+            "state": str(self.decision.kind),
+            "requested_by": by,
+            "since": self.decision.when.isoformat(),
+        }
 
 
 def list_decided(
@@ -188,25 +204,4 @@ def _command_row(entry: CommandEntry, command: Command) -> RunRow:
         "state": str(command.state),
         "requested_by": command.requested_by,
         "since": entry.at.isoformat(),
-    }
-
-
-def conflict_row(decision: Decision, request: bytes) -> RunRow:
-    """Return the row of a conflict; of a request that cannot be decoded it has the key alone."""
-    try:
-        form = parse_json(request)
-    except ValueError:  # it is not of a dispatch
-        form = None
-    named = form if isinstance(form, dict) else {}
-    dag, by = (
-        text if isinstance(text := named.get(name), str) else None
-        for name in ("Dag", "RequestedBy")
-    )
-    return {
-        "key": decision.about.decode(errors="replace"),
-        "dag": dag,
-        "run_id": None,
-        "state": str(decision.kind),
-        "requested_by": by,
-        "since": decision.when.isoformat(),
     }

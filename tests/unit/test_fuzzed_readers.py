@@ -42,7 +42,7 @@ from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.run_requests.model import commands
 from shardpost.run_requests.model.commands import MOST_NESTED, Command, CommandState, next_action
 from shardpost.run_requests.model.requests import Issue, Refused, RequestRules, decide_record
-from shardpost.run_requests.request_client import conflict_row
+from shardpost.run_requests.request_client import Decided
 from shardpost.settings.retry_settings import RetryRules
 from shardpost.topics.model.cluster import release
 from shardpost.weekly_email.model import ledger
@@ -183,7 +183,7 @@ def use_decision(record: Record) -> None:
     if decision is not None:
         assert decision.when >= NOW or decision.when < NOW
         json.dumps(decision.as_json(), ensure_ascii=False).encode()
-        json.dumps(conflict_row(decision, record.value or b""), ensure_ascii=False).encode()
+        json.dumps(Decided(decision, record.value).row(), ensure_ascii=False).encode()
 
 
 def deep(depth: int) -> bytes:

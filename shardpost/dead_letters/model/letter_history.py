@@ -304,10 +304,14 @@ class ListFilters:
 
     def matches(self, step: Step) -> bool:
         """Tell whether a letter with that newest step is listed."""
+        is_in_state = self.state in (None, str(step.state))
+        return is_in_state and self.choose(step.origin_topic, step.fingerprint, step.at)
+
+    def choose(self, origin: str | None, error: str | None, at: datetime) -> bool:
+        """Tell whether they choose a letter of that origin, error and time, whatever its state."""
         return (
-            self.state in (None, str(step.state))
-            and self.origin in (None, step.origin_topic)
-            and self.error in (None, step.fingerprint)
-            and (self.since is None or step.at >= self.since)
-            and (self.until is None or step.at < self.until)
+            self.origin in (None, origin)
+            and self.error in (None, error)
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
         )

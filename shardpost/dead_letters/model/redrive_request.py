@@ -1,7 +1,7 @@
 """A redrive request: which parked letters a person wants redriven or discarded, and why."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from shardpost.dead_letters.model.letter_format import (
@@ -12,6 +12,7 @@ from shardpost.dead_letters.model.letter_format import (
     header_text,
     name_of,
 )
+from shardpost.dead_letters.model.letter_history import ListFilters
 from shardpost.dead_letters.model.retry_policy import unknown_origin
 from shardpost.dead_letters.model.transition_records import PARKED_ERROR, parked_count, parse_parked
 from shardpost.decisions import Kind
@@ -40,10 +41,7 @@ class Selection:
     """Which parked letters are selected; a filter that is None, and only that, selects all."""
 
     ids: frozenset[str] | None = None
-    origin: str | None = None
-    error: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    filters: ListFilters = field(default_factory=ListFilters)
 
     def selects(self, record: Record) -> bool:
         """Tell whether a record of the parking lot is selected; one named by its id always is."""
@@ -53,12 +51,7 @@ class Selection:
         """Tell whether a record matches all but the ids; its time is when it was parked."""
         headers = dict(record.headers)
         at = instant_of(record.timestamp)
-        return (
-            self.origin in (None, origin_of(headers))
-            and self.error in (None, error_of(headers))
-            and (self.since is None or at >= self.since)
-            and (self.until is None or at < self.until)
-        )
+        return self.filters.choose(origin_of(headers), error_of(headers), at)
 
 
 @dataclass(frozen=True)
