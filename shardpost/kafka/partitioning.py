@@ -2,7 +2,7 @@
 
 The hash is that of Kafka's Java client (`org.apache.kafka.common.utils.Utils.murmur2`); librdkafka
 calls the same placement `murmur2_random`. Shard s of a table is partition s of its topic. The same
-rule as Spark columns, for the tables, is spark/partitioning.py; a test compares the two.
+rule as Spark columns, for the tables, is spark/kafka_source.py; a test compares the two.
 """
 
 from collections import defaultdict

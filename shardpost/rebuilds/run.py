@@ -15,7 +15,7 @@ from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, 
 from shardpost.holders import countries
 from shardpost.holders.compaction import publish_and_send
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.holders.spark.decoder_id import decoder_id
+from shardpost.holders.spark.history import decoder_id
 from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError
 from shardpost.logs import step

@@ -1,8 +1,9 @@
-"""Kafka in Spark: offset ranges of a topic as a frame.
+"""Kafka in Spark: offset ranges of a topic as a frame, and its partitioner as a column.
 
 They are read by Spark's batch source for Kafka or, slower and for timestamps that this source fails
 on, through Python's client in tasks. Of few records that client has read all before Spark has made
-its plan.
+its plan. The partition of a key is computed by the Java client's own class;
+shardpost/kafka/partitioning.py is the same rule in Python, and a test compares the two.
 """
 
 import json
@@ -20,8 +21,9 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 from shardpost.errors import ShardpostError
 from shardpost.instants import EARLIEST_MS, LATEST_MS
@@ -203,3 +205,25 @@ class FewRecords:
 def _table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else ((),) * len(_ROWS)
     return pa.table([*map(pa.array, columns, _ROWS.types)], _ROWS)
+
+
+def partition_column(spark: SparkSession, key: Column, partitions: int) -> Column:
+    """Return the partition (INT) of a key (STRING) in a topic of that many partitions."""
+    return (positive_hash(spark, key) % partitions).cast("int")
+
+
+def positive_hash(spark: SparkSession, key: Column) -> Column:
+    """Return Kafka's hash (INT, not negative) of a key (STRING)."""
+    jvm: Any = spark.sparkContext._jvm
+    to_expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
+    to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    seq = jvm.PythonUtils.toSeq
+    call = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
+        loader.loadClass("org.apache.kafka.common.utils.Utils"),
+        jvm.org.apache.spark.sql.types.DataTypes.IntegerType,
+        "murmur2",
+        seq([to_expression(key.cast("binary")._jc)]),
+        *(seq([]), True, True, True, jvm.scala.Option.empty()),
+    )
+    return ClassicColumn(to_column(call)).bitwiseAND(F.lit(0x7FFFFFFF))

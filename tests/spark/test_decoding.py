@@ -13,7 +13,7 @@ from shardpost.holders.model.fields import (
     first_problem,
 )
 from shardpost.holders.spark import decoding
-from shardpost.spark.analyzed_plans import analyzed_once
+from shardpost.holders.spark.history import analyzed_once
 from tests.support.decoding import decode, raw_rows
 
 NOT_ONE_OBJECT = "expected one JSON object, found "

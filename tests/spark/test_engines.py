@@ -19,7 +19,7 @@ from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.table import LayeredVersion, Table, Version
-from shardpost.holders.model import as_of, changes
+from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import (
@@ -27,6 +27,8 @@ from shardpost.holders.model.record_order import (
     Numbering,
     Order,
     by_time,
+    compared,
+    newest_of_keys,
     order_of,
 )
 from shardpost.holders.model.view_tables import (
@@ -42,7 +44,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
-from shardpost.spark.partitioning import partition_column
+from shardpost.spark.kafka_source import partition_column
 from shardpost.spark.run_size import THRESHOLDS
 from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
 from tests.support.how_far import up_to
@@ -168,11 +170,11 @@ def test_both_engines_find_the_same_records_newest_and_newer(
     events, tables = POSITION_EVENTS, installed(at).tables
     frame = read(spark, tables, events, None)
     early, every = (
-        changes.newest_of_keys("r.snapshot < 2 OR r.key < '15'"),
-        changes.newest_of_keys(),
+        newest_of_keys("r.snapshot < 2 OR r.key < '15'"),
+        newest_of_keys(),
     )
     numbering = Numbering.of(0, {}, {0: 90, 1: 90})
-    sql = changes.compared(POSITIONS, numbering)
+    sql = compared(POSITIONS, numbering)
     newest, known = (spark.sql(text, records=frame) for text in (every, early))
     by_spark = spark.sql(sql, newest=newest, known=known).collect()
     own, theirs = (f"({text.format(records=events.name)})" for text in (every, early))
@@ -183,9 +185,8 @@ def test_both_engines_find_the_same_records_newest_and_newer(
         row["key"]: row for row in found.rows.to_pylist()
     }
     for codes in ({"NASDAQ"}, {"LON", AWKWARD}, set[str]()):
-        held = changes.changed_holders({"NASDAQ"}, codes)
-        compared = spark.createDataFrame(found.rows)
-        theirs_ = spark.sql(held, changed=compared).collect()
+        held = as_of.changed_holders({"NASDAQ"}, codes)
+        theirs_ = spark.sql(held, changed=spark.createDataFrame(found.rows)).collect()
         assert sorted(found.query(held).to_pylist(), key=str) == sorted(
             (row.asDict() for row in theirs_), key=str
         )
@@ -264,16 +265,17 @@ def test_spark_reads_the_rows_that_datafusion_reads(
                 names = [name for name in table.names if name in COMPARED]
                 expected = sorted(repr([row[name] for name in names]) for row in ours)
                 assert (
-                    compared(read(spark, installed(at).tables, table, version), names) == expected
+                    rows_in_words(read(spark, installed(at).tables, table, version), names)
+                    == expected
                 )
                 if isinstance(version, LayeredVersion):
                     whole = read(
                         spark, installed(at).tables, table, version, keys_of(spark, table, ours)
                     )
-                    assert compared(whole, names) == expected
+                    assert rows_in_words(whole, names) == expected
 
 
-def compared(frame: DataFrame, names: list[str]) -> list[str]:
+def rows_in_words(frame: DataFrame, names: list[str]) -> list[str]:
     return sorted(repr([row[name] for name in names]) for row in frame.collect())
 
 

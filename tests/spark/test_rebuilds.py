@@ -19,7 +19,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders import pruned_histories
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.spark import decoder_id
+from shardpost.holders.spark import history as appended
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.rebuilds import drop as dropping
@@ -318,7 +318,7 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(histories, "decoded", other)
-    for module in (build, decoder_id):
+    for module in (build, appended):
         monkeypatch.setattr(module, "decoder_id", lambda: "mended")
 
 

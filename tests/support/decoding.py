@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.holders.model.fields import Field
 from shardpost.holders.spark.decoding import decoded
-from shardpost.spark.analyzed_plans import analyzed_once
+from shardpost.holders.spark.history import analyzed_once
 
 RAW = (
     "key BINARY, value BINARY, `partition` INT, offset BIGINT, timestamp TIMESTAMP,"

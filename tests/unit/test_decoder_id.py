@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import shardpost.holders
-from shardpost.holders.spark import decoder_id
+from shardpost.holders.spark import history
 
 HOLDERS = Path(shardpost.holders.__file__).parent
 # What decoding imports that decides nothing of a row: the form of a table's columns.
@@ -39,14 +39,12 @@ def relative(name: str) -> str:
 
 def test_it_is_of_all_modules_that_decode() -> None:
     found = imported("spark/decoding.py") - OTHERS
-    assert {"spark/decoding.py"} | {f"{relative(name)}.py" for name in found} == {
-        *decoder_id.MODULES
-    }
+    assert {"spark/decoding.py"} | {f"{relative(name)}.py" for name in found} == {*history.MODULES}
 
 
-@pytest.mark.parametrize("changed", decoder_id.MODULES)
+@pytest.mark.parametrize("changed", history.MODULES)
 def test_it_changes_with_the_text_of_each(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = decoder_id.id_now()
+    before = history.id_now()
     read = pkgutil.get_data
 
     def other(package: str, path: str) -> bytes | None:
@@ -54,28 +52,28 @@ def test_it_changes_with_the_text_of_each(changed: str, monkeypatch: pytest.Monk
         return text + b"#" if text and path == changed else text
 
     monkeypatch.setattr(pkgutil, "get_data", other)
-    assert decoder_id.id_now() != before
+    assert history.id_now() != before
 
 
 def test_it_changes_with_spark_and_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = decoder_id.id_now()
-    assert decoder_id.id_now() == before
-    monkeypatch.setattr(decoder_id, "version", lambda _: "4.0.2")
-    assert decoder_id.id_now() != before
+    before = history.id_now()
+    assert history.id_now() == before
+    monkeypatch.setattr(history, "version", lambda _: "4.0.2")
+    assert history.id_now() != before
 
 
 def test_a_process_decodes_as_it_was_started_whatever_is_installed_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started = decoder_id.decoder_id()
+    started = history.decoder_id()
     monkeypatch.setattr(pkgutil, "get_data", lambda *_: b"an update")
-    assert decoder_id.id_now() != started
-    assert decoder_id.decoder_id() == started
-    assert decoder_id.decoder_with(decoder_id.id_now()) is None
+    assert history.id_now() != started
+    assert history.decoder_id() == started
+    assert history.decoder_with(history.id_now()) is None
 
 
 def test_rows_of_two_decoders_are_of_none() -> None:
-    own = decoder_id.decoder_id()
-    assert decoder_id.decoder_with(own) == own
-    assert decoder_id.decoder_with("another") is None
-    assert decoder_id.decoder_with(None) is None
+    own = history.decoder_id()
+    assert history.decoder_with(own) == own
+    assert history.decoder_with("another") is None
+    assert history.decoder_with(None) is None

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.delta.table import text_literal
-from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.changes import changed_holders
+from shardpost.holders.model.as_of import changed_holders, position_sort_key
 from shardpost.holders.spark.increment import ListChange, list_changes
 
 

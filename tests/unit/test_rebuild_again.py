@@ -15,7 +15,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark import compaction
-from shardpost.holders.spark.decoder_id import decoder_id
+from shardpost.holders.spark.history import decoder_id
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing

@@ -1,4 +1,4 @@
-"""Whose stock counts as of T, as SQL for Spark and DataFusion; and the order of position ids.
+"""Whose stock counts, now and as of T, as SQL for Spark and DataFusion; the order of position ids.
 
 As of T (docs/compaction.md): of the records with a timestamp before T the latest per key wins
 (record_order.py), whatever order the timestamps have. Where the latest record of a key is before T,
@@ -11,6 +11,7 @@ Position ids in a holder's list: all-digit ids by number, then the rest. The sam
 columns, for the table and the mails, is in ../spark/held_positions.py.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 
 from shardpost.delta.table import Table, text_literal, time_literal
@@ -120,3 +121,28 @@ def holders(country: str, as_of: datetime | None, client: str | None = None) -> 
     """
     positions = counted_positions(country, as_of, client=client)
     return _HOLDERS.format(positions=positions).strip()
+
+
+_HELD = """
+SELECT * FROM (
+  SELECT c.key AS position,
+    CASE WHEN c.old_is_open AND c.old_exchange IN ({before}) THEN c.old_client END AS held_by,
+    CASE WHEN c.is_open AND c.exchange IN ({now}) THEN c.client END AS holds
+  FROM {{changed}} c
+) h WHERE h.held_by IS DISTINCT FROM h.holds
+"""
+
+
+def changed_holders(before: Collection[str], now: Collection[str]) -> str:
+    """Return a SELECT of (position, held_by, holds), where that differs, of {changed} positions.
+
+    Who held each, and who holds it; null for nobody. `before` and `now` are the exchanges whose
+    stock counted, and counts.
+    """
+    return _HELD.format(before=_listed(before), now=_listed(now)).strip()
+
+
+def _listed(codes: Collection[str]) -> str:
+    literals = ", ".join(map(text_literal, sorted(codes)))
+    # IN () is no SQL, and nothing is in NULL. What is left to be formatted is {changed} alone.
+    return literals.replace("{", "{{").replace("}", "}}") or "NULL"

@@ -1,7 +1,7 @@
 """What a record of an input is: its kind, and the JSON fields of its value.
 
-With spark/decoding.py this decides how a record is decoded: decoder_id.py names both. A person who
-corrects a value hears what is wrong with it before a compaction reads it.
+With spark/decoding.py this decides how a record is decoded: spark/history.py names both. A person
+who corrects a value hears what is wrong with it before a compaction reads it.
 """
 
 import json

@@ -31,8 +31,8 @@ from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import TopicState, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
-from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
+from shardpost.holders.spark.history import decoder_id, decoder_with
 from shardpost.holders.spark.table_writer import TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import (
     TopicUpdate,

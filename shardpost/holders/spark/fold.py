@@ -1,4 +1,4 @@
-"""The table of holders, updated by what changed (model/changes.py), as a KTable would be.
+"""The table of holders, updated by what changed (model/record_order.py), as a KTable would be.
 
 Adder and subtractor per client: deltas are (client, position, delta), with delta +1 where a client
 came to hold a position, and -1 where it ceased to; no row where it still holds it. Of a few records
@@ -17,13 +17,13 @@ from pyspark.storagelevel import StorageLevel
 from shardpost.delta.snapshot import Counts, UnknownExchanges
 from shardpost.holders.countries import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.model import view_tables as t
-from shardpost.holders.model.changes import changed_holders
+from shardpost.holders.model.as_of import changed_holders
 from shardpost.holders.spark import increment
 from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_holders, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.logs import step
-from shardpost.spark.partitioning import partition_column
+from shardpost.spark.kafka_source import partition_column
 
 
 def deltas_of_positions(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:

@@ -1,14 +1,26 @@
 """New records of an input, decoded and appended to its history; so are retries of them.
 
+Which decoder made the rows of a history is an id, another one after each change to the decoder.
+Decoding is analyzed once, and run over other rows of the same columns: to resolve some hundreds of
+expressions takes Spark's analyzer a tenth of a second, however few the rows are.
+
 The order of the records of a key is that of model/record_order.py, as a Spark column.
 """
 
+import json
+import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib.metadata import version
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.types import StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta import query
@@ -20,9 +32,8 @@ from shardpost.holders.spark.corrections import COORDINATES, Corrections
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka.coordinates import OffsetRange
-from shardpost.spark.analyzed_plans import analyzed_once
 from shardpost.spark.delta_files import Written
-from shardpost.spark.partitioning import positive_hash
+from shardpost.spark.kafka_source import positive_hash
 
 
 def seq_of(
@@ -168,3 +179,95 @@ def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Writte
     known = [F.col(name) for name in _known_snapshot(events)]
     rows = events.withColumn("snapshot", F.coalesce(*known, number)).drop(KNOWN_SNAPSHOT)
     return run.tables.append(history, rows, coalesce=run.few)
+
+
+# What a record becomes is said by these modules of `shardpost.holders`, and by Spark.
+MODULES = ("model/fields.py", "spark/decoding.py")
+
+
+def decoder_with(former: str | None) -> str | None:
+    """Return the id of a history that `former` made, once rows are added; None if it is of two."""
+    return former if former == decoder_id() else None
+
+
+def decoder_id() -> str:
+    """Return the id of the decoder of this process: of its modules' text, and Spark's version.
+
+    The text is that which they had when they were imported: a run that goes on while an update is
+    installed decodes as before. A change that changes no row, such as of a comment, gives another
+    id too.
+    """
+    return _ID
+
+
+def id_now() -> str:
+    """Return the id of the decoder that is installed now."""
+    found = sha256(version("pyspark").encode())
+    for path in MODULES:
+        text = pkgutil.get_data("shardpost.holders", path)
+        if text is None:
+            raise FileNotFoundError(f"shardpost/holders/{path}: expected the text of a module")
+        found.update(sha256(text).digest())
+    return found.hexdigest()[:16]
+
+
+_ID = id_now()
+
+
+def analyzed_once(
+    transform: Callable[..., DataFrame], rows: DataFrame, *arguments: Any
+) -> DataFrame:
+    """Return `transform(rows, *arguments)`, which may only project and filter the rows.
+
+    The arguments are hashable, and equal ones give equal transforms.
+    """
+    known = _over_no_rows(rows.sparkSession, rows.schema.json(), transform, arguments)
+    return _put_over(known, rows)
+
+
+@lru_cache(maxsize=16)
+def _over_no_rows(
+    spark: SparkSession,
+    schema: str,
+    transform: Callable[..., DataFrame],
+    arguments: tuple[Any, ...],
+) -> DataFrame:
+    # All may be null: a plan leaves out to ask for nulls where there is none.
+    fields = StructType.fromJson(json.loads(schema)).fields
+    columns = StructType([StructField(field.name, field.dataType) for field in fields])
+    return transform(spark.createDataFrame([], columns), *arguments)
+
+
+def _put_over(known: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return the plan of one frame over the rows of another, in the place of its own."""
+    spark = rows.sparkSession
+    jvm: Any = spark.sparkContext._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    no_names = jvm.PythonUtils.toSeq([])
+    steps, node = [], _analyzed(known)
+    while node.children().size():
+        [child] = [node.children().apply(n) for n in range(node.children().size())]
+        steps.append(node)
+        node = child
+    there = _analyzed(rows)
+    names, given = node.output(), there.output()
+    same = [
+        catalyst.expressions.Alias(
+            given.apply(n),
+            names.apply(n).name(),
+            names.apply(n).exprId(),
+            no_names,
+            jvm.scala.Option.empty(),
+            no_names,
+        )
+        for n in range(names.size())
+    ]
+    plan = catalyst.plans.logical.Project(jvm.PythonUtils.toSeq(same), there)
+    for step in reversed(steps):
+        plan = step.withNewChildren(jvm.PythonUtils.toSeq([plan]))
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+    return ClassicDataFrame(made, spark)
+
+
+def _analyzed(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()

@@ -16,8 +16,7 @@ from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import LONGEST_EXCHANGE
 from shardpost.delta.table import LayeredVersion, text_literal
-from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.changes import changed_holders
+from shardpost.holders.model.as_of import changed_holders, position_sort_key
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.holders.spark.compaction_run import FewRows
 from shardpost.holders.spark.table_writer import HoldersRun

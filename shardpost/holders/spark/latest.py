@@ -24,9 +24,14 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table, Version, text_literal
 from shardpost.errors import shown
-from shardpost.holders.model.changes import COUNTS, compared, judged_by, newest_of_keys
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import lowest_of
+from shardpost.holders.model.record_order import (
+    COUNTS,
+    compared,
+    judged_by,
+    lowest_of,
+    newest_of_keys,
+)
 from shardpost.holders.model.unread import ranges_to_read
 from shardpost.holders.spark.compaction_run import (
     CompactionRun,
@@ -50,10 +55,10 @@ OFFSET_BITS = 48
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of a table of latest records, which stay as they are: `changes.compared`.
+    """The changes of a table of latest records, which stay as they are: `record_order.compared`.
 
     In memory of a few records. How many more of the table's rows are open than before, how many of
-    the changes are by retries, and how many keys `moved`, as changes.COUNTS says.
+    the changes are by retries, and how many keys `moved`, as record_order.COUNTS says.
     """
 
     rows: DataFrame | FewRows
@@ -160,7 +165,7 @@ def few_changes(run: CompactionRun, source: InputTopic) -> Changes:
 
 
 def compared_schema(table: Table) -> pa.Schema:
-    """Return the columns of a SELECT of `changes.compared`, in the types that Spark has."""
+    """Return the columns of a SELECT of `compared`, in the types that Spark has."""
     whole, names = arrow_schema(table), judged_by(table)
     own = [whole.field(name) for name in ("offset", *names)]
     old = [whole.field(name).with_name(f"old_{name}") for name in names]

@@ -62,8 +62,7 @@ from shardpost.position_import.spark.source_rows import (
 )
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read
-from shardpost.spark.kafka_source import read_ranges
-from shardpost.spark.partitioning import partition_column
+from shardpost.spark.kafka_source import partition_column, read_ranges
 
 log = logging.getLogger(__name__)
 

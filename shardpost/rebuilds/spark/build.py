@@ -21,11 +21,11 @@ from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.countries import count_unknown, exchanges_in, known_exchanges
 from shardpost.holders.model import view_tables as t
-from shardpost.holders.model.changes import newest_of_keys
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.record_order import newest_of_keys
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic
-from shardpost.holders.spark.decoder_id import decoder_id
+from shardpost.holders.spark.history import decoder_id
 from shardpost.holders.spark.latest import highest_of_keys
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.topic_update import rejected_of

@@ -19,12 +19,12 @@ from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.holders.model import view_tables as t
-from shardpost.holders.model.changes import compared
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.record_order import compared
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.spark.compaction_run import FewRows, totals
-from shardpost.holders.spark.decoder_id import decoder_with
 from shardpost.holders.spark.fold import update_holders
+from shardpost.holders.spark.history import decoder_with
 from shardpost.holders.spark.latest import compared_schema, sum_of
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import rejected_of

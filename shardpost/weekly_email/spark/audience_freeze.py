@@ -18,7 +18,7 @@ from shardpost.locks.locks import exclusive
 from shardpost.logs import step
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read, write
-from shardpost.spark.partitioning import partition_column
+from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, RunRules
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from shardpost.delta.table import ddl_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.spark.partitioning import partition_column
+from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email import dry_runs
 from shardpost.weekly_email.dry_runs import (
     LINES,
