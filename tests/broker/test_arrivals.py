@@ -9,9 +9,8 @@ import pytest
 
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.embedded import daemons
-from shardpost.holders import arrivals
-from shardpost.holders.arrivals import Arrivals
-from shardpost.holders.inputs import Inputs
+from shardpost.holders import inputs
+from shardpost.holders.inputs import Arrivals, Inputs
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -104,7 +103,7 @@ def test_a_turn_waits_while_much_more_comes(
 def test_a_burst_that_does_not_end_is_waited_for_only_so_long(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "LONGEST_BURST", 4 * arrivals.BURST_LOOK)
+    monkeypatch.setattr(inputs, "LONGEST_BURST", 4 * inputs.BURST_LOOK)
     ends = ({TopicPartition("positions", 0): 2**n} for n in range(1_000))
     monkeypatch.setattr(Inputs, "other_ends", lambda *_: next(ends))
     assert Arrivals(installed(settings)).look(snapshot_at({}))

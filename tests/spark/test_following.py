@@ -18,7 +18,6 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.embedded import broker, daemons
 from shardpost.holders import following
-from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.maintenance.maintain import maintain

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardpost.delta.table import text_literal
 from shardpost.holders.model.as_of import changed_holders, position_sort_key
-from shardpost.holders.spark.increment import ListChange, list_changes
+from shardpost.holders.spark.fold import ListChange, list_changes
 
 
 @dataclass(frozen=True)

@@ -1,50 +1,53 @@
 """The table of holders, updated by what changed (model/record_order.py), as a KTable would be.
 
-Adder and subtractor per client: deltas are (client, position, delta), with delta +1 where a client
-came to hold a position, and -1 where it ceased to; no row where it still holds it. Of a few records
-the same is in increment.py, without Spark.
+Adder and subtractor per client: the positions that it came to hold, and those that it ceased to;
+none that it still holds. Of a few records that is done without Spark: in memory are the changes,
+and the lists of the clients that change; of too many, Spark does it.
 """
 
-import logging
-from collections import Counter
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta.snapshot import Counts, UnknownExchanges
+from shardpost.delta import query
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.snapshot import LONGEST_EXCHANGE, Counts, UnknownExchanges
+from shardpost.delta.table import LayeredVersion, text_literal
 from shardpost.holders.countries import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.model import view_tables as t
-from shardpost.holders.model.as_of import changed_holders
-from shardpost.holders.spark import increment
+from shardpost.holders.model.as_of import changed_holders, position_sort_key
 from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_holders, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
+from shardpost.kafka.partitioning import partition_of
 from shardpost.logs import step
+from shardpost.spark import run_size
 from shardpost.spark.kafka_source import partition_column
 
 
-def deltas_of_positions(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:
-    """Return the deltas of positions that changed, or whose exchange's country did.
+def per_client(held: DataFrame) -> DataFrame:
+    """Return (client, added, removed): the ids that a client came to hold, and ceased to.
 
-    `before` and `now` are the exchanges that counted, and that count.
+    `held` is as `as_of.changed_holders` returns it.
     """
-    held = changed.sparkSession.sql(changed_holders(before, now), changed=changed)
     sides = F.array(
         F.struct(F.col("held_by").alias("client"), F.lit(-1).alias("delta")),
         F.struct(F.col("holds").alias("client"), F.lit(1).alias("delta")),
     )
-    each = held.select("position", F.explode(sides).alias("side"))
-    return each.where("side.client IS NOT NULL").select("side.client", "position", "side.delta")
-
-
-def per_client(deltas: DataFrame) -> DataFrame:
-    """Return (client, added, removed): the ids that a client came to hold, and ceased to."""
-    return deltas.groupBy("client").agg(
-        F.collect_list(F.when(F.col("delta") > 0, F.col("position"))).alias("added"),
-        F.collect_list(F.when(F.col("delta") < 0, F.col("position"))).alias("removed"),
+    deltas = held.select("position", F.explode(sides).alias("side")).where(
+        "side.client IS NOT NULL"
+    )
+    return deltas.groupBy("side.client").agg(
+        F.collect_list(F.when(F.col("side.delta") > 0, F.col("position"))).alias("added"),
+        F.collect_list(F.when(F.col("side.delta") < 0, F.col("position"))).alias("removed"),
     )
 
 
@@ -70,7 +73,45 @@ def sorted_ids(ids: Column) -> Column:
     return F.sort_array(keyed).getField("id")
 
 
-log = logging.getLogger(__name__)
+@dataclass
+class ListChange:
+    """The ids of positions that a client came to hold, and ceased to."""
+
+    added: list[str] = field(default_factory=list)
+    removed: set[str] = field(default_factory=set)
+
+    def applied_to(self, held: Sequence[str]) -> list[str]:
+        """Return the list after the change; both are in the order of `position_sort_key`."""
+        left = [id_ for id_ in held if id_ not in self.removed]
+        ids, start = list[str](), 0
+        for id_ in sorted(set(self.added).difference(left), key=position_sort_key):
+            at = bisect_right(left, position_sort_key(id_), lo=start, key=position_sort_key)
+            ids += [*left[start:at], id_]
+            start = at
+        return ids + left[start:]
+
+
+def list_changes(
+    positions: Iterable[tuple[str, str | None, str | None]],
+) -> dict[str, ListChange]:
+    """Return what changes by client, of each position (id, who held it, who holds it), once."""
+    changes: dict[str, ListChange] = defaultdict(ListChange)
+    for id_, held_by, holds in positions:
+        if held_by is not None:
+            changes[held_by].removed.add(id_)
+        if holds is not None:
+            changes[holds].added.append(id_)
+    return dict(changes)
+
+
+def opened_by_exchange(rows: pa.Table, known: set[str]) -> Counter[str]:
+    """Return how many more are open than before on each exchange that is not known."""
+    more = Counter[str]()
+    for prefix, sign in (("", 1), ("old_", -1)):
+        is_open = pc.fill_null(rows[f"{prefix}is_open"], False)
+        for code in rows[f"{prefix}exchange"].filter(is_open).to_pylist():
+            more[code[:LONGEST_EXCHANGE]] += 0 if code in known else sign
+    return more
 
 
 # How many more clients hold than before, and how many more positions they hold.
@@ -119,7 +160,7 @@ def _unknown(
     if run.last and few and same and before.has_all:
         counts = Counter(before.unknown_exchanges)
         if changed is not None:
-            counts += increment.opened_by_exchange(changed.rows, exchanges.known)
+            counts += opened_by_exchange(changed.rows, exchanges.known)
         return UnknownExchanges.of(counts)
     tables = (t.POSITIONS, t.EXCHANGES)
     return count_unknown(
@@ -137,24 +178,66 @@ def _update_lists(
         if done is not None:
             return done
     frame = None if changed is None else as_frame(run, changed)
-    deltas = _deltas_of_run(run, frame, exchanges)
-    if not deltas:
+    held = _held(run, frame, exchanges)
+    if held is None:
         return 0, 0
     step("share_holders")
-    return _write_holders(run, reduce(DataFrame.union, deltas), few=few)
+    return _write_holders(run, held, few=few)
 
 
 def _write_few(run: HoldersRun, changed: FewRows, exchanges: _Exchanges) -> HoldersChange | None:
     """Write the holders whose list changes, without Spark; None if that is not for few."""
     if run.tables.is_empty(t.SHARE_HOLDERS):
         return None
-    lists = increment.changed_lists(run, changed, exchanges.before, exchanges.now)
-    if lists is None:
+    rows_ = changed.query(changed_holders(exchanges.before, exchanges.now))
+    changes = list_changes(zip(*(column.to_pylist() for column in rows_.columns), strict=True))
+    known = _known_lists(run, [*changes])
+    if known is None:
         return None
-    if lists.rows.num_rows:
+    lists = {
+        client: change.applied_to(known[client].to_pylist() if client in known else [])
+        for client, change in changes.items()
+    }
+    if lists:
         step("share_holders")
-        run.tables.append(t.SHARE_HOLDERS, lists.rows)
-    return lists.holders, lists.held
+        run.tables.append(t.SHARE_HOLDERS, _holder_rows(run, lists))
+    counts = {client: len(ids) for client, ids in known.items()}
+    holders = sum(bool(ids) - bool(counts.get(client)) for client, ids in lists.items())
+    return holders, sum(len(ids) - counts.get(client, 0) for client, ids in lists.items())
+
+
+def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | None:
+    """Return what the last snapshot has of clients; None if they or it are too many."""
+    assert run.last is not None  # noqa: S101 - else nothing is known, and Spark writes it
+    if not clients:
+        return {}
+    if len(clients) > run_size.THRESHOLDS.clients_at_once:
+        return None
+    values = ", ".join(f"({text_literal(client)})" for client in clients)
+    keys = f"SELECT v.column1 AS client FROM (VALUES {values}) v"  # noqa: S608 - literals
+    at: LayeredVersion = replace(run.last.layered(t.SHARE_HOLDERS), keys=keys)
+    sql, size = "SELECT client, positions FROM share_holders", 0
+    known: dict[str, pa.Array] = {}
+    for batch in query.stream(
+        run.installation.tables, sql, {run.tables.located(t.SHARE_HOLDERS): at}
+    ):
+        # As it comes, a batch holds on to, and counts, all that was read to find it.
+        lists = batch["positions"].cast(arrow_schema(t.SHARE_HOLDERS).field("positions").type)
+        size += lists.nbytes
+        if size > run_size.THRESHOLDS.lists_at_once:
+            return None
+        known |= zip(batch["client"].to_pylist(), (one.values for one in lists), strict=True)
+    return known
+
+
+def _holder_rows(run: HoldersRun, lists: dict[str, list[str]]) -> pa.Table:
+    columns = {
+        "client": [*lists],
+        "positions": [*lists.values()],
+        "snapshot": [run.number] * len(lists),
+        "shard": [partition_of(client, run.shards) for client in lists],
+    }
+    return pa.table(columns, arrow_schema(t.SHARE_HOLDERS))
 
 
 def _exchanges(run: HoldersRun) -> _Exchanges:
@@ -167,24 +250,27 @@ def _exchanges(run: HoldersRun) -> _Exchanges:
     return _Exchanges(was_counted, exchanges_in(run.country, now), {*before}, {*now})
 
 
-def _deltas_of_run(
-    run: HoldersRun, changed: DataFrame | None, exchanges: _Exchanges
-) -> list[DataFrame]:
-    before, now = exchanges.before, exchanges.now
-    deltas = [] if changed is None else [deltas_of_positions(changed, before, now)]
+def _held(run: HoldersRun, changed: DataFrame | None, exchanges: _Exchanges) -> DataFrame | None:
+    """Return who held, and who holds, the positions whose record or exchange's country changed."""
+    names = ("client", "exchange", "is_open")
+    columns = ("key", *names, *(f"old_{name}" for name in names))
+    rows_ = [] if changed is None else [changed.select(*columns)]
     if exchanges.changed:
         run.plan_for_rows_of(t.POSITIONS)
         on_changed = F.col("exchange").isin(*exchanges.changed)
         positions = run.tables.read(t.POSITIONS).where(on_changed)
         if changed is not None:
             positions = positions.join(changed, "key", "left_anti")
-        same = (F.col(name).alias(f"old_{name}") for name in ("client", "exchange", "is_open"))
-        deltas.append(deltas_of_positions(positions.select("*", *same), before, now))
-    return deltas
+        same = (F.col(name).alias(f"old_{name}") for name in names)
+        rows_.append(positions.select("key", *names, *same))
+    if not rows_:
+        return None
+    sql = changed_holders(exchanges.before, exchanges.now)
+    return run.spark.sql(sql, changed=reduce(DataFrame.union, rows_))
 
 
-def _write_holders(run: HoldersRun, deltas: DataFrame, *, few: bool) -> HoldersChange:
-    touched, table = per_client(deltas), t.SHARE_HOLDERS
+def _write_holders(run: HoldersRun, changed: DataFrame, *, few: bool) -> HoldersChange:
+    touched, table = per_client(changed), t.SHARE_HOLDERS
     if run.tables.is_empty(table):  # read back what was written rather than persist it
         first = touched.withColumn("positions", sorted_ids(F.col("added")))
         rows_ = as_holder_rows(run.tables, first, run.shards)

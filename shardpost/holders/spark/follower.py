@@ -27,10 +27,9 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
-from shardpost.holders.arrivals import Arrivals
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.following import NOTED_EVERY, FollowerHeartbeat
-from shardpost.holders.inputs import Inputs
+from shardpost.holders.inputs import Arrivals, Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction import build_snapshot

@@ -8,7 +8,7 @@ import pytest
 from shardpost.holders import holder_records
 from shardpost.holders.holder_records import ChangedHolders
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
-from shardpost.holders.spark import increment
+from shardpost.holders.spark import fold
 from tests.support.committed_snapshot import held
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -26,7 +26,7 @@ def test_the_lists_of_a_few_clients_count_not_the_table(
     run = mock.Mock(installation=installed(kafka.settings), last=last)
     run.tables.located.return_value = last.located(SHARE_HOLDERS)
     clients = Random(1).sample([*HOLDERS], 20)  # noqa: S311 - the same ones each time
-    found = increment._known_lists(run, [*clients, "nobody"])
+    found = fold._known_lists(run, [*clients, "nobody"])
     expected = {client: HOLDERS[client] for client in clients}
     assert found is None or {key: ids.to_pylist() for key, ids in found.items()} == expected
     assert (found is not None) is is_known
