@@ -39,14 +39,14 @@ class ArrowTables(TableWriter):
     def __init__(self, settings: Settings, last: Snapshot) -> None:
         no_session = cast("SparkSession", None)
         super().__init__(
-            no_session, installed(settings), dict(last.tables), last, str(uuid.uuid4())
+            no_session, installed(settings).tables, dict(last.tables), last, str(uuid.uuid4())
         )
 
     def read(self, table: Table) -> Any:
         """Return a table as this run sees it."""
         versions = {self.located(table): self.at(table)}
         names = arrow_schema(table).names
-        found = query(self._installation.tables, f"SELECT * FROM {table.name}", versions)  # noqa: S608
+        found = query(self.where, f"SELECT * FROM {table.name}", versions)  # noqa: S608
         return found.select(names).cast(arrow_schema(table))
 
     def layer_runs(self) -> int:
@@ -58,10 +58,10 @@ class ArrowTables(TableWriter):
     def _write(self, table: Table, rows: Any, coalesce: bool) -> Written:
         """Write rows into files laid out as Spark's are."""
         table, folder = self.located(table), self._new_folder(table)
-        files, root = [], Path(path_of(self._installation.tables, table))
+        files, root = [], Path(path_of(self.where, table))
         for name, part in _parts(table, rows, FILES if coalesce else FOLDED_FILES):
             path = f"{folder}/{name}-{uuid.uuid4()}-c000.snappy.parquet"
-            files.append(parquet_files.write(self._installation.tables, table, part, path))
+            files.append(parquet_files.write(self.where, table, part, path))
             _write_checksum(root / path)
         return Written(table, files)
 

@@ -65,14 +65,11 @@ def _client(kafka: Kafka) -> dict[str, str]:
     return FETCH | dict.fromkeys(timeouts, whole) | client
 
 
-def read_ranges(
-    spark: SparkSession, kafka: Kafka, ranges: Sequence[OffsetRange], *more: str
-) -> DataFrame:
+def read_ranges(spark: SparkSession, kafka: Kafka, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Return the committed records of ranges of one topic.
 
-    Columns: key, value (BINARY), partition (INT), offset (BIGINT), timestamp, headers, and `more`
-    of the source's own. A timestamp outside of what a calendar has becomes the nearest that it has
-    (shardpost.instants).
+    Columns: key, value (BINARY), partition (INT), offset (BIGINT), timestamp, headers. A timestamp
+    outside of what a calendar has becomes the nearest that it has (shardpost.instants).
 
     Reading fails (`with_timestamp_fallback`) on what is more than 292,271 years away.
 
@@ -89,7 +86,7 @@ def read_ranges(
         startingOffsets=json.dumps({topic: {str(r.partition): r.first for r in ranges}}),
         endingOffsets=json.dumps({topic: {str(r.partition): r.until for r in ranges}}),
     )
-    columns = ("key", "value", "partition", "offset", "timestamp", "headers", *more)
+    columns = ("key", "value", "partition", "offset", "timestamp", "headers")
     earliest, latest = (F.timestamp_millis(F.lit(at)) for at in (EARLIEST_MS, LATEST_MS))
     in_calendar = F.greatest(F.least("timestamp", latest), earliest)
     return reader.load().withColumn("timestamp", in_calendar).select(*columns)

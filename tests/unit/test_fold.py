@@ -23,7 +23,8 @@ def test_the_lists_of_a_few_clients_count_not_the_table(
 ) -> None:
     set_thresholds(monkeypatch, lists_at_once=most)
     last = held(kafka, 1, HOLDERS)
-    run = mock.Mock(installation=installed(kafka.settings), last=last)
+    run = mock.Mock(last=last)
+    run.tables.where = installed(kafka.settings).tables
     run.tables.located.return_value = last.located(SHARE_HOLDERS)
     clients = Random(1).sample([*HOLDERS], 20)  # noqa: S311 - the same ones each time
     found = fold._known_lists(run, [*clients, "nobody"])

@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from shardpost import __version__
 from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
 from shardpost.holders import compaction
@@ -29,7 +27,7 @@ from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_tombstones import LastRead, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import TopicState, Unread
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, ReadRecords
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_id, decoder_with
@@ -43,7 +41,6 @@ from shardpost.holders.spark.topic_update import (
     update_topic,
 )
 from shardpost.installation import Installation
-from shardpost.kafka.kafka import Kafka
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
@@ -61,43 +58,39 @@ def build_snapshot(
     TombstonesLostError if records may have been missed that are gone; then nothing was written, or
     what was is undone by the next run.
     """
-    few = FewRecords.read(installation.kafka, unread.ranges)
+    kafka = installation.kafka
+    few = FewRecords.read(kafka, unread.ranges)
 
     def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:
         read_ranges = few.falling_back_to(read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
-        _require_tombstones_kept(spark, installation.kafka, state, unread, read_ranges)
-        tables = TableWriter.at_snapshot(spark, installation, state.last, run=str(uuid.uuid4()))
+        records_of = partial(read_ranges, spark, kafka)
+        _require_tombstones_kept(state, unread, records_of)
         run = CompactionRun(
-            installation,
-            tables,
+            TableWriter.at_snapshot(spark, installation.tables, state.last, str(uuid.uuid4())),
             state.last,
             country=country,
-            shards=state.counts[installation.kafka.topic("share-holders")],
+            shards=state.counts[kafka.topic("share-holders")],
             few=RunSize(unread.size).is_few,
+            kafka=kafka,
             partitions=state.counts,
             unread=unread,
-            read_ranges=read_ranges,
+            records_of=records_of,
             in_memory=few is not None,
         )
-        return _build(run, state)
+        snapshot, done = _build(run, state)
+        return state.noted(snapshot, unread, installation.settings.country), done
 
     return kafka_source.with_timestamp_fallback(build)
 
 
-def _require_tombstones_kept(
-    spark: SparkSession,
-    kafka: Kafka,
-    state: TopicState,
-    unread: Unread,
-    read_ranges: ReadRanges,
-) -> None:
+def _require_tombstones_kept(state: TopicState, unread: Unread, records_of: ReadRecords) -> None:
     """Raise TombstonesLostError if topics may have lost tombstones that no snapshot has read."""
     last = state.last_read
     if not last:
         return
     counted = {
-        topic: read_ranges(spark, kafka, unread.of_topic(topic)).count()
+        topic: records_of(unread.of_topic(topic)).count()
         for topic in unread.may_have_lost(last, state.at)
     }
     unread.require_tombstones_kept(counted, last, state.at)
@@ -138,7 +131,7 @@ def _build(run: CompactionRun, state: TopicState) -> tuple[Snapshot, RunCounts]:
         decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
         scattered=_scattered(run, updates, read_at),
     )
-    return state.noted(snapshot, unread, run.installation.settings.country), done
+    return snapshot, done
 
 
 # So many keys with records in several partitions are kept by name.

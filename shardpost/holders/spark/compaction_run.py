@@ -1,6 +1,6 @@
 """What all steps of one compaction share: the run, and what the last tables have of its keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,9 +14,12 @@ from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.kafka import Kafka
 from shardpost.settings.topic_names import TopicName
 from shardpost.spark import delta_files
-from shardpost.spark.kafka_source import ReadRanges
+
+# Reads the records in ranges of one topic.
+ReadRecords = Callable[[Sequence[OffsetRange]], DataFrame]
 
 
 def totals(frame: DataFrame, *expressions: str) -> list[int]:
@@ -36,23 +39,22 @@ class InputTopic:
 
 @dataclass(frozen=True)
 class CompactionRun(HoldersRun):
-    """A compaction: `partitions` is {topic: their number}, `read_ranges` reads what is `unread`.
+    """A compaction: `partitions` is {topic: their number}, `records_of` reads ranges of one topic.
 
+    Records have the columns of kafka_source.py; `unread` are those that are to be read.
     `in_memory`: all records of that are, and what is decoded of them may be as well.
     """
 
+    kafka: Kafka
     partitions: Mapping[str, int]
     unread: Unread
-    read_ranges: ReadRanges
+    records_of: ReadRecords
     in_memory: bool = False
 
     @property
     def inputs(self) -> list[InputTopic]:
         """The inputs of this installation."""
-        return [
-            InputTopic(name, self.installation.kafka.topic(name), tables)
-            for name, tables in INPUTS.items()
-        ]
+        return [InputTopic(name, self.kafka.topic(name), tables) for name, tables in INPUTS.items()]
 
     def generation(self, source: InputTopic) -> int:
         """Return how many times the topic of an input was recreated."""
@@ -62,10 +64,6 @@ class CompactionRun(HoldersRun):
         """Return how the records of an input that are read are numbered."""
         read, ends = (at.get(source.topic, {}) for at in (self.unread.read, self.unread.ends))
         return Numbering.of(self.generation(source), read, ends)
-
-    def records_of(self, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """Return the records in ranges of one topic, with the columns of kafka_source.py."""
-        return self.read_ranges(self.spark, self.installation.kafka, ranges)
 
 
 def known_latest(run: CompactionRun, table: Table, latest: DataFrame) -> DataFrame:
@@ -83,7 +81,7 @@ def _known(run: HoldersRun, table: Table, rows: DataFrame, key: str) -> DataFram
     if run.last is None:
         return delta_files.read_files(run.spark, table, ())
     at, there = run.last.layered(table), run.last.located(table)
-    return delta_files.read(run.spark, run.installation.tables, there, at, rows.select(key))
+    return delta_files.read(run.spark, run.tables.where, there, at, rows.select(key))
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def _unknown(
         return UnknownExchanges.of(counts)
     tables = (t.POSITIONS, t.EXCHANGES)
     return count_unknown(
-        run.installation.tables, {run.tables.located(x): run.tables.at(x) for x in tables}
+        run.tables.where, {run.tables.located(x): run.tables.at(x) for x in tables}
     )
 
 
@@ -218,9 +218,7 @@ def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | N
     at: LayeredVersion = replace(run.last.layered(t.SHARE_HOLDERS), keys=keys)
     sql, size = "SELECT client, positions FROM share_holders", 0
     known: dict[str, pa.Array] = {}
-    for batch in query.stream(
-        run.installation.tables, sql, {run.tables.located(t.SHARE_HOLDERS): at}
-    ):
+    for batch in query.stream(run.tables.where, sql, {run.tables.located(t.SHARE_HOLDERS): at}):
         # As it comes, a batch holds on to, and counts, all that was read to find it.
         lists = batch["positions"].cast(arrow_schema(t.SHARE_HOLDERS).field("positions").type)
         size += lists.nbytes
@@ -241,11 +239,10 @@ def _holder_rows(run: HoldersRun, lists: dict[str, list[str]]) -> pa.Table:
 
 
 def _exchanges(run: HoldersRun) -> _Exchanges:
-    last, installation = run.last, run.installation
-    before = known_at(installation.tables, last) if last else {}
-    now = known_exchanges(
-        installation.tables, {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)}
-    )
+    last, tables = run.last, run.tables
+    before = known_at(tables.where, last) if last else {}
+    at = {tables.located(t.EXCHANGES): tables.at(t.EXCHANGES)}
+    now = known_exchanges(tables.where, at)
     was_counted = exchanges_in(last.country, before) if last else set[str]()
     return _Exchanges(was_counted, exchanges_in(run.country, now), {*before}, {*now})
 

@@ -141,7 +141,7 @@ def _has_scattered(run: CompactionRun, source: InputTopic, numbering: Numbering)
     history = run.tables.located(source.tables.history)
     sql = scattered_keys(numbering, f"h.snapshot = {run.number}").format(records=history.name)
     at = {history: run.tables.versions[history.name]}
-    return bool(query.rows(run.installation.tables, f"{sql} LIMIT 1", at))
+    return bool(query.rows(run.tables.where, f"{sql} LIMIT 1", at))
 
 
 def _by_time(run: CompactionRun, numbering: Numbering, rows: DataFrame) -> DataFrame:

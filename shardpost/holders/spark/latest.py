@@ -159,7 +159,7 @@ def few_changes(run: CompactionRun, source: InputTopic) -> Changes:
     }
     newest = newest_of_keys(is_new).format(records=history.name)
     sql = compared(latest, run.numbering(source)).format(newest=f"({newest})", known=latest.name)
-    opened = OpenedTables(run.installation.tables, versions)
+    opened = OpenedTables(run.tables.where, versions)
     changed = FewRows.kept(opened, sql, compared_schema(latest), "is_newer")
     return Changes(changed, *(sum_of(changed.rows, name) for name in COUNTS))
 
@@ -285,8 +285,8 @@ def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
 
 def _after(run: CompactionRun, source: InputTopic) -> list[OffsetRange]:
     """Return what came to the topic after the ends of the run, in new partitions too."""
-    counts = topic_metadata.partition_counts(run.installation.kafka, [source.topic])
-    marks = offsets.watermarks(run.installation.kafka, counts, committed=True)
+    counts = topic_metadata.partition_counts(run.kafka, [source.topic])
+    marks = offsets.watermarks(run.kafka, counts, committed=True)
     return ranges_to_read(run.unread.ends, marks)
 
 

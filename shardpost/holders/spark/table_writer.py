@@ -20,7 +20,6 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered
 from shardpost.holders.model.view_tables import VIEW, FoldingRule
 from shardpost.holders.table_commits import restored_tables
-from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.spark import delta_files, driver
 
@@ -38,7 +37,7 @@ class TableWriter:
     def __init__(
         self,
         spark: SparkSession,
-        installation: Installation,
+        where: Tables,
         versions: dict[str, int],
         last: Snapshot | None,
         run: str,
@@ -46,25 +45,25 @@ class TableWriter:
     ) -> None:
         self._before = last.number if last else 0
         self.spark = spark
+        self.where = where
         self.versions = versions
         self.folders: Mapping[str, str] = last.folders if last else {}
         self.run = run
         self.number = self._before + 1 if number is None else number
-        self._installation = installation
         self._writes = itertools.count()
         self._folded = {t.name: last.folded_up_to(t.name) if last else 0 for t in LAYERED}
         self._changed = set[str]()
 
     @classmethod
     def at_snapshot(
-        cls, spark: SparkSession, installation: Installation, last: Snapshot | None, run: str
+        cls, spark: SparkSession, where: Tables, last: Snapshot | None, run: str
     ) -> "TableWriter":
         """Return a writer of the tables as that snapshot has them; missing ones are created.
 
         What an interrupted run left after the snapshot is undone. ShardpostError if a table of the
         snapshot does not exist.
         """
-        return cls(spark, installation, restored_tables(installation.tables, last), last, run)
+        return cls(spark, where, restored_tables(where, last), last, run)
 
     def located(self, table: Table) -> Table:
         """Return a table in its folder."""
@@ -94,9 +93,7 @@ class TableWriter:
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as this run sees it."""
-        return delta_files.read(
-            self.spark, self._installation.tables, self.located(table), self.at(table)
-        )
+        return delta_files.read(self.spark, self.where, self.located(table), self.at(table))
 
     def is_empty(self, table: Table) -> bool:
         """Tell whether a table had no rows before this run, so that its files are written first."""
@@ -113,7 +110,7 @@ class TableWriter:
         written = self._write(table, rows, coalesce)
         version = self.versions[table.name]
         merged, old = parquet_files.merge_small(
-            self._installation.tables, self.located(table), version, self._new_folder(table)
+            self.where, self.located(table), version, self._new_folder(table)
         )
         self._commit(table, [*written.files, *merged], old)
         if written.files:
@@ -131,9 +128,7 @@ class TableWriter:
     def copy(self, table: Table, source: Table, paths: Collection[str]) -> None:
         """Add files that `source` has, a table of the same columns: copies, as they are."""
         folder = self._new_folder(table)
-        made = parquet_files.copy(
-            self._installation.tables, source, paths, self.located(table), folder
-        )
+        made = parquet_files.copy(self.where, source, paths, self.located(table), folder)
         self._commit(table, made, ())
         self._note_change(table)
 
@@ -153,7 +148,7 @@ class TableWriter:
         old, there = self._sizes(table), self.located(table)
         if records <= parquet_files.MOST_RECORDS and sum(old.values()) <= parquet_files.MOST_BYTES:
             at, folder = self.at(table), self._new_folder(table)
-            made = parquet_files.write_folded(self._installation.tables, there, at, folder)
+            made = parquet_files.write_folded(self.where, there, at, folder)
         else:
             made = self._write(table, self.read(table), coalesce=False).files
         self._commit(table, made, old)
@@ -162,7 +157,7 @@ class TableWriter:
     def rows_of(self, written: delta_files.Written) -> DataFrame:
         """Return the rows of new files."""
         names = (file.path for file in written.files)
-        files = delta_files.paths(self._installation.tables, written.table, names)
+        files = delta_files.paths(self.where, written.table, names)
         return delta_files.read_files(self.spark, written.table, files)
 
     def _folded_up_to(self, table: Table) -> int:
@@ -172,20 +167,18 @@ class TableWriter:
         return self.number if is_same and folded == self._before else folded
 
     def _sizes(self, table: Table) -> dict[str, int]:
-        return table_log.sizes(
-            self._installation.tables, self.located(table), self.versions[table.name]
-        )
+        return table_log.sizes(self.where, self.located(table), self.versions[table.name])
 
     def _write(
         self, table: Table, rows: DataFrame | pa.Table, coalesce: bool
     ) -> delta_files.Written:
         there, folder = self.located(table), self._new_folder(table)
         if isinstance(rows, pa.Table):
-            made = parquet_files.write_grouped(self._installation.tables, there, rows, folder)
+            made = parquet_files.write_grouped(self.where, there, rows, folder)
             return delta_files.Written(there, made)
         if coalesce:
             rows = rows.coalesce(self.spark.sparkContext.defaultParallelism)
-        return delta_files.write(self._installation.tables, there, rows, folder)
+        return delta_files.write(self.where, there, rows, folder)
 
     def _new_folder(self, table: Table) -> str:
         # A write without rows makes no version: the next one needs a folder of its own, too.
@@ -193,9 +186,7 @@ class TableWriter:
 
     def _commit(self, table: Table, added: Collection[AddAction], removed: Collection[str]) -> None:
         before = self.versions[table.name]
-        after = table_log.commit(
-            self._installation.tables, self.located(table), before, added, removed
-        )
+        after = table_log.commit(self.where, self.located(table), before, added, removed)
         self.versions[table.name] = after
 
     def _note_change(self, table: Table) -> None:
@@ -215,7 +206,6 @@ class HoldersRun:
     `share-holders`; `few`: it is about a few keys, which are looked up without Spark.
     """
 
-    installation: Installation
     tables: TableWriter
     last: Snapshot | None
     country: str
@@ -235,7 +225,7 @@ class HoldersRun:
     def plan_for_rows_of(self, table: Table) -> None:
         """Choose how plans are made from now on that read a whole table, or much of it."""
         there, version = self.tables.located(table), self.tables.versions[table.name]
-        rows = sum(table_log.rows(self.installation.tables, there, version).values())
+        rows = sum(table_log.rows(self.tables.where, there, version).values())
         driver.plan_for(self.spark, rows)
 
 
@@ -256,10 +246,10 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
         if not isinstance(version, LayeredVersion):
             continue
         located, runs = run.tables.located(table), run.number - version.folded
-        most, least = _bounds(run.installation.tables, located, version)
+        most, least = _bounds(run.tables.where, located, version)
         if not FOLDING.is_due(records=most, rows=least, runs=runs):
             continue
-        records, stored = _sizes(run.installation.tables, located, version)
+        records, stored = _sizes(run.tables.where, located, version)
         if FOLDING.is_due(records=records, rows=stored, runs=runs):
             step(f"{table.name} fold")
             said = (table.name, records, runs, stored)

@@ -286,7 +286,7 @@ def maybe_cleaned(bad: DataFrame, visible: DataFrame) -> DataFrame:
 def _visible_ranges(run: CompactionRun, topic: str) -> list[OffsetRange]:
     """Return all offsets of an input up to the ends of the run."""
     counts = {topic: run.partitions[topic]}
-    marks = offsets.watermarks(run.installation.kafka, counts, committed=True)[topic]
+    marks = offsets.watermarks(run.kafka, counts, committed=True)[topic]
     ends = run.unread.ends[topic]
     ranges = [OffsetRange(topic, number, low, ends[number]) for number, (low, _) in marks.items()]
     return [range_ for range_ in ranges if range_.size > 0]

@@ -180,12 +180,14 @@ def _build(
 ) -> Rebuild:
     spark = driver.start_session(REBUILD_TABLES.name)
     run, own = str(uuid.uuid4()), rebuild.tables
-    tables = standby_writer(spark, installation, rebuild.candidate, pinned, own, run)
+    tables = standby_writer(spark, installation.tables, rebuild.candidate, pinned, own, run)
     kafka = None
     if rebuild.source is Source.KAFKA:
         low = held_now(installation.kafka, pinned)
         rebuild = replace(rebuild, missing=not_held(pinned, low))
-        kafka = KafkaHistories(installation, pinned, tables, read_ranges, low)
+        kafka = KafkaHistories(
+            installation.kafka, pinned, tables, partial(read_ranges, spark, installation.kafka), low
+        )
     work = Build(installation, rebuild, pinned, tables, kafka)
     units = [*work.units()]
     driver.divide_shuffles(spark, max((unit.records for unit in units), default=0))

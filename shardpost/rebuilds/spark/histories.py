@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta.rewritten_files import ERASED
@@ -24,7 +24,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, ReadRecords
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import (
@@ -34,13 +34,11 @@ from shardpost.holders.spark.history import (
     append_originals,
 )
 from shardpost.holders.spark.table_writer import TableWriter
-from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import changed_topics, require_same_topics, topic_ids
 from shardpost.spark import delta_files
-from shardpost.spark.kafka_source import ReadRanges
 from shardpost.spark.run_size import RunSize
 
 # A unit has about so many records: some ten seconds of work.
@@ -138,10 +136,10 @@ def _is_kept() -> Column:
 class KafkaHistories:
     """What Kafka holds of the topics that a snapshot has read; `low` are the first offsets now."""
 
-    installation: Installation
+    kafka: Kafka
     pinned: Snapshot
     tables: TableWriter
-    read_ranges: ReadRanges
+    records_of: ReadRecords
     low: Watermarks
 
     def units(self, source: InputTopic) -> Iterator[Unit]:
@@ -179,22 +177,15 @@ class KafkaHistories:
     def _in_use(self, history: Table) -> DataFrame:
         """Return a history as the pinned snapshot has it."""
         located, version = self.pinned.located(history), self.pinned.tables[history.name]
-        return delta_files.read(self.tables.spark, self.installation.tables, located, version)
+        return delta_files.read(self.tables.spark, self.tables.where, located, version)
 
-    def _read(
-        self,
-        source: InputTopic,
-        spark: SparkSession,
-        kafka: Kafka,
-        ranges: Sequence[OffsetRange],
-        *more: str,
-    ) -> DataFrame:
+    def _read(self, source: InputTopic, ranges: Sequence[OffsetRange]) -> DataFrame:
         """Return records of one topic for the history of an input; none that was erased.
 
         Those that the history in use has come with the order that they have there. Computed again,
         with the partitions of now, an older record could rank above a newer one.
         """
-        records = self.read_ranges(spark, kafka, ranges, *more)
+        records = self.records_of(ranges)
         history, (topic,) = source.tables.history, {range_.topic for range_ in ranges}
         first, until = min(r.first for r in ranges), max(r.until for r in ranges)
         if topic == source.topic:
@@ -232,21 +223,20 @@ class KafkaHistories:
         pinned = self.pinned
         unread = Unread(ranges, pinned.end_offsets, pinned.topic_ids, pinned.generations, {})
         counts = {topic: len(ends) for topic, ends in pinned.end_offsets.items()}
-        read = partial(self._read, source)
         return CompactionRun(
-            self.installation,
             self.tables,
             None,
             country=pinned.country,
             shards=pinned.shards,
             few=RunSize(unread.size).is_few,
+            kafka=self.kafka,
             partitions=counts,
             unread=unread,
-            read_ranges=read,
+            records_of=partial(self._read, source),
         )
 
     def _retry_topics(self) -> list[str]:
-        others = {*input_topics(self.installation.kafka)}
+        others = {*input_topics(self.kafka)}
         return [
             topic for topic in self.pinned.end_offsets if topic not in others and topic in self.low
         ]

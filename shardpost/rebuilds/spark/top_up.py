@@ -30,6 +30,7 @@ from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWrite
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
 from shardpost.logs import step
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.spark.histories import decoded_again
@@ -45,11 +46,12 @@ class StandbyRun(HoldersRun):
     """
 
     at: Snapshot
+    kafka: Kafka
 
 
 def standby_writer(
     spark: SparkSession,
-    installation: Installation,
+    where: Tables,
     last: Snapshot,
     at: Snapshot,
     own: Collection[str],
@@ -60,12 +62,12 @@ def standby_writer(
     What an interrupted run left of them is undone. The others are as `at` has them.
     """
     versions = {
-        table.name: restore_table(installation.tables, table, last)
+        table.name: restore_table(where, table, last)
         if table.name in own
         else at.tables[table.name]
         for table in VIEW
     }
-    writer = TableWriter(spark, installation, versions, last, run, number=at.number)
+    writer = TableWriter(spark, where, versions, last, run, number=at.number)
     for table in VIEW:
         if table.name not in own:
             moved = at.tables[table.name] != last.tables.get(table.name)
@@ -86,7 +88,7 @@ def top_up(
     """
     log.info("tables not in use: brought from snapshot %d to %d", view.number, at.number)
     spark = driver.start_session(REBUILD_TABLES.name)
-    tables = standby_writer(spark, installation, view, at, own, str(uuid.uuid4()))
+    tables = standby_writer(spark, installation.tables, view, at, own, str(uuid.uuid4()))
     new = {
         source.history: _new_records(installation.tables, at, source.history, view.number)
         for source in t.INPUTS.values()
@@ -94,7 +96,7 @@ def top_up(
     records = sum(count for _, count in new.values())
     few = RunSize(records).is_few
     driver.plan_for(spark, records)
-    run = StandbyRun(installation, tables, view, view.country, at.shards, few, at)
+    run = StandbyRun(tables, view, view.country, at.shards, few, at, installation.kafka)
     rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
     counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)
     step("top-up fold")
@@ -139,9 +141,7 @@ def _append_histories(
         new = decoded_again(rows.where(F.col("snapshot") > run.last.number), source)
         written = run.tables.append(source.history, new, coalesce=run.few)
         if written.non_null("reason"):
-            rejected_rows = rejected_of(
-                run.tables.rows_of(written), run.installation.kafka.topic(name)
-            )
+            rejected_rows = rejected_of(run.tables.rows_of(written), run.kafka.topic(name))
             rejected += run.tables.append(t.REJECTED_RECORDS, rejected_rows).rows
     return rejected
 
@@ -159,7 +159,7 @@ def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | Few
 
     And how many more are open. Of a few records, without Spark.
     """
-    tables, history = run.installation.tables, run.tables.located(t.POSITION_EVENTS)
+    tables, history = run.tables.where, run.tables.located(t.POSITION_EVENTS)
     at, now, before = run.tables.versions[history.name], _version(run), last.layered(t.POSITIONS)
     there, was_there = run.tables.located(t.POSITIONS), t.POSITIONS.located(last.folders)
     is_new = f"r.snapshot > {last.number} AND r.kind <> {text_literal(RecordKind.REJECTED)}"
