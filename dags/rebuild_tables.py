@@ -100,8 +100,8 @@ def build_request(context: Context) -> RebuildRequest:
 @task_errors()
 def diff(built: dict[str, Any]) -> dict[str, Any]:
     """Return the counts, some samples, and what a person is asked."""
-    from shardpost.rebuilds.comparison import compare_open
     from shardpost.rebuilds.model.difference import question, samples
+    from shardpost.rebuilds.registry import compare_open
 
     installation, now = task_installation(), datetime.now(UTC)
     found = compare_open(installation.tables, installation.kafka, now, built["rebuild"])

@@ -112,8 +112,7 @@ def diff_command() -> int:
     at the swap. Exit code 3: something differs.
     """
     from shardpost.delta.query import table_errors
-    from shardpost.rebuilds.comparison import compare_open
-    from shardpost.rebuilds.registry import needs_top_up
+    from shardpost.rebuilds.registry import compare_open, needs_top_up
 
     installation = opened()
     with table_errors():

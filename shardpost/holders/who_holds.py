@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import exists
@@ -27,19 +27,21 @@ from shardpost.kafka.partitioning import partition_of
 # client -> ids of the positions that count, in the order of model/as_of.py
 Holders = dict[str, list[str]]
 
-_LATEST = """
-SELECT s.client, s.positions FROM share_holders s WHERE {conditions} ORDER BY s.client
-"""
-_AS_OF = "SELECT t.client, t.positions FROM ({holders}) t WHERE {condition} ORDER BY t.client"
-
 
 @dataclass(frozen=True)
 class HoldersQuery:
-    """Which holders: of one client or all, of one shard or all, as of a time or the latest."""
+    """Which holders: one client, of one shard, as of a time, of ids that begin so; None: whatever.
+
+    As of no time it is the latest state of a snapshot.
+    """
 
     client: str | None = None
     shard: int | None = None
     as_of: datetime | None = None
+    begins: str | None = None
+
+
+_WHOLE = "SELECT h.client, h.positions FROM {held} h WHERE {condition} ORDER BY h.client"
 
 
 def query_holders(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
@@ -47,32 +49,10 @@ def query_holders(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> H
 
     ShardpostError for a time of which the history was pruned.
     """
-    _require_shard(wanted.shard, snapshot)
+    opened, of_wanted = _opened(tables, snapshot, wanted)
+    holders = _by_client(opened.query(_WHOLE.format(**of_wanted)))
     if wanted.as_of is None:
-        return _latest(tables, snapshot, wanted)
-    holders = _as_of(tables, snapshot, wanted, wanted.as_of)
-    if wanted.shard is None:
         return holders
-    shards = snapshot.shards
-    return {c: ids for c, ids in holders.items() if partition_of(c, shards) == wanted.shard}
-
-
-def _latest(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
-    conditions = ["cardinality(s.positions) > 0"]
-    if wanted.client is not None:
-        conditions.append(f"s.client = {text_literal(wanted.client)}")
-    if wanted.shard is not None:
-        conditions.append(f"s.shard = {wanted.shard}")
-    sql = _LATEST.format(conditions=" AND ".join(conditions))
-    return _by_client(query(tables, sql, at_snapshot(snapshot, SHARE_HOLDERS)))
-
-
-def _as_of(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
-    snapshot.require_history(at)
-    condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
-    select = as_of.holders(snapshot.country, at, wanted.client)
-    sql = _AS_OF.format(holders=select, condition=condition)
-    holders = _by_client(query(tables, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
     return {client: sorted(ids, key=position_sort_key) for client, ids in holders.items()}
 
 
@@ -83,21 +63,6 @@ def _by_client(table: pa.Table) -> Holders:
     ids = lists.values.to_pylist()
     bounds = lists.offsets.to_pylist()
     return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}
-
-
-@dataclass(frozen=True)
-class HoldersFilter:
-    """Which holders: of one shard, with ids that begin so, as of a time; each None: whatever."""
-
-    shard: int | None = None
-    begins: str | None = None
-    as_of: datetime | None = None
-
-
-def _require_shard(shard: int | None, snapshot: Snapshot) -> None:
-    """UsageError for a shard that does not exist."""
-    if shard is not None and not 0 <= shard < snapshot.shards:
-        raise UsageError(f"shard {shard}: expected 0 to {snapshot.shards - 1}")
 
 
 @dataclass(frozen=True)
@@ -143,7 +108,7 @@ FROM ({holders}) t LEFT JOIN share_holders s ON s.client = t.client
 def holders_page(
     tables: Tables,
     snapshot: Snapshot,
-    wanted: HoldersFilter,
+    wanted: HoldersQuery,
     *,
     first: int,
     most: int,
@@ -154,16 +119,7 @@ def holders_page(
     `longest` is how many positions of each; None: all. UsageError for a shard that does not exist,
     ShardpostError for a time of which the history was pruned.
     """
-    _require_shard(wanted.shard, snapshot)
-    held, opened = SHARE_HOLDERS.name, _opened(tables, snapshot, wanted)
-    conditions = [_HOLDING]
-    if wanted.as_of is not None:
-        held, conditions = _KEPT, [_of_shard(opened, snapshot, wanted.shard)]
-    elif wanted.shard is not None:
-        conditions.append(f"h.shard = {wanted.shard}")
-    if wanted.begins is not None:
-        conditions.append(f"starts_with(h.client, {text_literal(wanted.begins)})")
-    own = {"held": held, "condition": " AND ".join(conditions)}
+    opened, own = _opened(tables, snapshot, wanted)
     total = opened.rows(_TOTAL.format(**own))[0]["total"]
     clients = opened.rows(_CLIENTS.format(**own, most=most, at=first)) if first < total else []
     if not clients:
@@ -180,16 +136,30 @@ def holders_page(
 _KEPT = "held_then"
 
 
-def _opened(tables: Tables, snapshot: Snapshot, wanted: HoldersFilter) -> OpenedTables:
-    at = wanted.as_of
+def _opened(
+    tables: Tables, snapshot: Snapshot, wanted: HoldersQuery
+) -> tuple[OpenedTables, dict[str, str]]:
+    """Return the tables, and of which of them, `held`, which rows, `condition`, are wanted."""
+    at, shard, client = wanted.as_of, wanted.shard, wanted.client
+    if shard is not None and not 0 <= shard < snapshot.shards:
+        raise UsageError(f"shard {shard}: expected 0 to {snapshot.shards - 1}")
     if at is None:
-        return OpenedTables(tables, at_snapshot(snapshot, SHARE_HOLDERS))
-    snapshot.require_history(at)
-    more = () if wanted.shard is None else (SHARE_HOLDERS,)
-    opened = OpenedTables(tables, at_snapshot(snapshot, *as_of.RELATIONS, *more))
-    select = _HELD_THEN if wanted.shard is None else _HELD_THEN_BY_SHARD
-    opened.keep(_KEPT, select.format(holders=as_of.holders(snapshot.country, at)))
-    return opened
+        opened = OpenedTables(tables, at_snapshot(snapshot, SHARE_HOLDERS))
+        held, conditions = SHARE_HOLDERS.name, [_HOLDING]
+        if shard is not None:
+            conditions.append(f"h.shard = {shard}")
+    else:
+        snapshot.require_history(at)
+        more = () if shard is None else (SHARE_HOLDERS,)
+        held, opened = _KEPT, OpenedTables(tables, at_snapshot(snapshot, *as_of.RELATIONS, *more))
+        select = _HELD_THEN if shard is None else _HELD_THEN_BY_SHARD
+        opened.keep(_KEPT, select.format(holders=as_of.holders(snapshot.country, at, client)))
+        conditions = [_of_shard(opened, snapshot, shard)]
+    if client is not None:
+        conditions.append(f"h.client = {text_literal(client)}")
+    if wanted.begins is not None:
+        conditions.append(f"starts_with(h.client, {text_literal(wanted.begins)})")
+    return opened, {"held": held, "condition": " AND ".join(conditions)}
 
 
 def _of_shard(opened: OpenedTables, snapshot: Snapshot, shard: int | None) -> str:

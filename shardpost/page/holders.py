@@ -60,7 +60,7 @@ def holders(
     found = who_holds.holders_page(
         installation.tables,
         at,
-        who_holds.HoldersFilter(shard, search, as_of),
+        who_holds.HoldersQuery(shard=shard, as_of=as_of, begins=search),
         first=(page - 1) * ROWS_OF_A_PAGE,
         most=ROWS_OF_A_PAGE,
         longest=None if is_whole else LISTED_POSITIONS,

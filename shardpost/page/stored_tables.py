@@ -166,9 +166,8 @@ DIFFERENCES = ("of", "equal", "changed", "only in the old", "only in the new", "
 @router.get("/diff")
 def diff(visit: CurrentRequest) -> Response:
     """Compare the rebuilt tables with the old ones, key by key."""
-    from shardpost.rebuilds.comparison import compare_open
     from shardpost.rebuilds.model.difference import TITLES
-    from shardpost.rebuilds.registry import list_described, needs_top_up
+    from shardpost.rebuilds.registry import compare_open, list_described, needs_top_up
 
     with table_errors():
         found = compare_open(visit.installation.tables, visit.installation.kafka, visit.now)

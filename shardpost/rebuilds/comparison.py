@@ -5,17 +5,14 @@ Contacts are counted, and samples say which columns differ, not what is in them:
 logs, where no erasure finds it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
-from shardpost.delta import snapshots
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import rows, version_at
+from shardpost.delta.query import OpenedTables, rows, version_at
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table, Version, text_literal
-from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import (
     CLIENTS,
     EXCHANGES,
@@ -24,9 +21,7 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS,
 )
 from shardpost.kafka.kafka import Kafka
-from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.difference import OTHERS, Difference, Differences
-from shardpost.rebuilds.model.rebuild import Standing
 
 SIDES = ("old", "new")
 
@@ -86,23 +81,8 @@ def _id_and_values(key: str, names: tuple[str, ...]) -> str:
 
 
 Row = dict[str, Any]
-Versions = Mapping[Table, Version]
 SAMPLES, OTHER_SAMPLES = (7, 20), (5, 15)  # of each kind of difference, and in all
 MOST_LISTED = 200  # positions whose records are looked up
-
-
-def _differences(
-    tables: Tables, sql: str, versions: Versions, samples: tuple[int, int] = SAMPLES
-) -> tuple[Differences, list[Row]]:
-    """Return how many keys are equal and not, and some rows that are not.
-
-    `sql` is of `compared_sql`, with the key as `id`.
-    """
-    counts = rows(tables, f"{sql} {_COUNTS}", versions)
-    found = Differences(**{row["difference"]: row["n"] for row in counts})
-    of_each, most = samples
-    some = f"{sql} {_SOME.format(of_each=of_each, most=most).strip()}"
-    return found, rows(tables, some, versions) if found.different else []
 
 
 VALUES = ("client", "ticker", "amount", "exchange")
@@ -111,11 +91,105 @@ _OPEN_POSITIONS = "SELECT * FROM {side}_positions WHERE is_open"
 _HOLDING = "SELECT * FROM {{side}}_share_holders WHERE cardinality(positions) > 0 AND {which}"
 
 
+@dataclass(frozen=True)
+class _Views:
+    """Two views that are compared."""
+
+    tables: Tables
+    kafka: Kafka
+    old: Snapshot
+    new: Snapshot
+
+    def differences(
+        self, sql: str, table: Table, samples: tuple[int, int] = SAMPLES
+    ) -> tuple[Differences, list[Row]]:
+        """Return how many keys of a table are equal and not, and some rows that are not.
+
+        `sql` is of `compared_sql`, with the key as `id`.
+        """
+        opened = OpenedTables(self.tables, both(self.old, self.new, table))
+        counts = opened.rows(f"{sql} {_COUNTS}")
+        found = Differences(**{row["difference"]: row["n"] for row in counts})
+        of_each, most = samples
+        some = f"{sql} {_SOME.format(of_each=of_each, most=most).strip()}"
+        return found, opened.rows(some) if found.different else []
+
+    def holder_samples(self, changed: Iterable[Row]) -> list[Row]:
+        """Return clients whose list changed, with the records of what only one side has."""
+        in_one = {row["id"]: {*(row["old"] or ())} ^ {*(row["new"] or ())} for row in changed}
+        ids = sorted({position for positions in in_one.values() for position in positions})
+        records = self.records(ids[:MOST_LISTED])
+        return [
+            {
+                "client": row["id"],
+                "difference": row["difference"],
+                "old": row["old"] or [],
+                "new": row["new"] or [],
+                "records": [
+                    record
+                    for position in sorted(in_one[row["id"]])
+                    for record in records.get(position, ())
+                    if record["client"] == row["id"]
+                ],
+            }
+            for row in changed
+        ]
+
+    def records(self, positions: Iterable[str]) -> dict[str, list[Row]]:
+        """Return the records that the sides have of positions, with the country of their exchange.
+
+        `country_by` is where the record is that says that country.
+        """
+        listed = ", ".join(f"({text_literal(position)})" for position in positions)
+        if not listed:
+            return {}
+        records: dict[str, list[Row]] = {}
+        for side, view in zip(SIDES, (self.old, self.new), strict=True):
+            sql = (
+                f"SELECT p.key, {', '.join(f'p.{name}' for name in _RECORD)}, e.country,"  # noqa: S608
+                ' e."partition" AS e_partition, e."offset" AS e_offset'
+                f" FROM {side}_positions p LEFT JOIN {side}_exchanges e"
+                " ON p.exchange = e.key AND e.is_open"
+                f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
+            )
+            for row in rows(self.tables, sql, _of_side(side, view, POSITIONS, EXCHANGES)):
+                record = {"position": row["key"], "topic": self.kafka.topic("positions")}
+                record |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
+                record["timestamp"] = row["timestamp"].isoformat()
+                by = {"partition": row["e_partition"], "offset": row["e_offset"]}
+                is_known = row["e_offset"] is not None
+                record["country_by"] = (
+                    {"topic": self.kafka.topic("exchanges"), **by} if is_known else None
+                )
+                of_both = records.setdefault(row["key"], [])
+                if of_both and of_both[0] | {"in": side} == record | {"in": side}:
+                    of_both[0]["in"] = "both"
+                else:
+                    of_both.append(record | {"in": side})
+        return records
+
+    def others(self) -> tuple[dict[str, Differences], dict[str, str], list[Row]]:
+        """Return how they differ in each of OTHERS, or why one is not compared; and some of it."""
+        found: dict[str, Differences] = {}
+        not_compared: dict[str, str] = {}
+        samples: list[Row] = []
+        for name, what in _COMPARED_OTHERS.items():
+            if why := _why_not(what.table, self.old) or _why_not(what.table, self.new):
+                not_compared[name] = why
+                continue
+            columns = _id_and_values("id", what.columns)
+            relation = what.rows.format(name=what.table.name)
+            sql = compared_sql(relation, "id", _same_values(what.columns), columns)
+            found[name], some = self.differences(sql, what.table, OTHER_SAMPLES)
+            samples += [_other_sample(name, what, row) for row in some]
+        return found, not_compared, samples
+
+
 def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Difference:
     """Return what two views differ in, with some samples."""
-    columns = _id_and_values("key", _RECORD)
+    views, columns = _Views(tables, kafka, old, new), _id_and_values("key", _RECORD)
     sql = compared_sql(_OPEN_POSITIONS, "key", _same_values(VALUES), columns)
-    positions, changed = _differences(tables, sql, both(old, new, POSITIONS))
+    positions, changed = views.differences(sql, POSITIONS)
     topic = kafka.topic("positions")
     samples = [
         {"position": row["id"], "difference": row["difference"]}
@@ -123,9 +197,9 @@ def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Diffe
         for row in changed
     ]
     sql = holders_sql("COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new")
-    holders, changed = _differences(tables, sql, both(old, new, SHARE_HOLDERS))
-    samples += _holder_samples(tables, kafka, old, new, changed)
-    others, not_compared, of_others = _compare_others(tables, old, new)
+    holders, changed = views.differences(sql, SHARE_HOLDERS)
+    samples += views.holder_samples(changed)
+    others, not_compared, of_others = views.others()
     samples += of_others
     return Difference(_side(old), _side(new), positions, holders, samples, others, not_compared)
 
@@ -145,64 +219,6 @@ def _record(row: Row, side: str, topic: str) -> Row | None:
     values = {name: row[f"{side}_{name}"] for name in VALUES}
     place = {name: row[f"{side}_{name}"] for name in ("partition", "offset")}
     return values | {"topic": topic, **place, "timestamp": row[f"{side}_timestamp"].isoformat()}
-
-
-def _holder_samples(
-    tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot, changed: Iterable[Row]
-) -> list[Row]:
-    """Return clients whose list changed, with the records of what only one side has."""
-    in_one = {row["id"]: {*(row["old"] or ())} ^ {*(row["new"] or ())} for row in changed}
-    ids = sorted({position for positions in in_one.values() for position in positions})
-    records = _records(tables, kafka, old, new, ids[:MOST_LISTED])
-    return [
-        {
-            "client": row["id"],
-            "difference": row["difference"],
-            "old": row["old"] or [],
-            "new": row["new"] or [],
-            "records": [
-                record
-                for position in sorted(in_one[row["id"]])
-                for record in records.get(position, ())
-                if record["client"] == row["id"]
-            ],
-        }
-        for row in changed
-    ]
-
-
-def _records(
-    tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot, positions: Iterable[str]
-) -> dict[str, list[Row]]:
-    """Return the records that the sides have of positions, with the country of their exchange.
-
-    `country_by` is where the record is that says that country.
-    """
-    listed = ", ".join(f"({text_literal(position)})" for position in positions)
-    if not listed:
-        return {}
-    records: dict[str, list[Row]] = {}
-    for side, view in zip(SIDES, (old, new), strict=True):
-        sql = (
-            f"SELECT p.key, {', '.join(f'p.{name}' for name in _RECORD)}, e.country,"  # noqa: S608
-            ' e."partition" AS e_partition, e."offset" AS e_offset'
-            f" FROM {side}_positions p LEFT JOIN {side}_exchanges e"
-            " ON p.exchange = e.key AND e.is_open"
-            f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
-        )
-        for row in rows(tables, sql, _of_side(side, view, POSITIONS, EXCHANGES)):
-            record = {"position": row["key"], "topic": kafka.topic("positions")}
-            record |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
-            record["timestamp"] = row["timestamp"].isoformat()
-            by = {"partition": row["e_partition"], "offset": row["e_offset"]}
-            is_known = row["e_offset"] is not None
-            record["country_by"] = {"topic": kafka.topic("exchanges"), **by} if is_known else None
-            of_both = records.setdefault(row["key"], [])
-            if of_both and of_both[0] | {"in": side} == record | {"in": side}:
-                of_both[0]["in"] = "both"
-            else:
-                of_both.append(record | {"in": side})
-    return records
 
 
 def _side(view: Snapshot) -> Row:
@@ -237,27 +253,6 @@ _COMPARED_OTHERS = {
 }
 
 
-Others = tuple[dict[str, Differences], dict[str, str], list[Row]]
-
-
-def _compare_others(tables: Tables, old: Snapshot, new: Snapshot) -> Others:
-    """Return how two views differ in each of OTHERS, or why one is not compared; and some of it."""
-    found: dict[str, Differences] = {}
-    not_compared: dict[str, str] = {}
-    samples: list[Row] = []
-    for name, what in _COMPARED_OTHERS.items():
-        if why := _why_not(what.table, old) or _why_not(what.table, new):
-            not_compared[name] = why
-            continue
-        columns = _id_and_values("id", what.columns)
-        relation = what.rows.format(name=what.table.name)
-        sql = compared_sql(relation, "id", _same_values(what.columns), columns)
-        at = both(old, new, what.table)
-        found[name], some = _differences(tables, sql, at, OTHER_SAMPLES)
-        samples += [_other_sample(name, what, row) for row in some]
-    return found, not_compared, samples
-
-
 def _why_not(table: Table, view: Snapshot) -> str | None:
     """Return why a table of a view is not read; None if it may be."""
     if table.name not in view.tables:
@@ -279,31 +274,3 @@ def _other_sample(name: str, what: Compared, row: Row) -> Row:
     return sample | {
         side: {column: row[f"{side}_{column}"] for column in what.shown} for side in SIDES
     }
-
-
-def compare_open(
-    tables: Tables, kafka: Kafka, now: datetime, number: int | None = None
-) -> Difference:
-    """Compare the tables that the open rebuild, of that number, has with those before it.
-
-    At the newest snapshot that both have: of tables that are in use, the last one before they were.
-    ShardpostError while they are being built.
-    """
-    newest, rebuild = snapshots.current(tables), registry.require_current(tables, number)
-    standing = rebuild.standing(newest)
-    if standing is Standing.BUILDING:
-        raise ShardpostError(
-            f"rebuild {rebuild.number} is {standing} ({rebuild.progress.summary()}): continue it"
-            " with `shardpost rebuild start` and the same options"
-        )
-
-    def in_use_at(number: int) -> Snapshot:
-        return newest if number == newest.number else snapshots.get(tables, number, now=now)
-
-    candidate, standby = rebuild.candidate, rebuild.require_standby(newest)
-    if standing is not Standing.IN_USE:
-        return compare(tables, kafka, in_use_at(standby.number), standby)
-    # Its tables with contacts are not read as they were before a client was erased.
-    as_swapped = replace(candidate, erased_in=newest.erased_in)
-    is_same = candidate.number == standby.number
-    return compare(tables, kafka, standby, as_swapped if is_same else in_use_at(standby.number))

@@ -1,7 +1,8 @@
 """The rows of the table `rebuilds`, and the locks of those who write its tables; no JVM.
 
 A row is the commit point of tables that are beside those in use: a file that no row and no snapshot
-names was written by a run that was killed. One run at a time writes tables beside those in use.
+names was written by a run that was killed. One run at a time writes tables beside those in use, and
+anybody may compare them.
 """
 
 from collections.abc import Iterator
@@ -18,8 +19,11 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import countries
 from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
 from shardpost.locks.locks import exclusive
 from shardpost.locks.shared_files import Files
+from shardpost.rebuilds.comparison import compare
+from shardpost.rebuilds.model.difference import Difference
 from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
 
 if TYPE_CHECKING:
@@ -111,6 +115,34 @@ def needs_top_up(tables: Tables) -> bool:
     if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
         return False
     return rebuild.candidate.number != newest.number
+
+
+def compare_open(
+    tables: Tables, kafka: Kafka, now: datetime, number: int | None = None
+) -> Difference:
+    """Compare the tables that the open rebuild, of that number, has with those before it.
+
+    At the newest snapshot that both have: of tables that are in use, the last one before they were.
+    ShardpostError while they are being built.
+    """
+    newest, rebuild = snapshots.current(tables), require_current(tables, number)
+    standing = rebuild.standing(newest)
+    if standing is Standing.BUILDING:
+        raise ShardpostError(
+            f"rebuild {rebuild.number} is {standing} ({rebuild.progress.summary()}): continue it"
+            " with `shardpost rebuild start` and the same options"
+        )
+
+    def in_use_at(number: int) -> Snapshot:
+        return newest if number == newest.number else snapshots.get(tables, number, now=now)
+
+    candidate, standby = rebuild.candidate, rebuild.require_standby(newest)
+    if standing is not Standing.IN_USE:
+        return compare(tables, kafka, in_use_at(standby.number), standby)
+    # Its tables with contacts are not read as they were before a client was erased.
+    as_swapped = replace(candidate, erased_in=newest.erased_in)
+    is_same = candidate.number == standby.number
+    return compare(tables, kafka, standby, as_swapped if is_same else in_use_at(standby.number))
 
 
 def require_country(installation: Installation, last: Snapshot) -> None:

@@ -15,7 +15,7 @@ from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration import tasks
 from shardpost.orchestration.tasks import ANSWER
-from shardpost.rebuilds import comparison, drop
+from shardpost.rebuilds import drop, registry
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.spark.job_spec import request_of
@@ -36,7 +36,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (now.tzinfo, number) == (UTC, BUILT["rebuild"])
         return FOUND
 
-    monkeypatch.setattr(comparison, "compare_open", compare)
+    monkeypatch.setattr(registry, "compare_open", compare)
 
 
 class Task:
@@ -172,8 +172,6 @@ def test_a_refused_swap_fails_the_run_once_and_says_what_to_do(
 
 @pytest.fixture
 def one_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardpost.rebuilds import registry
-
     monkeypatch.setattr(registry, "require_current", lambda _settings: SimpleNamespace(number=3))
 
 

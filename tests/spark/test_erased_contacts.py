@@ -24,8 +24,8 @@ from shardpost.holders.spark.held_positions import contacts
 from shardpost.locks import locks
 from shardpost.maintenance.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.maintenance.maintain import prune_old
-from shardpost.rebuilds.comparison import compare_open
 from shardpost.rebuilds.model.rebuild import Source
+from shardpost.rebuilds.registry import compare_open
 from shardpost.settings import Settings
 from tests.support import rebuilding
 from tests.support.at_step import at_step

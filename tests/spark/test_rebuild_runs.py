@@ -11,9 +11,9 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks.locks import LockedError
 from shardpost.rebuilds import registry
-from shardpost.rebuilds.comparison import compare_open
 from shardpost.rebuilds.model.rebuild import Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, tables_of
+from shardpost.rebuilds.registry import compare_open
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode

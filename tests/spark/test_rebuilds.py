@@ -24,10 +24,10 @@ from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.rebuilds import drop as dropping
 from shardpost.rebuilds import registry, run
-from shardpost.rebuilds.comparison import compare_open
 from shardpost.rebuilds.model.difference import Difference
 from shardpost.rebuilds.model.rebuild import Source, Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action
+from shardpost.rebuilds.registry import compare_open
 from shardpost.rebuilds.run import run as carry_out
 from shardpost.rebuilds.run import topped_up
 from shardpost.rebuilds.spark import build, histories

@@ -22,10 +22,9 @@ from shardpost.maintenance import erasure, removable_files
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds import drop as rebuilds_erasure
 from shardpost.rebuilds import registry
-from shardpost.rebuilds.comparison import compare_open
 from shardpost.rebuilds.model.difference import question
 from shardpost.rebuilds.model.rebuild import NAMES
-from shardpost.rebuilds.registry import rebuilding
+from shardpost.rebuilds.registry import compare_open, rebuilding
 from shardpost.rebuilds.swap import swap_tables
 from shardpost.settings import Settings
 from tests.support import decisions
