@@ -2,26 +2,25 @@
 
 Whatever a list lacks is closed. So nothing of it is left to how a reader forgives: a file that was
 cut, or whose rows were swallowed by a quote, is refused, with its line. What is not UTF-8 stays as
-it is. pyarrow's reader of CSV takes a file that is cut within a row, a quote within a value, whole
-rows in quotes and mixed row ends without a word, and knows no lines: so CSV is split here.
+it is.
 """
 
 import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from shardpost.errors import ShardpostError, single_line
+from shardpost.position_import.csv_rows import MOST_QUOTED, CsvTable, Values, cut, quoted, wrong
 from shardpost.position_import.import_job import GZIP, files_of
 from shardpost.position_import.model.plan import (
     COLUMNS,
-    NUMBERS,
     FoundColumns,
     SourceColumn,
     column_of,
@@ -33,13 +32,9 @@ from shardpost.position_import.model.source import FileSource, Format
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_QUOTED = 60
-# A row with more lines is one whose quote was not closed; the rest of the file is not held then.
-_MOST_LINES = 10_000
 ROWS_AT_ONCE = 10_000
 # Decodes bytes that are not UTF-8 so that they are encoded as what they were.
 _AS_IT_IS = "surrogateescape"
-Values = Sequence[str | None]  # of a row, in the order of COLUMNS
 
 
 class ListReader:
@@ -81,8 +76,8 @@ class ListReader:
             self.form, self.columns = form, [*columns]
         if form != self.form:
             raise ShardpostError(
-                f"{path}: expected what {self.paths[0]} has, {_quoted(self.form)}, found"
-                f" {_quoted(form)}: write all files of a list alike"
+                f"{path}: expected what {self.paths[0]} has, {quoted(self.form)}, found"
+                f" {quoted(form)}: write all files of a list alike"
             )
 
     def found(self) -> FoundColumns:
@@ -126,128 +121,11 @@ def _texts(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
             yield pa.table([pa.array(values, pa.binary()) for values in columns], [*COLUMNS])
 
 
-# A quoted field by RFC 4180; in it a quote is doubled.
-_IN_QUOTES = re.compile(r'"(?:[^"]|"")*+"')
-
-
-class _Row(NamedTuple):
-    """A row of CSV as it stands in the file: the number of its first line, and its lines."""
-
-    line: int
-    lines: list[str]
-
-    @property
-    def text(self) -> str:
-        return "".join(self.lines)
-
-    @property
-    def end(self) -> str:
-        return "\r\n" if self.lines[-1].endswith("\r\n") else "\n"
-
-
 def _csv(reader: ListReader, path: Path, file: TextIOWrapper) -> Iterator[Values]:
-    """Check rows by RFC 4180; each has as many values as the header, and ends like it."""
-    rows = _csv_rows(path, file)
-    if (header := next(rows, None)) is None:
-        return
-    _require_header(path, header)
-    marked = _marked(path, header)
-    width, names = len(marked), [name or "" for name in _unquoted(header, marked)]
-    form = f"rows that end with {header.end!r}, {header.text.strip().lower()}"
-    reader.begin(path, form, map(SourceColumn, names))
-    reader.found()
-    by_column = {column_of(name): at for at, name in enumerate(names)}
-    places = [by_column[column] for column in COLUMNS]
-    for row in rows:
-        marked = _marked(path, row)
-        _require_like(path, row, len(marked), header, width)
-        for column, at in zip(COLUMNS, places, strict=True):
-            if "." in marked[at] and column not in NUMBERS and _ROUNDED.fullmatch(marked[at]):
-                require_type(f"{path}: line {row.line}", column, "double", marked[at])
-        values = _unquoted(row, marked)
-        yield [values[at] for at in places]
-
-
-# What tools write for a number that may have been an id, without quotes: 1.0, and Excel 1.23E+11.
-_ROUNDED = re.compile(r"-?\d+\.0+|-?\d\.\d+[eE]\+\d+")
-_OTHER_MARKS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-
-
-def _require_header(path: Path, header: _Row) -> None:
-    """Refuse columns that are separated otherwise, as by spreadsheets, and a line above them."""
-    for mark, what in _OTHER_MARKS.items():
-        if _columns(header, mark) >= {*COLUMNS}:
-            raise ShardpostError(
-                f"{path}: line {header.line}: expected commas between the columns, found {what}:"
-                " write it again with commas, and with points in decimals"
-            )
-    if not _columns(header, ",") & {*COLUMNS}:
-        expected = f"a header with {', '.join(COLUMNS)}, and no title or `sep=` above it"
-        raise _wrong(path, header.line, expected, header.text)
-
-
-def _columns(header: _Row, mark: str) -> set[str | None]:
-    return {column_of(name.strip(' "\r\n')) for name in header.text.split(mark)}
-
-
-def _csv_rows(path: Path, file: TextIOWrapper) -> Iterator[_Row]:
-    """Yield all rows that are not empty: one goes on while a quote is open."""
-    lines: list[str] = []
-    is_open = False
-    number = 0
-    for number, line in enumerate(file, 1):
-        lines.append(line)
-        is_open ^= line.count('"') % 2 == 1
-        if is_open and len(lines) <= _MOST_LINES:
-            continue
-        if is_open:
-            break
-        if not line.endswith("\n"):
-            raise _cut(path, number, line)
-        if lines[0].strip("\r\n"):
-            yield _Row(number - len(lines) + 1, lines)
-        lines = []
-    if lines:
-        begins = number - len(lines) + 1
-        raise _wrong(
-            path, begins, "a quote that is closed", f"none up to line {number}: {lines[0]}"
-        )
-
-
-def _marked(path: Path, row: _Row) -> list[str]:
-    """Return the values of a row, of one in quotes only a quote."""
-    text = row.text.removesuffix(row.end)
-    if "\0" in text:
-        raise _wrong(path, row.line, "text without NUL characters", "one")
-    if '"' not in text and "\r" not in text:
-        return text.split(",")
-    values = _IN_QUOTES.sub('"', text).split(",")
-    if any("\r" in value or ('"' in value and value != '"') for value in values):
-        expected = "quotes and line breaks only where RFC 4180 has them, around a whole value"
-        raise _wrong(path, row.line, expected, text)
-    return values
-
-
-def _unquoted(row: _Row, marked: Sequence[str]) -> list[str | None]:
-    """Return the values of a row: `""` is an empty text, nothing is None."""
-    if '"' not in marked:
-        return [value or None for value in marked]
-    quoted = (found[1:-1].replace('""', '"') for found in _IN_QUOTES.findall(row.text))
-    return [next(quoted) if value == '"' else value or None for value in marked]
-
-
-def _require_like(path: Path, row: _Row, values: int, header: _Row, width: int) -> None:
-    if values != width:
-        raise _wrong(path, row.line, f"{width} values, as in the header", f"{values}: {row.text}")
-    if row.end != header.end:
-        raise _wrong(
-            path, row.line, f"a line that ends with {header.end!r}, as the header", repr(row.end)
-        )
-    if len(row.lines) > 1 and all(line.count(",") >= width - 1 for line in row.lines):
-        last = row.line + len(row.lines) - 1
-        raise _wrong(
-            path, row.line, "one row", f"whole rows in quotes, up to line {last}: {row.text}"
-        )
+    if table := CsvTable.begun(path, file):
+        reader.begin(path, table.form, map(SourceColumn, table.names))
+        reader.found()
+        yield from table.values()
 
 
 _OBJECTS, _ARRAY = "objects in lines", "an array"
@@ -266,7 +144,7 @@ def _json(reader: ListReader, path: Path, file: TextIOWrapper) -> Iterator[Value
         elif line.endswith("\n"):
             form, rows = _OBJECTS, [_parsed(path, number, text)]
         else:
-            raise _cut(path, number, line)
+            raise cut(path, number, line)
         reader.begin(path, form, ())
         for at, row in enumerate(rows, 1):
             if not isinstance(row, dict):
@@ -282,7 +160,7 @@ def _values_of(reader: ListReader, where: str, row: dict[str, Any]) -> Values:
     for name, value in row.items():
         text = value if isinstance(value, str | None) else json.dumps(value)
         if type(value) not in _TEXT and (column := column_of(name)):
-            found = _quoted(text)
+            found = quoted(text)
             require_type(where, column, _TYPES.get(type(value), found), found)
         values[column_of(name)] = text
     return [values.get(column) for column in COLUMNS]
@@ -307,7 +185,7 @@ def _parsed(path: Path, number: int, text: str) -> Any:
             escapes = _JSON.decode(text.encode(errors="replace").decode())
             json.dumps(escapes, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        near = text[max(0, error.pos - _MOST_QUOTED // 2) :]
+        near = text[max(0, error.pos - MOST_QUOTED // 2) :]
         raise _no_json(
             path, number + error.lineno - 1, f"{error.msg.removesuffix(' at')}: {near}"
         ) from None
@@ -364,7 +242,7 @@ def _parquet(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
             for batch in file.iter_batches(columns=names):
                 yield pa.table([_as_bytes(batch[name]) for name in names], [*COLUMNS])
     except pa.ArrowException as error:
-        reason = single_line(str(error), 2 * _MOST_QUOTED)
+        reason = single_line(str(error), 2 * MOST_QUOTED)
         raise ShardpostError(
             f"{path}: cannot be read: {path.name} is not a Parquet file, or not a whole one"
             f" ({reason}): write it again"
@@ -380,20 +258,5 @@ def _as_bytes(values: Any) -> Any:
     return values.cast(pa.string()).cast(pa.binary())
 
 
-def _cut(path: Path, line: int, found: str) -> ShardpostError:
-    return _wrong(path, line, "a line break at the end of the last row", f"none: {found}")
-
-
 def _no_json(path: Path, line: int, found: str) -> ShardpostError:
-    return _wrong(path, line, "JSON objects, one in each line or all in one array", found)
-
-
-def _wrong(path: Path, line: int, expected: str, found: str) -> ShardpostError:
-    return ShardpostError(
-        f"{path}: line {line}: expected {expected}, found {_quoted(found)}: the list may have been"
-        " cut or garbled, so nothing is imported: write it again"
-    )
-
-
-def _quoted(text: str | None) -> str:
-    return single_line(text or "none", _MOST_QUOTED)
+    return wrong(path, line, "JSON objects, one in each line or all in one array", found)

@@ -19,6 +19,7 @@ from shardpost.delta import snapshots
 from shardpost.embedded import broker, daemons
 from shardpost.holders import following
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.inputs import Arrivals
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings, load

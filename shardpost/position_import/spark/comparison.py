@@ -164,7 +164,10 @@ _SEEDS = (1, 2)
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plan, the id of the list's content, and that of its own records that are not compacted."""
+    """A plan, the id of the list's content, and that of its own records that are not compacted.
+
+    `records` are (key, value, partition) of what is written.
+    """
 
     plan: Plan
     content: str
@@ -219,8 +222,10 @@ def compare(
         plan = _plan(counted, changes, rejected(rows, by_key))
         unknown = _unknown_exchanges(installation.tables, base.snapshot, changes)
         plan = replace(plan, unknown_exchanges=unknown, ignored=source.ignored)
-        written = _written(changes, _new_place(spark, known, len(base.ends)))
-        yield Comparison(plan, counted.content, unread_id, written)
+        place = F.coalesce("partition", _new_place(spark, known, len(base.ends)))
+        written = changes.where(F.col("change").isin(*map(str, WRITTEN)))
+        records = written.select("key", "value", place.alias("partition"))
+        yield Comparison(plan, counted.content, unread_id, records)
 
 
 def _clean_up(work: Callable[[], object]) -> None:
@@ -279,13 +284,6 @@ def _unknown_exchanges(tables: Tables, view: Snapshot, changes: DataFrame) -> di
 def _lowest_ids(changes: DataFrame, change: Change) -> tuple[str, ...]:
     ids = changes.where(F.col("change") == change.value).select("key").orderBy("key")
     return tuple(row[0] for row in ids.limit(MOST_SAMPLES).collect())
-
-
-def _written(changes: DataFrame, new_place: Column) -> DataFrame:
-    """Return (key, value, partition) of what is written."""
-    is_written = F.col("change").isin(*(str(change) for change in WRITTEN))
-    partition = F.coalesce("partition", new_place).alias("partition")
-    return changes.where(is_written).select("key", "value", partition)
 
 
 def _new_place(spark: SparkSession, known: DataFrame, partitions: int) -> Column:
