@@ -427,7 +427,7 @@ def test_an_applied_import_is_done_although_its_list_cannot_be_deleted(
         delete(*of)
 
     monkeypatch.setattr(storage, "delete_folder", failing)
-    result = run_import(settings, path)
+    result = run_import(settings, path, max_closed=1.0)
     assert (result["applied"], result["closed"], len(calls)) == (True, 1, 2)
     assert "not cleaned up after the comparison: object store b: it does not" in caplog.text
     assert decided(settings) == [result["import_id"]]
