@@ -61,25 +61,6 @@ def add_measures(tables: Tables, measures: Iterable[Measure], at: datetime) -> N
     row_files.change(tables, MEASUREMENTS, RUN, lambda table: _drop_old(tables, table, at))
 
 
-def past_values(
-    tables: Tables,
-    name: str,
-    since: datetime,
-    until: datetime,
-    labels: dict[str, str] | None = None,
-) -> list[tuple[datetime, float]]:
-    """Return (when, value) of a metric between two times, oldest first; of one set of labels."""
-    if not exists(tables, MEASUREMENTS):
-        return []
-    wanted = text_literal(json.dumps(labels or {}))
-    sql = (
-        f"SELECT at, value FROM measurements WHERE run >= {int(since.timestamp())}"  # noqa: S608
-        f" AND run <= {_latest_run(until)}"
-        f" AND name = {text_literal(name)} AND labels = {wanted} ORDER BY run"
-    )
-    return [(row["at"], row["value"]) for row in rows(tables, sql, {MEASUREMENTS: None})]
-
-
 @dataclass(frozen=True)
 class LastValues:
     """What the last look that had a source found there: when, and (name, labels, value)."""

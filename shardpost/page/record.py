@@ -26,7 +26,7 @@ from shardpost.page.value_layout import ON_OWN_PAGE, Layout, laid_out, summary
 
 if TYPE_CHECKING:
     from shardpost.kafka.coordinates import Coordinates
-    from shardpost.kafka.record_pages import Bounds, State
+    from shardpost.kafka.record_pages import Bounds, Found, State
     from shardpost.kafka.records import Record
 
 
@@ -163,15 +163,7 @@ def _place(
     return own, Coordinates(own.name, partition, offset)
 
 
-@dataclass(frozen=True)
-class FoundRecord:
-    """A record, and its state in Kafka; None where Kafka has none, or cannot be read."""
-
-    record: "Record | None"
-    state: "State | None" = None
-
-
-def _found(visit: PageRequest, topic: OwnTopic, at: "Coordinates") -> tuple[FoundRecord, list[str]]:
+def _found(visit: PageRequest, topic: OwnTopic, at: "Coordinates") -> "tuple[Found, list[str]]":
     """Return a record out of Kafka, else as history keeps it; and what is to be said of that."""
     from shardpost.kafka import record_pages
 
@@ -181,14 +173,14 @@ def _found(visit: PageRequest, topic: OwnTopic, at: "Coordinates") -> tuple[Foun
         ]
         found = record_pages.read_one(visit.installation.kafka, at, bounds)
         if found.record is not None:
-            return FoundRecord(found.record, found.state), []
+            return found, []
         notes = [_why_none(at, bounds)]
     except ShardpostError as error:
         notes = [str(error)]
     kept = _kept(visit, topic, at, notes)
     if kept is not None:
         notes.append("this is what Shardpost's history keeps of it, without its headers")
-    return FoundRecord(kept), notes
+    return record_pages.Found(kept, None), notes
 
 
 def _why_none(at: "Coordinates", bounds: "Bounds") -> str:

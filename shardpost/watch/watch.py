@@ -134,6 +134,7 @@ def _add_growth(found: Observations, tables: Tables, now: datetime) -> None:
     free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
     if not free:
         return
-    before = history.past_values(tables, "disk_free_bytes", now - RATE_OVER, now)
+    kept = history.series(tables, ["disk_free_bytes"], now - RATE_OVER, now)
+    before = [one.last for points in kept.values() for one in points]
     if condition := disk_full(before, now, free[0]):
         found.conditions.append(replace(condition, source="sizes"))

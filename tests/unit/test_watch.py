@@ -15,6 +15,7 @@ from shardpost.alerts.model.firing import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.decisions import Kind
 from shardpost.delta import storage
+from shardpost.delta.object_store import Tables
 from shardpost.delta.storage import FORM, path_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
@@ -354,6 +355,17 @@ def test_killed_at_any_step_everything_is_told_by_the_next_run(
     assert titles(settings, world, T0 + 2 * QUARTER) == []
 
 
+def past_values(
+    tables: Tables,
+    name: str,
+    since: datetime,
+    until: datetime,
+    labels: dict[str, str] | None = None,
+) -> list[tuple[datetime, float]]:
+    kept = history.series(tables, [name], since, until, labels or {})
+    return [one.last for points in kept.values() for one in points]
+
+
 def test_the_history_has_what_was_measured_and_forgets_what_is_old(
     settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,12 +377,12 @@ def test_the_history_has_what_was_measured_and_forgets_what_is_old(
             T0 + number * 3 * HOUR,
         )
     end = T0 + 8 * 6 * 3 * HOUR
-    found = history.past_values(
+    found = past_values(
         installed(settings).tables, "snapshot_age_seconds", end - timedelta(days=2), end
     )
     assert [value for _, value in found] == list(range(8 * 4, 8 * 6))
     assert found[0][0] == T0 + timedelta(days=4)
-    every = history.past_values(installed(settings).tables, "snapshot_age_seconds", T0, end)
+    every = past_values(installed(settings).tables, "snapshot_age_seconds", T0, end)
     assert 8 * 2 <= len(every) <= 8 * 3
     assert len(storage.opened(installed(settings).tables, MEASUREMENTS).file_uris()) < 20
 
@@ -381,11 +393,11 @@ def test_values_are_found_by_their_labels(settings: Settings) -> None:
         Measure("letters", 5, {"state": "it's"}),
     ]
     history.add_measures(installed(settings).tables, measures, T0)
-    assert history.past_values(
-        installed(settings).tables, "letters", T0, T0, {"state": "it's"}
-    ) == [(T0, 5)]
+    assert past_values(installed(settings).tables, "letters", T0, T0, {"state": "it's"}) == [
+        (T0, 5)
+    ]
     assert (
-        history.past_values(
+        past_values(
             installed(settings).tables, "letters", T0 + QUARTER, T0 + HOUR, {"state": "parked"}
         )
         == []
@@ -432,7 +444,7 @@ def test_a_look_by_a_clock_that_is_a_year_ahead_drops_nothing_and_is_not_the_las
     look(99, T0 + timedelta(days=366))
     now = T0 + 6 * HOUR
     look(5, now)
-    found = history.past_values(installed(settings).tables, "snapshot_age_seconds", T0, now)
+    found = past_values(installed(settings).tables, "snapshot_age_seconds", T0, now)
     assert [value for _, value in found] == [0, 1, 2, 3, 4, 5]
     last = history.last_looks(installed(settings).tables, now)["snapshot"]
     assert (last.at, last.one("snapshot_age_seconds")) == (now, 5)
@@ -502,9 +514,7 @@ def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
     history.add_measures(
         installed(settings).tables, [Measure("time_to_loss_seconds", 7, place)], T0
     )
-    assert (
-        history.past_values(installed(settings).tables, "time_to_loss_seconds", T0, T0, place) == []
-    )
+    assert past_values(installed(settings).tables, "time_to_loss_seconds", T0, T0, place) == []
 
 
 def test_metrics_are_open_metrics() -> None:
