@@ -51,8 +51,8 @@ COMMANDS = {
     "lag": "topics",
     "alerts": "monitoring",
     "metrics": "monitoring",
-    "dags": "installed",
-    "jars": "installed",
+    "dags": "stack",
+    "jars": "stack",
     "airflow": "stack",
 }
 # Another program takes the place of this process.

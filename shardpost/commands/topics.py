@@ -80,12 +80,9 @@ def audit_command() -> int:
     from shardpost.watch.audit import audit
 
     found = audit(opened(), datetime.now(UTC))
-    print_document(found, lambda: _findings_text(found))
+    text = "nothing found: all is as declared"
+    print_document(found, lambda: "\n".join(map(_finding_text, found)) or text)
     return exit_code(found)
-
-
-def _findings_text(found: "Sequence[Finding]") -> str:
-    return "\n".join(map(_finding_text, found)) or "nothing found: all is as declared"
 
 
 def _finding_text(one: "Finding") -> str:

@@ -20,7 +20,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.transaction import AddAction
 
 from shardpost.dead_letters import letter_rows, letter_topics, letters_table
 from shardpost.dead_letters.letter_index import KeptIndex, open_index
@@ -153,6 +152,10 @@ class _Gone:
         of_none, of_letter = (pc.is_in(part["id"], ids) for ids in (self.by_hand, self.letters))
         return pc.if_else(is_by_hand, of_none, of_letter)
 
+    def without(self, part: pa.Table) -> pa.Table:
+        """Return the rows that stay."""
+        return part.filter(pc.invert(self.mask(part)))
+
 
 def remove_old(installation: Installation, now: datetime, *, dry_run: bool = False) -> OldLetters:
     """Remove the letters from the table that were resolved SHARDPOST_LETTER_DAYS ago.
@@ -187,8 +190,9 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
         removed.append(path)
         if count < rows_there and not result.dry_run:
             step("write the letters that stay")
+            target = f"{folder}/{result.files}.parquet"
             added.append(
-                _rewritten(installation.tables, path, f"{folder}/{result.files}.parquet", gone)
+                parquet_files.rewrite(installation.tables, DEAD_LETTERS, path, target, gone.without)
             )
     result.letters = len(gone.letters)
     if removed and not result.dry_run:
@@ -288,9 +292,3 @@ def _counted(tables: Tables, path: str, gone: _Gone) -> tuple[int, int]:
         there += part.num_rows
         going += pc.sum(gone.mask(part)).as_py() or 0
     return there, going
-
-
-def _rewritten(tables: Tables, path: str, target: str, gone: _Gone) -> AddAction | None:
-    return parquet_files.rewrite(
-        tables, DEAD_LETTERS, path, target, lambda part: part.filter(pc.invert(gone.mask(part)))
-    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.commands import installed
+from shardpost.commands import stack
 from shardpost.spark import jars
 from shardpost.spark.jars import jars_of, packages_zip
 from tests.support.command_line import CommandLineHere
@@ -21,7 +21,7 @@ def shardpost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLineHer
     (ivy / "settings.xml").touch()
     digest = hashlib.sha256(b"good").hexdigest()
     (ivy / "jars.sha256").write_text(f"{digest}  spark/one-1.0.jar\n{digest}  broker/two.jar\n")
-    monkeypatch.setattr(installed, "IVY", ivy)
+    monkeypatch.setattr(stack, "IVY", ivy)
     monkeypatch.setattr(jars, "JARS", tmp_path / "share" / "jars")
     return CommandLineHere({"SHARDPOST_HOME": str(tmp_path / "home")})
 
@@ -31,7 +31,7 @@ def fetched(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / purpose).mkdir()
         (folder / purpose / "one-1.0.jar").write_bytes(text)
 
-    monkeypatch.setattr(installed, "_retrieve", retrieve)
+    monkeypatch.setattr(stack, "_retrieve", retrieve)
 
 
 def test_jars_are_fetched_once_and_are_those_that_are_listed(

@@ -60,7 +60,8 @@ def by_time_to_loss(row: LagRow) -> tuple[float, str, str, int]:
     return seconds, row.group, row.topic, row.partition
 
 
-# {(group, partition): below that offset an earlier look found nothing that was unread}
+# {(group, partition): below that offset an earlier look found nothing that was unread}: what is
+# deleted there was no record, but markers, and records that were aborted
 Clear = Mapping[tuple[str, TopicPartition], int]
 
 
@@ -86,17 +87,6 @@ class Lag:
     rows: Sequence[LagRow]
     problems: Sequence[str] = field(default_factory=list)
     others: Sequence[str] = field(default_factory=list)
-
-    def clear(self) -> dict[tuple[str, TopicPartition], int]:
-        """Return up to which offsets nothing was unread, for a later measurement.
-
-        What is deleted below them was no record: markers, and records that were aborted.
-        """
-        return {
-            (row.group, TopicPartition(row.topic, row.partition)): row.end
-            for row in self.rows
-            if row.records_behind == 0 and row.end is not None
-        }
 
     def exit_code(self, warning: float) -> int:
         """Return NEEDS_ATTENTION if data is lost, or will be within so many seconds."""
