@@ -13,7 +13,7 @@ from shardpost.dead_letters.model.foreign_letters import (
     KnownTopics,
     from_foreign,
 )
-from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
+from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.retry_policy import (
     Outcome,
@@ -40,6 +40,13 @@ ID = f"positions-3-41@{NOW_MS}"
 
 def stored(record: Record = RECORD, error: BaseException | str = "E: x") -> Outgoing:
     return as_record(first_failure(record, error, NOW), record, "dead-letters", 8)
+
+
+def parse(
+    key: bytes | None, headers: Headers, timestamp: int, *, is_append_time: bool = False
+) -> Letter | Malformed:
+    record = RECORD._replace(key=key, headers=headers, timestamp=timestamp)
+    return letter_format.parse_record(record._replace(is_append_time=is_append_time))
 
 
 def read(out: Outgoing, timestamp: int = NOW_MS) -> Letter | Malformed:
@@ -167,13 +174,13 @@ def test_the_fast_parser_reads_as_the_strict_one_does(
     well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
     headers = [*(header for header in well_formed if header[0] != left_out), *spoilt]
     assert parse(key, headers, timestamp) == letter_format._parse_strictly(
-        dict(headers), key, timestamp
+        dict(headers), key, timestamp, None
     )
 
 
 def test_a_well_formed_letter_is_read_by_the_fast_parser() -> None:
     well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
-    assert letter_format._parse_fast(dict(well_formed), ID.encode(), NOW_MS) == read(stored())
+    assert letter_format._parse_fast(dict(well_formed), ID.encode(), NOW_MS, None) == read(stored())
 
 
 def test_a_letter_is_delayed_from_when_the_broker_took_it_whatever_its_consumer_says() -> None:

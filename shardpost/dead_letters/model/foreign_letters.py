@@ -19,6 +19,7 @@ from shardpost.dead_letters.model.letter_format import (
     Letter,
     attempt_of,
     header_text,
+    number_of,
     utf8_header,
 )
 from shardpost.dead_letters.model.letters import (
@@ -118,10 +119,13 @@ def from_foreign(
     failures = _failures(record)
     failure = _reported_failure(failures, known)
     if failure is not None:
-        letter = _retry_letter(record, failure, now, known)
-        if letter is None:
-            # Wherever else a retry went on, its attempts are counted on: it comes to an end.
-            attempt = attempt_of(record.headers) if _was_retried(failures, known) else 0
+        letter = failed_again(record, failure.error, now)
+        if not letter or not known.is_retried_into(failure.coordinates.topic, letter.origin_topic):
+            # Wherever else a retry went on, its attempts are counted on: it comes to an end. A
+            # retry is sent without such headers.
+            topics = {one.coordinates.topic for one in failures if one}
+            was_retried = not topics.isdisjoint(known.rules.retry_only_topics)
+            attempt = attempt_of(record.headers) if was_retried else 0
             letter = _first_letter(record, failure, now, attempt)
         return as_record(letter, record, store, partitions)
     key = letter_id(record.coordinates, record.timestamp).encode()
@@ -131,16 +135,6 @@ def from_foreign(
     return Outgoing(store, key, record.value or b"", headers, partition_of(key, partitions))
 
 
-def _retry_letter(
-    record: Record, failure: _Failure, now: datetime, known: KnownTopics
-) -> Letter | None:
-    """Return the letter of a retry that failed; None for what is no retry of its origin's."""
-    letter = failed_again(record, failure.error, now)
-    if letter and known.is_retried_into(failure.coordinates.topic, letter.origin_topic):
-        return letter
-    return None
-
-
 def _first_letter(record: Record, failure: _Failure, now: datetime, attempt: int) -> Letter:
     """Return the letter of the original record, of which the foreign one has key and value."""
     timestamp = failure.timestamp
@@ -148,12 +142,6 @@ def _first_letter(record: Record, failure: _Failure, now: datetime, attempt: int
         timestamp = NO_TIMESTAMP if record.is_append_time else record.timestamp
     original = record._replace(**failure.coordinates._asdict(), timestamp=timestamp)
     return first_failure(original, failure.error, now)._replace(attempt=attempt)
-
-
-def _was_retried(failures: list[_Failure | None], known: KnownTopics) -> bool:
-    """Tell whether a record failed as a retry before; a retry is sent without such headers."""
-    retry_topics = known.rules.retry_only_topics
-    return any(failure and failure.coordinates.topic in retry_topics for failure in failures)
 
 
 def _failures(record: Record) -> list[_Failure | None]:
@@ -189,14 +177,11 @@ def _reported_failure(failures: list[_Failure | None], known: KnownTopics) -> _F
     left = [*failures]
     while len(left) > 1 and (last := left[-1]) and last.coordinates.topic in known.foreign:
         *left, before = left[:-1]
-        left.append(before and _as_reported(before, last))
+        if before:
+            timestamp = last.timestamp if before.timestamp is None else before.timestamp
+            before = before._replace(error=last.error, timestamp=timestamp)
+        left.append(before)
     return left[-1] if left else None
-
-
-def _as_reported(before: _Failure, last: _Failure) -> _Failure:
-    """Return the failure of which the dead letter was made that failed last."""
-    timestamp = last.timestamp if before.timestamp is None else before.timestamp
-    return before._replace(error=last.error, timestamp=timestamp)
 
 
 def _parsed(dialect: Dialect, coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
@@ -239,9 +224,7 @@ def _quoted(value: str | bytes | None) -> str:
 
 def _number(dialect: Dialect, value: str | bytes | None, size: int) -> int | None:
     if not dialect.is_binary:
-        text = header_text(value)
-        is_number = text.isascii() and text.isdigit() and len(text) < len(str(2**63))
-        return int(text) if is_number else None
+        return number_of(value)
     if not isinstance(value, bytes) or len(value) != size:
         return None
     number = int.from_bytes(value, "big", signed=True)

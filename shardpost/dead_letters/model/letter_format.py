@@ -51,6 +51,7 @@ MALFORMED = "malformed: "
 
 MAX_ATTEMPTS = 9_999
 MAX_OFFSET = 2**63 - 1
+MAX_NUMBER = 10**18 - 1  # in headers that have no other limit
 MAX_PARTITION = 2**31 - 1
 # Bytes of the error's text, and of all headers of the original record that are kept.
 ERROR_BYTES = 2_000
@@ -174,44 +175,38 @@ class _BadHeaderError(Exception):
     pass
 
 
-def parse(
-    key: bytes | None, headers: Headers, timestamp: int, *, is_append_time: bool = False
-) -> Letter | Malformed:
-    """Parse a letter; `timestamp` in milliseconds, `is_append_time`: the broker's. Never raises."""
-    by_name: dict[str, Any] = dict(headers)
-    stored_at = instant_of(stored_milliseconds(by_name, timestamp)) if is_append_time else None
-    return _parse_fast(by_name, key, timestamp, stored_at) or _parse_strictly(
-        by_name, key, timestamp, stored_at
-    )
-
-
 def parse_record(record: Record) -> Letter | Malformed:
     """Parse the letter that a record holds. Never raises."""
-    key, headers, timestamp = record.key, record.headers, record.timestamp
-    return parse(key, headers, timestamp, is_append_time=record.is_append_time)
+    headers, timestamp = dict(record.headers), record.timestamp
+    stored_at = stored_milliseconds(headers, timestamp) if record.is_append_time else None
+    given = headers, record.key, timestamp, None if stored_at is None else instant_of(stored_at)
+    return _parse_fast(*given) or _parse_strictly(*given)
 
 
 def stored_milliseconds(headers: HeaderMap, timestamp: int) -> int:
     """Return when the store took a letter: before its timestamp, if a sweep wrote it again."""
-    if STORED_AT not in headers:
-        return timestamp
-    try:
-        return min(_number(headers, STORED_AT, MAX_OFFSET), timestamp)
-    except _BadHeaderError:
-        return timestamp
+    stored_at = number_of(headers.get(STORED_AT), MAX_OFFSET)
+    return timestamp if stored_at is None else min(stored_at, timestamp)
 
 
 def attempt_of(headers: Headers, *, require_id: bool = True) -> int:
     """Return the attempt in a letter's headers; 0 if there is none, or no letter id beside it."""
     by_name = dict(headers)
-    try:
-        return _number(by_name, ATTEMPT, MAX_ATTEMPTS) if ID in by_name or not require_id else 0
-    except _BadHeaderError:
-        return 0
+    is_there = ID in by_name or not require_id
+    return (number_of(by_name.get(ATTEMPT), MAX_ATTEMPTS) or 0) if is_there else 0
+
+
+def number_of(value: str | bytes | None, most: int = MAX_NUMBER) -> int | None:
+    """Return the number, from 0 to `most`, that a header has in ASCII digits; None for another."""
+    raw = header_bytes(value)
+    # isdigit of text accepts more digits than ASCII's, of bytes it does not
+    if raw and raw.isdigit() and len(raw) <= _MAX_DIGITS and (number := int(raw)) <= most:
+        return number
+    return None
 
 
 def _parse_fast(
-    headers: dict[str, Any], key: bytes | None, timestamp: int, stored_at: datetime | None = None
+    headers: dict[str, Any], key: bytes | None, timestamp: int, stored_at: datetime | None
 ) -> Letter | None:
     """Parse a well-formed letter; None for any other.
 
@@ -251,7 +246,7 @@ def _parse_fast(
 
 
 def _parse_strictly(
-    headers: HeaderMap, key: bytes | None, timestamp: int, stored_at: datetime | None = None
+    headers: HeaderMap, key: bytes | None, timestamp: int, stored_at: datetime | None
 ) -> Letter | Malformed:
     try:
         return Letter(
@@ -299,21 +294,22 @@ def _text(headers: HeaderMap, name: str) -> str:
 
 
 def _number(headers: HeaderMap, name: str, most: int) -> int:
-    raw = header_bytes(headers.get(name))
-    # isdigit of text accepts more digits than ASCII's, of bytes it does not
-    if raw and raw.isdigit() and len(raw) <= _MAX_DIGITS and (number := int(raw)) <= most:
+    number = number_of(headers.get(name), most)
+    if number is not None:
         return number
+    raw = header_bytes(headers.get(name))
     quoted = "none" if raw is None else repr(raw[:QUOTED_BYTES])
     raise _BadHeaderError(f"expected {name} to be 0 to {most}, found {quoted}")
 
 
 def _time(headers: HeaderMap, name: str) -> datetime:
     text = _text(headers, name)
-    quoted = repr(text[:QUOTED_BYTES])
     try:
         at = parse_instant(text)
     except UsageError:
+        quoted = repr(text[:QUOTED_BYTES])
         raise _BadHeaderError(f"expected {name} in ISO 8601, found {quoted}") from None
     if at < EARLIEST:
+        quoted = repr(text[:QUOTED_BYTES])
         raise _BadHeaderError(f"expected {name} after {EARLIEST.year}, found {quoted}")
     return at

@@ -37,7 +37,7 @@ from shardpost.dead_letters.model.letter_format import (
     Malformed,
     header_text,
     name_of,
-    parse,
+    parse_record,
 )
 from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.coordinates import Coordinates
@@ -53,24 +53,8 @@ from shardpost.kafka.records import (
     header_bytes,
 )
 
-__all__ = [
-    "HEADERS_BYTES",
-    "ORIGIN_NULL",
-    "ORIGIN_OFFSET",
-    "ORIGIN_PARTITION",
-    "ORIGIN_TOPIC",
-    "UNDECODABLE",
-    "Letter",
-    "as_record",
-    "error_text",
-    "failed_again",
-    "failure",
-    "first_failure",
-    "fitting",
-    "letter_headers",
-    "letter_id",
-    "own_headers",
-]
+# What others import from here.
+__all__ = ["HEADERS_BYTES", "ORIGIN_NULL", "ORIGIN_OFFSET", "ORIGIN_PARTITION", "ORIGIN_TOPIC"]
 
 # Those that remain where not even its headers fit.
 _SMALL_HEADERS = frozenset((ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ERROR))
@@ -117,8 +101,9 @@ def failed_again(retry: Record, error: BaseException | str, failed_at: datetime)
     None if the record's headers are not those of a retry.
     """
     headers = [*retry.headers, (ERROR, error_text(error)), (FAILED_AT, failed_at.isoformat())]
-    key = header_bytes(dict(retry.headers).get(ID))
-    letter = parse(key, headers, int(failed_at.timestamp() * 1000))
+    key, at = header_bytes(dict(retry.headers).get(ID)), int(failed_at.timestamp() * 1000)
+    again = retry._replace(key=key, headers=headers, timestamp=at, is_append_time=False)
+    letter = parse_record(again)
     # Whether it is null shows the value itself: it may have been edited on its way.
     return letter._replace(is_null=retry.value is None) if isinstance(letter, Letter) else None
 

@@ -22,6 +22,7 @@ from shardpost.dead_letters.model.letter_format import (
     LetterState,
     Malformed,
     header_text,
+    number_of,
     parse_record,
     stored_milliseconds,
 )
@@ -52,7 +53,6 @@ PARKED_BEFORE = "parked-before"
 STORED_KEY = "stored-key"
 _PARKED_HEADERS = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE})
 _MAX_ERRORS = 10
-_MAX_DIGITS = 18  # of numbers that fit into 64 bits
 
 
 @dataclass(frozen=True)
@@ -160,17 +160,19 @@ def restored(record: Record) -> Outgoing:
 
 def resolved_attempt(headers: Headers) -> int:
     """Return the attempt that a tombstone resolves; -1 if it names none."""
-    return min(_number(dict(headers).get(ATTEMPT), -1), MAX_ATTEMPTS)
+    attempt = number_of(dict(headers).get(ATTEMPT))
+    return -1 if attempt is None else min(attempt, MAX_ATTEMPTS)
 
 
 def resolved_offset(headers: Headers, offset: int) -> int:
     """Return the last offset that a tombstone covers; its own if it was written by hand."""
-    return _number(dict(headers).get(RESOLVED_OFFSET), offset)
+    resolved = number_of(dict(headers).get(RESOLVED_OFFSET))
+    return offset if resolved is None else resolved
 
 
 def parked_count(headers: HeaderMap) -> int:
     """Return how often a letter was parked by the error that parked it last."""
-    return _number(headers.get(PARKED_COUNT), 0)
+    return number_of(headers.get(PARKED_COUNT)) or 0
 
 
 def parse_parked(record: Record) -> Letter | Malformed:
@@ -190,14 +192,8 @@ def _parked_counts(headers: HeaderMap) -> dict[str, int]:
     for entry in header_text(headers.get(PARKED_BEFORE)).split(","):
         name, _, times = entry.partition("=")
         if name and name not in counts:
-            counts[name] = _number(times, 0)
+            counts[name] = number_of(times) or 0
     return counts
-
-
-def _number(value: str | bytes | None, otherwise: int) -> int:
-    digits = header_text(value)
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
-    return int(digits) if is_number else otherwise
 
 
 # Why a letter is parked that is due, if its retry topic does not accept it.
