@@ -59,7 +59,6 @@ def list_command(filters: ListFilters) -> int:
     Fails if `dead-letters` or `parking-lot` was recreated, lost records, or has another number of
     partitions or a wrong cleanup.policy (docs/stores.md).
     """
-    from shardpost import tables
     from shardpost.dead_letters.letter_index import KeptIndex, open_index
     from shardpost.dead_letters.letter_topics import not_visible
     from shardpost.dead_letters.listed_letters import listed, listed_since
@@ -68,12 +67,11 @@ def list_command(filters: ListFilters) -> int:
     installation = opened()
     inspect_stores(installation, "dead-letters", "parking-lot")
     now = datetime.now(UTC)
+    index = open_index(installation, KeptIndex())
+    found = listed(installation, index, filters, now)
     if wants_json():
-        steps = tables.letters(installation.settings, closed_since=filters.closed_since(now))
-        print_document([step for step in steps if filters.matches(step)], str)
+        print_document(found.page(0, found.total)[::-1], str)
     else:
-        index = open_index(installation, KeptIndex())
-        found = listed(installation, index, filters, now)
         text = list_text(found.groups(), found.due(now)) if found.total else None
         every = listed_since(installation, index, filters.closed_since(now))
         click.echo(text or _none_of(every, filters.error))

@@ -26,8 +26,6 @@ from shardpost.dead_letters.model.sweep_result import (
     TOO_LARGE,
     Gap,
     Intake,
-    Taken,
-    There,
     as_json,
     for_a_person,
     next_offset,
@@ -158,8 +156,8 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
         # Nobody else changes it: older writers are fenced.
         committed = offsets.committed_offsets(installation.kafka, reader, [source]).get(source)
         # After what was taken: nobody can have taken more than there is.
-        there = There(topic_id, *offsets.watermark_of(installation.kafka, source, committed=True))
-        start, gaps = next_offset(source, committed and Taken(*committed), there)
+        marks = offsets.watermark_of(installation.kafka, source, committed=True)
+        start, gaps = next_offset(source, committed, topic_id, marks)
         for gap in gaps:
             run.lost(gap)
         before, until = run.intake.taken_in, None
@@ -168,10 +166,10 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
             ends = [Consumed(reader, source, record.offset + 1, topic_id) for record in batch]
             _write(run, writer, [run.letter(record) for record in batch], ends)
             until = ends[-1].offset
-        if until is None or until < there.end:
+        if until is None or until < marks[1]:
             # Kafka forgets offsets that are not committed again. Markers of transactions may lie
             # behind the last record: were they deleted, that would look like a gap.
-            writer.write([], Consumed(reader, source, there.end, topic_id))
+            writer.write([], Consumed(reader, source, marks[1], topic_id))
     if count := run.intake.taken_in - before:
         log.info("%s: %d letters taken in", source, count)
 

@@ -93,7 +93,7 @@ def open_index(
     if table is not None and found is None:
         with kept.making:
             if _changes(installation, table, progress) is None:  # no other thread has made it
-                _make(installation, table, progress)
+                (_make_in_process if _row_count(table) > MANY_ROWS else make)(installation)
         table, progress = table_now(installation)
         found = _changes(installation, table, progress)
     if found is None:
@@ -139,24 +139,6 @@ def _made_beside(installation: Installation, making: threading.Lock) -> None:
         log.warning("the index of letters was not made anew", exc_info=True)
     finally:
         making.release()
-
-
-def _make(installation: Installation, table: DeltaTable, progress: TableProgress) -> None:
-    if _row_count(table) > MANY_ROWS:
-        return _make_in_process(installation)
-    with exclusive_here(
-        installation.files, "letter_index", "the index of letters", wait=WAIT_SECONDS
-    ):
-        _make_unless_there(installation, table, progress)
-    return None
-
-
-def _make_unless_there(
-    installation: Installation, table: DeltaTable, progress: TableProgress
-) -> None:
-    found = _changes(installation, table, progress)
-    if found is None or found[1]:
-        _write(_path(installation.files, table), _made(installation, table, progress))
 
 
 def _make_in_process(installation: Installation) -> None:
@@ -272,12 +254,12 @@ def _of_places(asked: Collection[Place]) -> str:
 
 def make(installation: Installation) -> None:
     """Make the file of the table as it is now, unless another process just has."""
-    with exclusive_here(
-        installation.files, "letter_index", "the index of letters", wait=WAIT_SECONDS
-    ):
+    lock, what = "letter_index", "the index of letters"
+    with exclusive_here(installation.files, lock, what, wait=WAIT_SECONDS):
         table, progress = table_now(installation)
-        if table is not None:
-            _make_unless_there(installation, table, progress)
+        found = _changes(installation, table, progress)
+        if table is not None and (found is None or found[1]):
+            _write(_path(installation.files, table), _made(installation, table, progress))
 
 
 if __name__ == "__main__":

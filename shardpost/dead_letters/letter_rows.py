@@ -19,42 +19,35 @@ from shardpost.installation import Installation
 from shardpost.settings.retry_settings import RetryRules
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
-_TIME = pa.timestamp("us", tz="UTC")
+_NAMES = frozenset({"state", "topic", "origin_topic", "fingerprint"})
+FACTS = ("origin_topic", "fingerprint", "origin_key")
+# Of the newest step, with the facts of its newest failure.
+STEP_COLUMNS = (
+    *("id", "state", "attempt", "at", "topic", "partition", "offset"),
+    *("delayed_from", "jitter", "generation", "key", *FACTS),
+)
+_OF_FAILURE = ("state", "attempt", "topic", "partition", "offset", "generation")
+
+
+def _type_of(name: str) -> pa.DataType:
+    return _NAME if name in _NAMES else letters_table.SCHEMA.field(name).type
+
+
 # A letter's newest step, with the facts of its newest failure, and where the record of that is.
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()),
-        ("state", _NAME),
-        ("attempt", pa.int32()),
-        ("at", _TIME),
-        ("topic", _NAME),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("delayed_from", _TIME),
-        ("jitter", pa.float64()),
-        ("generation", pa.int32()),
-        ("key", pa.string()),
-        ("origin_topic", _NAME),
-        ("fingerprint", _NAME),
-        ("origin_key", pa.binary()),
-        ("failed_state", _NAME),
-        ("failed_attempt", pa.int32()),
-        ("failed_topic", _NAME),
-        ("failed_partition", pa.int32()),
-        ("failed_offset", pa.int64()),
-        ("failed_generation", pa.int32()),
+        *((name, _type_of(name)) for name in STEP_COLUMNS),
+        *((f"failed_{name}", _type_of(name)) for name in _OF_FAILURE),
     ]
 )
 _FIELDS = {one.name: one for one in SCHEMA}
-FACTS = ("origin_topic", "fingerprint", "origin_key")
 # Where the record of an error is: topic, generation, partition, offset.
 Place = tuple[str, int, int, int]
 
 # The order of a letter's steps, as Step.order has it, in one number: no offset reaches 2^48.
 _ORDER = f'CAST({letters_table.STAGE} AS BIGINT) * {1 << 48} + "offset"'
 _PLAIN = f"""
-SELECT id, state, attempt, at, topic, "partition", "offset", delayed_from, jitter, generation, key,
-  origin_topic, fingerprint, origin_key, {_ORDER} AS place
+SELECT {", ".join(f'"{name}"' for name in STEP_COLUMNS)}, {_ORDER} AS place
 FROM dead_letters WHERE attempt IS NOT NULL"""  # noqa: S608 - constants
 _ODD_NAMES = """
 WITH own AS (
@@ -148,11 +141,10 @@ def _converted(found: pa.Table) -> pa.Table:
     for name in found.column_names:
         field = _FIELDS.get(name)
         column = found[name]
-        if field is not None:
-            is_name = field.type == _NAME
-            column = (
-                column.cast(pa.string()).dictionary_encode() if is_name else column.cast(field.type)
-            )
+        if field is not None and field.type == _NAME:
+            column = column.cast(pa.string()).dictionary_encode()
+        elif field is not None:
+            column = column.cast(field.type)
         columns.append(column)
     return pa.Table.from_arrays(columns, found.column_names)
 
@@ -201,12 +193,9 @@ def folded(steps: Iterable[Step], generations: Generations) -> pa.Table:
 
 
 def _row(step: Step, failed: Step | None) -> dict[str, Any]:
-    found = {name: getattr(step, name) for name in SCHEMA.names if not name.startswith("failed_")}
+    found = {name: getattr(step, name) for name in STEP_COLUMNS}
     if failed is not None:
-        found |= {
-            f"failed_{name}": getattr(failed, name)
-            for name in ("state", "attempt", "topic", "partition", "offset", "generation")
-        }
+        found |= {f"failed_{name}": getattr(failed, name) for name in _OF_FAILURE}
         found["origin_key"] = failed.origin_key
     return found
 
@@ -219,22 +208,15 @@ def steps_of(rows: pa.Table) -> Iterator[Step]:
     columns = [python_values(rows[name]) for name in SCHEMA.names]
     for values in zip(*columns, strict=True):
         row = dict(zip(SCHEMA.names, values, strict=True))
-        failed = {
-            name.removeprefix("failed_"): row.pop(name)
-            for name in SCHEMA.names
-            if name.startswith("failed_")
-        }
+        failed = {name: row.pop(f"failed_{name}") for name in _OF_FAILURE}
         row["state"] = LetterState(row["state"])
         if failed["offset"] is None:
             yield Step(**row)
             continue
         failure = {**row, **failed, "state": LetterState(failed["state"]), "error": "…"}
-        is_newest = all(row[name] == failure[name] for name in ("topic", "partition", "offset"))
-        if not is_newest:
-            yield Step(**failure)
+        yield Step(**failure)
+        if any(row[name] != failure[name] for name in ("topic", "partition", "offset")):
             yield Step(**{**row, **dict.fromkeys(FACTS)})
-        else:
-            yield Step(**failure)
 
 
 def place_of(step: Step) -> Place:

@@ -105,11 +105,8 @@ def partitions(kafka: Kafka) -> dict[str, int]:
 
 def next_offsets(installation: Installation) -> dict[TopicPartition, int]:
     """Return the next offset that the table reads of each partition; {} if there is no table."""
-    return (
-        current_progress(installation).next_offsets
-        if exists(installation.tables, DEAD_LETTERS)
-        else {}
-    )
+    is_there = exists(installation.tables, DEAD_LETTERS)
+    return current_progress(installation).next_offsets if is_there else {}
 
 
 def not_visible(kafka: Kafka) -> list[OffsetRange]:
@@ -121,12 +118,7 @@ def not_visible(kafka: Kafka) -> list[OffsetRange]:
     high = ends_of(offsets.watermarks(kafka, counts, committed=False))
     # Second: a transaction may end meanwhile.
     stable = ends_of(offsets.watermarks(kafka, counts, committed=True))
-    return [
-        OffsetRange(
-            begins.topic, begins.partition, begins.offset, high[begins.topic][begins.partition]
-        )
-        for begins in unreached(high, stable)
-    ]
+    return [OffsetRange(*at, high[at.topic][at.partition]) for at in unreached(high, stable)]
 
 
 def routes_of(installation: Installation) -> Routes:

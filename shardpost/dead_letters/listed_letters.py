@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost.dead_letters.letter_index import KeptIndex, LetterIndex, error_texts, open_index
-from shardpost.dead_letters.letter_rows import Place
+from shardpost.dead_letters.letter_rows import STEP_COLUMNS, Place
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import ListFilters, Step
 from shardpost.dead_letters.model.retry_policy import delay
@@ -24,10 +24,6 @@ from shardpost.installation import Installation
 
 # Counts over time are by days where there are more hours than that.
 MOST_HOURS = 96
-_STEP_COLUMNS = (
-    *("id", "state", "attempt", "at", "topic", "partition", "offset", "generation", "key"),
-    *("delayed_from", "jitter", "origin_topic", "fingerprint", "origin_key"),
-)
 _OF_DELAY = ("origin", "attempt", "jitter", "age")
 
 
@@ -155,17 +151,15 @@ class ListedLetters:
 
     def _taken(self, numbers: pa.Array) -> list[Step]:
         rows = self.index.rows.take(numbers)
-        columns = [python_values(rows[name]) for name in _STEP_COLUMNS]
+        columns = [python_values(rows[name]) for name in STEP_COLUMNS]
         steps = [
-            Step(**dict(zip(_STEP_COLUMNS, one, strict=True))) for one in zip(*columns, strict=True)
+            Step(**dict(zip(STEP_COLUMNS, one, strict=True))) for one in zip(*columns, strict=True)
         ]
         failed = ("failed_topic", "failed_generation", "failed_partition", "failed_offset")
         places: list[Place] = [*zip(*(rows[name].to_pylist() for name in failed), strict=True)]
         known = {place for place in places if place[0] is not None}
-        texts, rules = (
-            error_texts(self.installation.tables, self.index, known),
-            self.installation.settings.retry_rules,
-        )
+        texts = error_texts(self.installation.tables, self.index, known)
+        rules = self.installation.settings.retry_rules
         return [
             replace(step, state=LetterState(step.state), error=texts.get(place)).by(rules)
             for step, place in zip(steps, places, strict=True)

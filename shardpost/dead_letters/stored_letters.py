@@ -232,13 +232,6 @@ def _microseconds(at: datetime | None) -> int | None:
     return None if at is None else (at - EPOCH) // timedelta(microseconds=1)
 
 
-class DelayedLetter(NamedTuple):
-    """A letter that must wait for one behind it, and the offset after which it is released."""
-
-    offset: int
-    release_offset: int
-
-
 class LettersNow:
     """The letters of a partition as of a time; those of the errors `held` are held."""
 
@@ -296,9 +289,12 @@ class LettersNow:
             )
         return record, letter
 
-    def delayed(self) -> Iterator[DelayedLetter]:
-        """Yield those that must wait for one behind them, in the order of their release."""
-        return map(DelayedLetter._make, self._database.execute(_IN_RELEASE_ORDER))
+    def delayed(self) -> Iterator[tuple[int, int]]:
+        """Yield those that must wait for one behind them, in the order of their release.
+
+        Each is its offset, and the one after which it is released.
+        """
+        return self._database.execute(_IN_RELEASE_ORDER)
 
 
 def known_to_wait(

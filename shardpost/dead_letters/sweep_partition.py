@@ -21,7 +21,6 @@ from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, Se
 from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
 from shardpost.dead_letters.stored_letters import (
-    DelayedLetter,
     LettersNow,
     OtherRecordError,
     projections_of,
@@ -44,31 +43,31 @@ _DELAYED = "delayed (offset INTEGER PRIMARY KEY, letter BLOB)"
 
 
 def in_origin_order(
-    letters: Iterable[SelectedRecord], delayed: Iterator[DelayedLetter]
+    letters: Iterable[SelectedRecord], delayed: Iterator[tuple[int, int]]
 ) -> Iterator[SelectedRecord]:
     """Yield the letters, which come in the order of the store, in the order of their origin.
 
-    `delayed` are those of them that wait for one behind them, in the order in which they go; until
-    then they are on disk.
+    `delayed` are the offsets of those that wait for one behind them, and of that one, in the order
+    in which they go; until then they are on disk.
     """
     with closing(open_temporary(_DELAYED)) as disk:
         first = next(delayed, None)
         for record, selected in letters:
-            while first is not None and first.release_offset < record.offset:
-                yield from _stored(disk, first)
+            while first is not None and first[1] < record.offset:
+                yield from _stored(disk, first[0])
                 first = next(delayed, None)
             if selected.release_offset > record.offset:
                 row = (record.offset, pickle.dumps((record, selected)))
                 disk.execute("INSERT INTO delayed VALUES (?, ?)", row)
             else:
                 yield record, selected
-        for letter in chain([] if first is None else [first], delayed):
-            yield from _stored(disk, letter)
+        for offset, _ in chain([] if first is None else [first], delayed):
+            yield from _stored(disk, offset)
 
 
-def _stored(disk: Connection, letter: DelayedLetter) -> Iterator[SelectedRecord]:
+def _stored(disk: Connection, offset: int) -> Iterator[SelectedRecord]:
     """Yield a delayed letter, if the log cleaner left it."""
-    for (row,) in disk.execute("SELECT letter FROM delayed WHERE offset = ?", (letter.offset,)):
+    for (row,) in disk.execute("SELECT letter FROM delayed WHERE offset = ?", (offset,)):
         yield pickle.loads(row)  # noqa: S301 - written here
 
 
@@ -112,13 +111,6 @@ class PartitionReport:
     is_append_time: bool = True
     misplaced: int = 0
     is_second: bool = False
-
-    def add(self, outcome: Outcome, records: Sequence[Outgoing], *, is_misplaced: bool) -> None:
-        """Count a letter whose records were committed."""
-        self.counts[outcome] += 1
-        self.misplaced += is_misplaced
-        if outcome is Outcome.PARK:
-            self.parked[parked_group(records[0])] += 1
 
 
 def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
@@ -168,7 +160,8 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
             raise
         if report.counts.total() < count:  # the log cleaner has taken letters that lay below others
             projections.forget(partition)
-    log.info("%s: %s", partition, _as_text(counts))
+    texts = (f"{outcome.name.lower()} {counts[outcome]}" for outcome in Outcome if counts[outcome])
+    log.info("%s: %s", partition, ", ".join(texts) or "no letters")
     return counts
 
 
@@ -188,7 +181,8 @@ def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
 def _publish(
     sweep: Sweep, writer: Transactions, letters: Iterable[SelectedRecord], report: PartitionReport
 ) -> None:
-    for batch in batches(letters, sweep.installation.settings.retry_batch, _bytes_of):
+    most = sweep.installation.settings.retry_batch
+    for batch in batches(letters, most, lambda letter: size_of(letter[0])):
         made = [(letter.outcome, sweep.records(record, letter)) for record, letter in batch]
         written: Iterable[tuple[Outcome, Sequence[Outgoing]]] = made
         try:
@@ -196,13 +190,12 @@ def _publish(
         except TooLargeError:  # one by one: each is counted as soon as it is committed
             written = (_publish_one(sweep, writer, *letter) for letter in batch)
         for (record, _), (outcome, records) in zip(batch, written, strict=True):
-            is_misplaced = bool(records) and is_of_misplaced(records[-1], record, sweep.routes)
-            report.add(outcome, records, is_misplaced=is_misplaced)
+            report.counts[outcome] += 1
+            if records and is_of_misplaced(records[-1], record, sweep.routes):
+                report.misplaced += 1
+            if outcome is Outcome.PARK:
+                report.parked[parked_group(records[0])] += 1
         step("committed")
-
-
-def _bytes_of(letter: SelectedRecord) -> int:
-    return size_of(letter[0])
 
 
 def _publish_one(
@@ -217,16 +210,8 @@ def _publish_one(
         writer.write(records)
     except TooLargeError:
         if selected.outcome is not Outcome.RETRY:
-            size = len(record.value or b"")
-            log.warning(
-                "held: %s: too large for the parking lot: %d bytes", record.coordinates, size
-            )
+            where, size = record.coordinates, len(record.value or b"")
+            log.warning("held: %s: too large for the parking lot: %d bytes", where, size)
             return Outcome.HOLD, ()
-    else:
-        return selected.outcome, records
-    return _publish_one(sweep, writer, record, selected._replace(outcome=Outcome.PARK))
-
-
-def _as_text(counts: Counter[Outcome]) -> str:
-    texts = (f"{outcome.name.lower()} {counts[outcome]}" for outcome in Outcome if counts[outcome])
-    return ", ".join(texts) or "no letters"
+        return _publish_one(sweep, writer, record, selected._replace(outcome=Outcome.PARK))
+    return selected.outcome, records

@@ -13,8 +13,6 @@ from shardpost.dead_letters.model.sweep_result import (
     TOO_LARGE,
     Gap,
     Intake,
-    Taken,
-    There,
     next_offset,
 )
 from shardpost.kafka import offsets
@@ -204,7 +202,7 @@ def test_an_offset_that_was_committed_without_an_id_is_gone_on_from(kafka: Memor
 
 def test_with_an_id_or_on_a_broker_without_ids_a_single_deleted_offset_is_a_gap() -> None:
     for topic_id in ("id", None):
-        found = next_offset(DLT, Taken(2, topic_id), There(topic_id, 3, 3))
+        found = next_offset(DLT, (2, topic_id), topic_id, (3, 3))
         assert found == (3, [Gap(DLT, 2, 2, GONE)])
 
 

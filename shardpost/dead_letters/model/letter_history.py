@@ -262,19 +262,15 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
 
 
 def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
-    attempt: int | None
-    headers = dict(record.headers)
-    name = key = name_of(record.key)
+    headers, key, at = dict(record.headers), name_of(record.key), instant_of(record.timestamp)
     try:
         state = LetterState(header_text(headers.get(STATE)))
     except ValueError:  # it was written by hand
-        state, attempt = LetterState.DISCARDED, None
-    else:
-        if state is LetterState.DROPPED or (is_store and state is LetterState.PARKED):
-            return None
-        attempt = attempt_of(record.headers, require_id=False)
-        name = name_of(header_bytes(headers.get(NAME)) or record.key)
-    at = instant_of(record.timestamp)
+        return Step(key, LetterState.DISCARDED, None, at, *record.coordinates)
+    if state is LetterState.DROPPED or (is_store and state is LetterState.PARKED):
+        return None
+    attempt = attempt_of(record.headers, require_id=False)
+    name = name_of(header_bytes(headers.get(NAME)) or record.key)
     own_key = None if key == name else key
     return Step(name, state, attempt, at, *record.coordinates, key=own_key)
 
@@ -301,11 +297,6 @@ class ListFilters:
         if self.since is None and self.until is None:
             return now - RECENT
         return self.since
-
-    def matches(self, step: Step) -> bool:
-        """Tell whether a letter with that newest step is listed."""
-        is_in_state = self.state in (None, str(step.state))
-        return is_in_state and self.choose(step.origin_topic, step.fingerprint, step.at)
 
     def choose(self, origin: str | None, error: str | None, at: datetime) -> bool:
         """Tell whether they choose a letter of that origin, error and time, whatever its state."""

@@ -49,40 +49,32 @@ class Gap:
         return cls(partition, form["from"], form["to"], form["reason"])
 
 
-class Taken(NamedTuple):
-    """Up to which offset a partition was taken in, of which topic; None: committed without it."""
-
-    offset: int
-    topic_id: str | None
-
-
-class There(NamedTuple):
-    """The current topic: its id, low watermark and last stable offset."""
-
-    topic_id: str | None
-    low: int
-    end: int
-
-
 def next_offset(
-    partition: TopicPartition, taken: Taken | None, there: There
+    partition: TopicPartition,
+    taken: tuple[int, str | None] | None,
+    topic_id: str | None,
+    marks: tuple[int, int],
 ) -> tuple[int, list[Gap]]:
     """Return the offset to read next, and what is missing.
 
-    Where a topic was recreated, all that the new one has is unread.
+    `taken` is the offset up to which the partition was taken in, and the id of its topic, None if
+    that is not known. `marks` are low watermark and last stable offset of the current topic. Where
+    a topic was recreated, all that the new one has is unread.
     """
+    low, end = marks
     if taken is None:
-        return there.low, []
-    if taken.topic_id != there.topic_id and None not in (taken.topic_id, there.topic_id):
-        lost = [Gap(partition, taken.offset, None, RECREATED)]
-        if there.low > 0:
-            lost.append(Gap(partition, 0, there.low - 1, GONE))
-        return there.low, lost
-    if taken.offset > there.end:
-        return there.low, [Gap(partition, there.end, taken.offset - 1, CUT_OFF)]
-    if taken.offset < there.low:
-        return there.low, [Gap(partition, taken.offset, there.low - 1, GONE)]
-    return taken.offset, []
+        return low, []
+    offset, taken_of = taken
+    if taken_of != topic_id and None not in (taken_of, topic_id):
+        lost = [Gap(partition, offset, None, RECREATED)]
+        if low > 0:
+            lost.append(Gap(partition, 0, low - 1, GONE))
+        return low, lost
+    if offset > end:
+        return low, [Gap(partition, end, offset - 1, CUT_OFF)]
+    if offset < low:
+        return low, [Gap(partition, offset, low - 1, GONE)]
+    return offset, []
 
 
 # Groups of parked letters, gaps and partitions that a result names, each; the counts are of all.
