@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from shardpost.dead_letters.model.letter_format import LetterState
-from shardpost.dead_letters.model.letters import Letter, as_record, first_failure
+from shardpost.dead_letters.model.letter_format import Letter, LetterState
+from shardpost.dead_letters.model.letters import as_record, first_failure
 from shardpost.dead_letters.model.transition_records import Routes, retry_record, tombstone
 from shardpost.kafka.records import Outgoing, Record
 

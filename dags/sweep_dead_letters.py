@@ -25,8 +25,7 @@ from typing import Any
 from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from shardpost.dead_letters.model.sweep_result import for_a_person
-from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, task_errors
 from shardpost.settings import one

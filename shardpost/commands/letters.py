@@ -177,7 +177,7 @@ def sweep_command() -> int:
 
 
 def _sweep_text(result: dict[str, Any]) -> str:
-    from shardpost.dead_letters.model.sweep_result import for_a_person
+    from shardpost.dead_letters.sweep_job import for_a_person
 
     counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
     return "\n".join([counts, *for_a_person(result)])

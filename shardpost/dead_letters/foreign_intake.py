@@ -21,7 +21,8 @@ from functools import cached_property, partial
 from typing import Any
 
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
-from shardpost.dead_letters.model.sweep_result import (
+from shardpost.dead_letters.model.transition_records import Routes
+from shardpost.dead_letters.sweep_job import (
     SEE_PARKED,
     TOO_LARGE,
     Gap,
@@ -30,7 +31,6 @@ from shardpost.dead_letters.model.sweep_result import (
     for_a_person,
     next_offset,
 )
-from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, reading

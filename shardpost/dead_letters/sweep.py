@@ -19,15 +19,15 @@ from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.model.retry_policy import Outcome
-from shardpost.dead_letters.model.sweep_result import (
+from shardpost.dead_letters.stored_letters import read_what_executors_have
+from shardpost.dead_letters.sweep_job import (
+    SWEEP_DEAD_LETTERS,
     Intake,
     ParkedGroup,
     as_json,
     for_a_person,
     parked_lines,
 )
-from shardpost.dead_letters.stored_letters import read_what_executors_have
-from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.sweep_partition import (
     PartitionReport,
     Sweep,

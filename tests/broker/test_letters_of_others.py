@@ -16,7 +16,7 @@ from shardpost.dead_letters import redrive
 from shardpost.dead_letters.foreign_intake import take_in
 from shardpost.dead_letters.letter_details import text_or_base64
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.model.letter_format import Letter, Malformed, header_text, parse
+from shardpost.dead_letters.model.letter_format import Letter, Malformed, header_text, parse_record
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.dead_letters.model.transition_records import parked_record
 from shardpost.kafka import offsets, reading, topic_metadata
@@ -258,7 +258,7 @@ def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
     assert total(sweep(once, START)) == {"parked": 2}
     again = failed(once, original(1, value=b"new"), "KeyError: new", at(9))
     stored = Record(again.key, again.value, again.headers, again.timestamp, "", 0, 9)
-    letter = parse(stored.key, stored.headers, stored.timestamp)
+    letter = parse_record(stored)
     assert isinstance(letter, Letter)
     record = parked_record(letter, stored, "exhausted", routes_of(installed(once)))
     sweeping = installed(once).kafka.transactional_producer(f"{once.topic('dead-letters')}/other")

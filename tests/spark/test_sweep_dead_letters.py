@@ -19,10 +19,9 @@ from shardpost.dead_letters.letters_table import life
 from shardpost.dead_letters.listed_letters import current_letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.sweep_result import for_a_person
 from shardpost.dead_letters.removal import remove_old
 from shardpost.dead_letters.sweep import sweep_dead_letters
-from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.query import rows
 from shardpost.delta.table_log import newest_version

@@ -6,7 +6,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters.foreign_intake import GROUP, take_in
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.model.sweep_result import (
+from shardpost.dead_letters.sweep_job import (
     CUT_OFF,
     GONE,
     RECREATED,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malformed, parse
+from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malformed, parse_record
 from shardpost.dead_letters.model.letter_history import Step, in_order, newest_steps, step_of
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
 from shardpost.letters import MAX_BYTES, PRODUCER_SETTINGS, make_letter
@@ -122,7 +122,7 @@ def letter(value: bytes, key: bytes = b"k", **more: Any) -> Outgoing:
 
 
 def read(out: Outgoing) -> Letter | Malformed:
-    return parse(out.key, out.headers, NOW_MS)
+    return parse_record(Record(out.key, out.value, out.headers, NOW_MS, "dead-letters", 0, 0))
 
 
 def test_a_letter_has_its_value_up_to_the_bytes_that_its_store_accepts() -> None:

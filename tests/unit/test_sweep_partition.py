@@ -15,7 +15,7 @@ from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters import sweep_partition as module
 from shardpost.dead_letters.foreign_intake import GROUP, MOST_NAMED, naming
 from shardpost.dead_letters.model.retry_policy import Outcome, fingerprint
-from shardpost.dead_letters.model.sweep_result import (
+from shardpost.dead_letters.sweep_job import (
     GONE,
     NAMED,
     NOT_COUNTED,
