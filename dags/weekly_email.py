@@ -40,7 +40,7 @@ from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.commands.email import email_command
-from shardpost.errors import ShardpostError, UsageError, one_line, shown
+from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.spark_job import SparkJob
@@ -62,9 +62,10 @@ from shardpost.weekly_email.email_job import (
     parse_shards,
     shard_label,
 )
-from shardpost.weekly_email.limits import MailLimits, too_many
+from shardpost.weekly_email.limits import MailLimits, too_many, totals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import failed_line
+from shardpost.weekly_email.model.week_tables import PausedWeek
 
 log = logging.getLogger(__name__)
 
@@ -179,33 +180,20 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     week, installation = IsoWeek.parse(frozen["week"]), task_installation()
     groups, left_open = settle_parts(installation, week, parts, datetime.now(UTC))
     shards = [shard for group in groups for shard in group.get("shards", ())]
-    log.info("%s: %s", frozen["week"], totals(shards) if shards else "nothing was sent")
+    counts = ", ".join(f"{count} {state}" for state, count in totals(shards).items())
+    log.info("%s: %s", week, counts if shards else "nothing was sent")
     if failed := failed_line(frozen["week"], groups):
         log.warning("%s: %s", frozen["week"], failed)
     unknown = [client for group in groups for client in group.get("unknown", ())]
     wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
     if paused := next((part["paused"] for part in parts if part.get("paused")), None):
-        wrong.insert(0, paused_line(frozen["week"], paused))
+        wrong.insert(0, f"{PausedWeek.from_json(week, paused).explanation}.")
     wrong += [f"{why}; run it again." for why in left_open]
     if refused := frozen.get("would_be_refused"):
         wrong.append(f"Without a dry run, it would be refused: {refused}")
     wrong += [text for text, _ in too_many(installation.values(MailLimits), frozen["week"], groups)]
     if wrong:
         raise AirflowFailException(" ".join(wrong))
-
-
-def totals(shards: list[dict[str, int]]) -> str:
-    """Return how many clients of these shards are in which state."""
-    states = ("sent", "failed", "unknown", "suppressed", "open")
-    return ", ".join(f"{sum(shard[state] for shard in shards)} {state}" for state in states)
-
-
-def paused_line(week: str, paused: dict[str, str]) -> str:
-    """Return one line that says that the week was paused while it was mailed, and what to do."""
-    return (
-        f"{week} was paused by {one_line(paused['who'])} ({one_line(paused['why'])}): the rest is"
-        f" not mailed yet. `shardpost emails resume --week {week} --why …`, then run it again."
-    )
 
 
 def what_to_do(week: str, unknown: list[str]) -> str:

@@ -26,68 +26,48 @@ def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 # So many clients in a state are never too many, whatever share of all they are.
 FEW = 5
+# What clients in a state are, and what to do about too many of them.
+_FIXES = {
+    "failed": (
+        "failed",
+        "Fix the mail server, or the addresses in the topic `clients`, compact, and run"
+        " `shardpost email --week {week} --again FAILED`, which uses the new contacts.",
+    ),
+    "suppressed": (
+        "are not subscribed",
+        "If they have not unsubscribed, fix their records in the topic `clients`, compact, and run"
+        " `shardpost email --week {week} --again SUPPRESSED`, which mails those who are subscribed"
+        " by then.",
+    ),
+}
 
 
 @dataclass(frozen=True)
-class StateLimit:
-    """A limit on clients in one state: exceeded by more than a share of all, and by more than few.
+class MailLimits:
+    """What shares of all clients the settings allow to have failed, or to be suppressed."""
 
-    `what` the clients are, and `fix`: what to do, with {week} for the week.
-    """
-
-    state: str
-    share: float
-    what: str
-    fix: str
+    mail_failed_share: float
+    mail_suppressed_share: float
 
     def why_exceeded(
-        self, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
+        self, state: str, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
     ) -> tuple[str, str] | None:
         """Return what to do about too many clients, and that without clients; None if it is few.
 
         `counts` are those of `totals`; `causes` say why clients are in the state. Where clients
         failed and nobody was mailed, one is too many: nothing shows that the mail server works.
         """
-        count, clients = counts[self.state], sum(counts.values())
-        limit = f", more than SHARDPOST_MAIL_{self.state.upper()}_SHARE allows"
-        if self.state == "failed" and count and not counts["sent"]:
+        count, clients, (what, fix) = counts[state], sum(counts.values()), _FIXES[state]
+        share = {"failed": self.mail_failed_share, "suppressed": self.mail_suppressed_share}[state]
+        limit = f", more than SHARDPOST_MAIL_{state.upper()}_SHARE allows"
+        if state == "failed" and count and not counts["sent"]:
             limit = ", and none was mailed: the mail server may refuse everything"
-        elif count <= max(FEW, self.share * clients):
+        elif count <= max(FEW, share * clients):
             return None
-        why, found = causes_text(causes, count), f"{week}: {count} of {clients} clients {self.what}"
-        to_do = (
-            f". `shardpost emails --week {week} --state {self.state}` lists them all."
-            f" {self.fix.format(week=week)}"
-        )
+        why, found = causes_text(causes, count), f"{week}: {count} of {clients} clients {what}"
+        listing = f"`shardpost emails --week {week} --state {state}` lists them all."
+        to_do = f". {listing} {fix.format(week=week)}"
         return f"{found}{limit}{why and f': {why}'}{to_do}", f"{found}{limit}{to_do}"
-
-
-@dataclass(frozen=True)
-class MailLimits:
-    """What the settings allow of clients that failed, and of those that are suppressed."""
-
-    mail_failed_share: float
-    mail_suppressed_share: float
-
-
-def limits_of(limits: MailLimits) -> tuple[StateLimit, StateLimit]:
-    """Return the limits of failed and of suppressed clients, with what to do about them."""
-    failed = StateLimit(
-        "failed",
-        limits.mail_failed_share,
-        "failed",
-        "Fix the mail server, or the addresses in the topic `clients`, compact, and run"
-        " `shardpost email --week {week} --again FAILED`, which uses the new contacts.",
-    )
-    suppressed = StateLimit(
-        "suppressed",
-        limits.mail_suppressed_share,
-        "are not subscribed",
-        "If they have not unsubscribed, fix their records in the topic `clients`, compact, and run"
-        " `shardpost email --week {week} --again SUPPRESSED`, which mails those who are subscribed"
-        " by then.",
-    )
-    return failed, suppressed
 
 
 def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
@@ -117,5 +97,5 @@ def too_many(
     runs = list(documents)
     counts = totals(shard for document in runs for shard in document.get("shards", ()))
     causes = causes_in(runs)
-    reasons = (limit.why_exceeded(week, counts, causes[limit.state]) for limit in limits_of(limits))
+    reasons = (limits.why_exceeded(state, week, counts, causes[state]) for state in _FIXES)
     return [reason for reason in reasons if reason]

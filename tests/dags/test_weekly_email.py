@@ -157,9 +157,8 @@ def test_a_week_that_was_paused_fails_the_run_with_how_to_go_on(dag: Any) -> Non
     sent = [{"shards": [], "unknown": []}, {"shards": [], "unknown": [], "paused": paused}]
     with pytest.raises(AirflowFailException) as failure:
         dag.task_dict["report"].python_callable(FROZEN, sent)
-    assert "2026-W46 was paused by bob (a wrong price): the rest is not mailed" in str(
-        failure.value
-    )
+    said = f"2026-W46 was paused on {AT:%Y-%m-%d %H:%M} UTC by bob (a wrong price): the remaining"
+    assert said in str(failure.value)
     assert "`shardpost emails resume --week 2026-W46 --why …`" in str(failure.value)
 
 

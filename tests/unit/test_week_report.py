@@ -13,7 +13,7 @@ from shardpost.settings.addresses import UnusableAddress, check_address
 from shardpost.weekly_email import dry_runs
 from shardpost.weekly_email.dry_runs import DryRunList, text_lines
 from shardpost.weekly_email.email_run import exit_code_of
-from shardpost.weekly_email.limits import MailLimits, limits_of, too_many, totals
+from shardpost.weekly_email.limits import MailLimits, too_many, totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import (
@@ -137,9 +137,7 @@ LIMITS = installed(load({})).values(MailLimits)
 
 
 def why(state: str, share: float, **counts: int) -> str | None:
-    limits = MailLimits(share, share)
-    [limit] = [limit for limit in limits_of(limits) if limit.state == state]
-    said = limit.why_exceeded(WEEK, NONE | counts)
+    said = MailLimits(share, share).why_exceeded(state, WEEK, NONE | counts)
     return said and said[0]
 
 

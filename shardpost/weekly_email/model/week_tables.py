@@ -7,6 +7,7 @@ from datetime import datetime
 from shardpost.delta.table import Array, Table, columns
 from shardpost.delta.typed_rows import Json, columns_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.instants import parse_instant
 from shardpost.weekly_email.model.email_context import Sender
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
@@ -111,6 +112,11 @@ class PausedWeek:
     def as_json(self) -> dict[str, str]:
         """Return it as `emails --json` has it."""
         return {"at": self.at.isoformat(), "who": self.who, "why": self.why}
+
+    @classmethod
+    def from_json(cls, week: object, form: Mapping[str, str]) -> "PausedWeek":
+        """Return what `as_json` wrote of a paused week."""
+        return cls(str(week), True, parse_instant(form["at"]), form["who"], form["why"])
 
 
 # Weeks that a person stopped, and let go on: the last row of a week counts.
