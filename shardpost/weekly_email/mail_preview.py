@@ -13,8 +13,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from shardpost.delta import snapshots
 from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
@@ -30,13 +28,13 @@ from shardpost.weekly_email.model.email_context import (
     Sender,
     recipient_of,
 )
-from shardpost.weekly_email.model.holdings import holdings_of_batch
-from shardpost.weekly_email.model.ledger import DeliveryState, Written
+from shardpost.weekly_email.model.holdings import holdings_of
+from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState, Written
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.message import Draft, Rendering, draft
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import POSITION, MailLook
+from shardpost.weekly_email.model.week_tables import MailLook
 from shardpost.weekly_email.own_templates import TemplateSettings, read, with_subject
 from shardpost.weekly_email.smtp import SmtpSession
 from shardpost.weekly_email.smtp_server import Phase, SenderSettings, SmtpServer
@@ -80,10 +78,6 @@ class MailPreview:
         found = {**vars(self), "as_of": self.as_of.isoformat(), "look_since": since}
         del found["test"]
         return found
-
-
-# States of a client whose mail was handed to the mail server.
-HANDED_OVER = ("sending", "sent", "unknown")
 
 
 def preview(
@@ -203,20 +197,12 @@ class _Source:
     def draft(self, to: Recipient, now: datetime, *, is_test: bool = False) -> Draft:
         """Write the mail."""
         templates = self.context.templates
-        type_ = pa.list_(pa.struct([(name, pa.string()) for name, _ in POSITION]))
-        [holdings] = holdings_of_batch(
-            pa.array([self.positions], type_),
-            [templates.language_for(to.language)],
-            templates.most_rows,
-        )
+        language = templates.language_for(to.language)
+        holdings = holdings_of(self.positions, language, templates.most_rows)
         return draft(self.context, to, holdings, now, is_test=is_test, render=self.render)
 
     def preview(self, made: Draft) -> MailPreview:
         """Return a mail of it as people read it."""
-
-        def test(address: Address, now: datetime) -> Draft:
-            return self.draft(replace(made.to, address=address), now, is_test=True)
-
         context = self.context
         headers = {name: _text(value) for name, value in made.headers.items()}
         if made.to.address == NOWHERE:
@@ -227,7 +213,7 @@ class _Source:
             snapshot=context.snapshot,
             as_of=context.as_of,
             language=context.templates.language_for(made.to.language),
-            test=test,
+            test=lambda to, at: self.draft(replace(made.to, address=to), at, is_test=True),
         )
 
 
@@ -279,8 +265,7 @@ class _Sources:
             name_now=contact and contact.name,
             email_now=contact and contact.email,
         )
-        context = self._context(frozen.as_of, frozen.country, frozen.snapshot)
-        return _Source(member, row["positions"], context, is_frozen=True, render=self.render)
+        return self._source(member, row["positions"], frozen, frozen.as_of)
 
     def _held(self, snapshot: Snapshot, as_of: datetime) -> _Source:
         from shardpost.holders.spark.held_positions import holding_of  # imports PySpark
@@ -294,16 +279,20 @@ class _Sources:
         member = Member(self.client, None, None, has_contact=False, subscribed=None)
         if contact is not None:
             member = replace(member, has_contact=True, **contact._asdict())
-        context = self._context(as_of, snapshot.country, snapshot.number)
-        return _Source(member, positions, context, is_frozen=False, render=self.render)
+        return self._source(member, positions, snapshot, as_of)
 
     def _contact(self, snapshot: Snapshot) -> "Contact | None":
         from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
 
         return contact_of(self.tables, snapshot, self.client)
 
-    def _context(self, as_of: datetime, country: str, snapshot: int) -> EmailContext:
-        return EmailContext(self.week, as_of, country, self.sender, snapshot=snapshot)
+    def _source(
+        self, member: Member, positions: Any, of: FrozenWeek | Snapshot, as_of: datetime
+    ) -> _Source:
+        is_frozen = isinstance(of, FrozenWeek)
+        snapshot = of.snapshot if isinstance(of, FrozenWeek) else of.number
+        context = EmailContext(self.week, as_of, of.country, self.sender, snapshot=snapshot)
+        return _Source(member, positions, context, is_frozen, self.render)
 
     def _kept(self, number: int) -> Snapshot:
         """Return the first snapshot from that one on that is kept, which may say the same."""

@@ -80,15 +80,6 @@ class Resolution:
             )
 
 
-@dataclass(frozen=True)
-class _OpenShard:
-    """A shard that is fenced, what its ledger says, and the clients that are decided about."""
-
-    ledger: Ledger
-    index: LedgerIndex
-    clients: Sequence[str]
-
-
 def resolve(installation: Installation, resolution: Resolution) -> dict[str, int]:
     """Write the decision; return {client: shard}.
 
@@ -105,42 +96,43 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
         if state.require_ledger().partitions != partitions:
             raise ShardpostError(f"{week}: the ledger's partitions changed meanwhile: run it again")
         # Before anything is fenced: a wrong name does not stop a run on another machine.
-        known = {
-            n: LedgerIndex.fold(ShardLedger(installation.kafka, week, n).entries()) for n in shards
-        }
-        resolution.require_unknown(_states((known[n], clients) for n, clients in shards.items()))
-        fenced = []
-        for number, clients in shards.items():
-            ledger = opened.enter_context(closing(Ledger(installation, week, number)))
-            fenced.append(_OpenShard(ledger, ledger.open(), clients))
-        resolution.require_unknown(_states((shard.index, shard.clients) for shard in fenced))
-        _write(installation.kafka, resolution, fenced)
+        read = [ShardLedger(installation.kafka, week, shard).entries() for shard in shards]
+        resolution.require_unknown(_states(map(LedgerIndex.fold, read), shards.values()))
+        ledgers = [opened.enter_context(closing(Ledger(installation, week, n))) for n in shards]
+        indexes = [ledger.open() for ledger in ledgers]
+        resolution.require_unknown(_states(indexes, shards.values()))
+        _write(installation.kafka, resolution, zip(ledgers, indexes, shards.values(), strict=True))
     return {client: shard for shard, clients in shards.items() for client in clients}
 
 
-def _states(shards: Iterable[tuple[LedgerIndex, Sequence[str]]]) -> dict[str, DeliveryState | None]:
+def _states(
+    indexes: Iterable[LedgerIndex], shards: Iterable[Sequence[str]]
+) -> dict[str, DeliveryState | None]:
     return {
         client: state
-        for index, clients in shards
+        for index, clients in zip(indexes, shards, strict=True)
         for client, state in zip(clients, index.states(clients), strict=True)
     }
 
 
-def _write(kafka: Kafka, resolution: Resolution, shards: Sequence[_OpenShard]) -> None:
+def _write(
+    kafka: Kafka,
+    resolution: Resolution,
+    shards: Iterable[tuple[Ledger, LedgerIndex, Sequence[str]]],
+) -> None:
     headers = {"as": str(resolution.outcome).encode()}
     written: list[str] = []
-    for shard in shards:
-        entries = [resolution.entry(shard.index.unknown(name)) for name in shard.clients]
+    for ledger, index, clients in shards:
+        entries = [resolution.entry(index.unknown(name)) for name in clients]
         decisions = [
-            decisions_topic.written(kafka, resolution.decision(name), headers)
-            for name in shard.clients
+            decisions_topic.written(kafka, resolution.decision(name), headers) for name in clients
         ]
         try:
-            shard.ledger.write(entries, decisions)
+            ledger.write(entries, decisions)
         except TransactionError as error:
             done = ", ".join(written) or "nobody"
             raise ShardpostError(f"{error}; resolved before that: {done}") from None
-        written += shard.clients
+        written += clients
 
 
 def accept_ledger(

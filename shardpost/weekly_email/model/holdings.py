@@ -82,6 +82,14 @@ def holdings_of_batch(
     ]
 
 
+def holdings_of(
+    positions: Sequence[dict[str, str | None]], language: str | None, most_rows: int
+) -> Holdings:
+    """Return the holdings of one client."""
+    type_ = pa.list_(pa.struct([(name, pa.string()) for name in POSITION_COLUMNS]))
+    return holdings_of_batch(pa.array([positions], type_), [language], most_rows)[0]
+
+
 def _frame(positions: pa.ListArray) -> pd.DataFrame:
     flat = pc.list_flatten(positions)
     columns = {

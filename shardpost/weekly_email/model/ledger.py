@@ -43,6 +43,10 @@ class DeliveryState(StrEnum):
     SUPPRESSED = "suppressed"
 
 
+# States of a client whose mail was handed to the mail server: it got it, or may have.
+HANDED_OVER = (DeliveryState.SENDING, DeliveryState.SENT, DeliveryState.UNKNOWN)
+
+
 @dataclass(frozen=True)
 class Written:
     """From what a mail was written when it was handed to SMTP, and the `digest` of it.

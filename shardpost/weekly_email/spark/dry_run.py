@@ -24,7 +24,7 @@ from shardpost.weekly_email.dry_runs import (
     text_lines,
 )
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
@@ -166,9 +166,8 @@ def _client(step: Step) -> str:
     return step.mail.client if isinstance(step, MailToSend) else step.entry.client
 
 
-# States in which a client has not got the e-mail of a week, and in which it has, or may have.
+# States in which a client has not got the e-mail of a week.
 GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
-GOT_ONE = (DeliveryState.SENT, DeliveryState.SENDING, DeliveryState.UNKNOWN)
 
 
 def lines_of(
@@ -192,7 +191,9 @@ def lines_of(
             yield {"list": kind, **line, "email": email, "positions": positions}
         elif row["is_member"]:
             yield {"list": kind, **line, "reason": reason}
-        gets = kind is DryRunList.RECIPIENTS or (kind is DryRunList.UNCHANGED and state in GOT_ONE)
+        gets = kind is DryRunList.RECIPIENTS or (
+            kind is DryRunList.UNCHANGED and state in HANDED_OVER
+        )
         had = row["was_member"] and state_before not in GOT_NONE
         if before is not None and gets != had:
             yield {"list": DryRunList.NEW if gets else DryRunList.LEFT, **line}
