@@ -245,7 +245,7 @@ def print_state(found: "WeekStatus", state: str) -> int:
 
 def _is_whole(found: "WeekStatus") -> bool:
     """Tell whether the ledger has all records of the week; print why if it has not."""
-    if why := found.why_incomplete():
+    if why := found.state.why_incomplete():
         click.echo(one_line(f"shardpost: {why}"), err=True)
     return why is None
 

@@ -120,7 +120,7 @@ def week(visit: CurrentRequest, week: Required) -> Response:
         causes={state: _causes(visit, week, state, document) for state in document["causes"]},
         late=_late(visit, week, document.get("late")),
         exceeded=_exceeded(visit, found, document),
-        incomplete=None if found.closed else found.why_incomplete(),
+        incomplete=None if found.closed else found.state.why_incomplete(),
         paused_at=_paused_at(document),
         figure=figure,
         left=_left(pace, counts["open"], visit),

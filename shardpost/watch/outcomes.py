@@ -124,7 +124,8 @@ def collect_emails(installation: Installation, now: datetime) -> Observations:
     firing = {one.condition.subject for one in history.list_firing(installation.tables)}
     for number, week in enumerate(with_audience):
         if number < WEEKS_MEASURED or week.week in firing:
-            status = WeekStatus(installation, IsoWeek.parse(week.week), week, partitions)
+            state = WeekState(installation, IsoWeek.parse(week.week))
+            status = WeekStatus(state, week, partitions)
             of_week = _collect_week(installation, week, status, now)
             if number >= WEEKS_MEASURED:
                 of_week.measures = []
@@ -155,7 +156,7 @@ def _collect_week(
 ) -> Observations:
     found, week = Observations(), status.week
     # Asked first: who is `sending` then is not unknown.
-    is_sent = WeekState(installation, week).is_being_sent()
+    is_sent = status.state.is_being_sent()
     document = status_document(week, status.by_shard())
     counts = totals(document["shards"])
     for state, clients in counts.items():

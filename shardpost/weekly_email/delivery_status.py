@@ -22,7 +22,6 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import by_partition, partition_of
-from shardpost.weekly_email import week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_projection import ask_shards, counts_of, listed, open_among
 from shardpost.weekly_email.ledger_topic import ShardLedger
@@ -92,17 +91,15 @@ class EarlyAudience:
 WeekAudience = FrozenWeek | EarlyAudience | None
 
 
-def audience_of(tables: Tables, week: IsoWeek, now: datetime) -> WeekAudience:
+def audience_of(state: WeekState, now: datetime) -> WeekAudience:
     """Return the audience of a week; None if no run has begun it.
 
     Of an early week it is the one that a run of now would have, of the newest snapshot.
     """
-    if frozen := FrozenWeeks(tables).find(week):
-        return frozen
-    if not any(mark.week == str(week) for mark in week_state.list_marks(tables)):
-        return None
-    snapshot = snapshots.current(tables)
-    return EarlyAudience(snapshot, week.held_at(now, snapshot.looked_at))
+    if state.frozen or not state.is_begun:
+        return state.frozen
+    snapshot = snapshots.current(state.installation.tables)
+    return EarlyAudience(snapshot, state.week.held_at(now, snapshot.looked_at))
 
 
 @dataclass(frozen=True)
@@ -121,15 +118,20 @@ class WeekStatus:
     `closed` is how it was closed, if it was: then the ledger has nothing of it.
     """
 
-    installation: Installation
-    week: IsoWeek
+    state: WeekState
     audience: WeekAudience
     partitions: int
     closed: ClosedWeek | None = None
 
-    def why_incomplete(self) -> str | None:
-        """Return why the ledger may lack records of the week; None if it has them all."""
-        return WeekState(self.installation, self.week).why_incomplete()
+    @property
+    def week(self) -> IsoWeek:
+        """The week."""
+        return self.state.week
+
+    @property
+    def installation(self) -> Installation:
+        """Where its ledger and its tables are."""
+        return self.state.installation
 
     def by_shard(
         self, chosen: Sequence[int] | None = None, *, wait: bool = False

@@ -140,7 +140,7 @@ def send(
         if not request.is_part:
             reports = settle_refusals(installation, week.iso_week, reports)
         week.state.mark_end(options.clock())
-        shards = _counted(installation, week, reports)
+        shards = _counted(week, reports)
     errors = {report.shard: report.error for report in reports if report.error}
     document = status_document(week.iso_week, shards) | {"snapshot": week.snapshot_number}
     if request.is_part:
@@ -153,14 +153,11 @@ def send(
     return exit_code_of(installation.values(MailLimits), document, errors), document
 
 
-def _counted(
-    installation: Installation, week: PreparedWeek, reports: Sequence[ShardReport]
-) -> list[ShardStatus]:
+def _counted(week: PreparedWeek, reports: Sequence[ShardReport]) -> list[ShardStatus]:
     """Count as `emails` does; what the shards counted themselves where that cannot be done."""
     audience = week.frozen or EarlyAudience(week.snapshot, week.as_of)
-    status = WeekStatus(installation, week.iso_week, audience, week.partitions)
     try:
-        return status.by_shard(week.shards, wait=True)
+        return WeekStatus(week.state, audience, week.partitions).by_shard(week.shards, wait=True)
     except ShardpostError as error:
         log.warning("%s: the counts are those of the shards: %s", week.iso_week, error)
         return [ShardStatus(report) for report in reports]

@@ -18,6 +18,7 @@ from shardpost.weekly_email.ledger_projection import last_offsets
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardStatus
+from shardpost.weekly_email.week_state import WeekState
 from shardpost.weekly_email.week_status import KnownWeek
 
 log = logging.getLogger(__name__)
@@ -99,8 +100,8 @@ class KeptStatuses:
         partitions = partition_counts(installation.kafka, [topic])[topic]
         ends = _Ends(installation, partitions)
         for week in weeks:
-            audience = audience_of(installation.tables, week, now)
-            self._by_shard(WeekStatus(installation, week, audience, partitions), ends)
+            state = WeekState(installation, week)
+            self._by_shard(WeekStatus(state, audience_of(state, now), partitions), ends)
         self._read_at = now
 
     def _by_shard(self, status: WeekStatus, ends: "_Ends") -> list[ShardStatus]:

@@ -62,13 +62,13 @@ class WeekState:
     """The state of one week, each table as it was when it was first asked for."""
 
     def __init__(self, installation: Installation, week: IsoWeek) -> None:
-        self._installation = installation
+        self.installation = installation
         self.week = week
 
     @cached_property
     def frozen_weeks(self) -> list[FrozenWeek]:
         """All weeks that are frozen, the newest first."""
-        return FrozenWeeks(self._installation.tables).list_all()
+        return FrozenWeeks(self.installation.tables).list_all()
 
     @property
     def frozen(self) -> FrozenWeek | None:
@@ -84,7 +84,7 @@ class WeekState:
     @cached_property
     def paused(self) -> PausedWeek | None:
         """How the week was paused; None if it is not."""
-        last = last_pause(self._installation.tables, self.week)
+        last = last_pause(self.installation.tables, self.week)
         return last if last is not None and last.is_paused else None
 
     def closed(self, now: datetime) -> ClosedWeek | None:
@@ -98,12 +98,12 @@ class WeekState:
 
     @cached_property
     def _closed_by_table(self) -> ClosedWeek | None:
-        return list_closed(self._installation.tables).get(str(self.week))
+        return list_closed(self.installation.tables).get(str(self.week))
 
     @cached_property
     def _closed_by_ledger(self) -> ClosedWeek | None:
         """The week as the ledger says it; also if one partition alone does."""
-        kafka = self._installation.kafka
+        kafka = self.installation.kafka
         topic = kafka.topic("weekly-emails")
         shards = range(partition_counts(kafka, [topic])[topic])
         ledgers = [ShardLedger(kafka, self.week, shard) for shard in shards]
@@ -118,7 +118,7 @@ class WeekState:
     @cached_property
     def marks(self) -> list[LedgerMark]:
         """All marks of the ledger, also those of other weeks, oldest first."""
-        return list_marks(self._installation.tables)
+        return list_marks(self.installation.tables)
 
     def require_open(self, now: datetime) -> None:
         """Refuse a week that is closed."""
@@ -139,7 +139,7 @@ class WeekState:
         """
         # Read in this order: another run marks the ledger, then freezes its week, then mails.
         _ = self.frozen_weeks, self.marks
-        ledger = compacted_ledger(self._installation.kafka)
+        ledger = compacted_ledger(self.installation.kafka)
         self._require_whole(ledger)
         self._require_partitions(ledger)
         return ledger
@@ -155,13 +155,13 @@ class WeekState:
     def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
         """Record what the ledger is before the week's first mail, unless that is on record."""
         if not self._own_marks:
-            add_mark(self._installation.tables, self._mark(ledger, now))
+            add_mark(self.installation.tables, self._mark(ledger, now))
 
     def mark_end(self, now: datetime) -> None:
         """Record how far the ledger goes after a run; a failure of that does not undo the run."""
-        tables = self._installation.tables
+        tables = self.installation.tables
         try:
-            mark = self._mark(_ledger(self._installation.kafka), now)
+            mark = self._mark(_ledger(self.installation.kafka), now)
             if not any(replace(known, marked_at=now) == mark for known in list_marks(tables)):
                 add_mark(tables, mark)
         except (ShardpostError, DeltaError, OSError) as error:
@@ -202,7 +202,7 @@ class WeekState:
 
     def _require_partitions(self, ledger: StoreTopic) -> None:
         """Refuse a ledger with another number of partitions than before, or than settings say."""
-        expected = self._installation.partitions
+        expected = self.installation.partitions
         source = "SHARDPOST_PARTITIONS, which may be set to the actual number"
         of_topic = [mark for mark in self.marks if mark.topic_id == ledger.topic_id]
         if of_topic:
@@ -224,10 +224,15 @@ class WeekState:
         """
         topics = {(mark.topic_id, len(mark.ends)) for mark in self._own_marks}
         is_one = len(topics) == 1 and all(topic_id for topic_id, _ in topics)
-        if not is_one or topics != {(_ledger(self._installation.kafka).topic_id, partitions)}:
+        if not is_one or topics != {(_ledger(self.installation.kafka).topic_id, partitions)}:
             return {}
         every = (mark.ends for mark in self._own_marks)
         return dict(enumerate(map(min, zip(*every, strict=True))))
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a run has begun the week."""
+        return self.frozen is not None or bool(self._own_marks)
 
     @property
     def _own_marks(self) -> list[LedgerMark]:
@@ -240,7 +245,7 @@ class WeekState:
         """Hold the lock of each shard; LockedError if a run is sending one of them."""
         what = f"the weekly e-mail of {self.week}, shard"
         names = {f"{LOCKS}{self.week}-{shard}": f"{what} {shard}," for shard in shards}
-        with all_exclusive(self._installation.files, names):
+        with all_exclusive(self.installation.files, names):
             yield
 
     def is_being_sent(self) -> bool:
@@ -248,7 +253,7 @@ class WeekState:
 
         Or, where the tables are on an object store, of any.
         """
-        locks = holders(self._installation.files, f"{LOCKS}{self.week}-")
+        locks = holders(self.installation.files, f"{LOCKS}{self.week}-")
         return any(lock.is_renewed for lock in locks)
 
 

@@ -62,9 +62,9 @@ def find_week(installation: Installation, week: IsoWeek, now: datetime) -> WeekS
     """Return the week as of now."""
     topic = installation.kafka.topic("weekly-emails")
     partitions = partition_counts(installation.kafka, [topic])[topic]
-    closed = WeekState(installation, week).closed(now)
-    audience = None if closed else audience_of(installation.tables, week, now)
-    return WeekStatus(installation, week, audience, partitions, closed)
+    state = WeekState(installation, week)
+    closed = state.closed(now)
+    return WeekStatus(state, None if closed else audience_of(state, now), partitions, closed)
 
 
 def has_run(found: WeekStatus) -> bool:
@@ -90,7 +90,7 @@ def week_document(
     document["has_run"] = is_begun or any(one.counts.clients for one in shards)
     if closed is not None:
         document["closed"] = closed.explanation
-    elif paused := WeekState(found.installation, found.week).paused:
+    elif paused := found.state.paused:
         document["paused"] = paused.as_json()
     return document
 
@@ -108,16 +108,16 @@ def rows_of(found: WeekStatus, client: str) -> list[dict[str, Any]]:
     """Return the ledger's records of one client, oldest first; none of a closed week."""
     if found.closed is not None:
         return []
-    shard, installation = partition_of(client, found.partitions), found.installation
-    start = WeekState(installation, found.week).first_offsets(found.partitions).get(shard)
-    return ShardLedger(installation.kafka, found.week, shard).rows_of(client, start=start)
+    shard = partition_of(client, found.partitions)
+    start = found.state.first_offsets(found.partitions).get(shard)
+    return ShardLedger(found.installation.kafka, found.week, shard).rows_of(client, start=start)
 
 
 def rows_of_begun(
     installation: Installation, week: IsoWeek, client: str, now: datetime
 ) -> list[dict[str, Any]]:
     """Return `rows_of` of a week that was begun; none of another, and nothing is read then."""
-    is_begun = audience_of(installation.tables, week, now) is not None
+    is_begun = WeekState(installation, week).is_begun
     return rows_of(find_week(installation, week, now), client) if is_begun else []
 
 

@@ -18,6 +18,7 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
+from shardpost.weekly_email.week_state import WeekState
 from tests.support.histories import overwrite
 from tests.support.installed import installed
 
@@ -101,6 +102,6 @@ def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:
 
 def counts_by_shard(settings: Settings, week: IsoWeek, now: datetime) -> list[ShardCounts]:
     """Return the counts of each shard as `emails` has them."""
-    audience = audience_of(installed(settings).tables, week, now)
-    status = WeekStatus(installed(settings), week, audience, settings.partitions)
+    state = WeekState(installed(settings), week)
+    status = WeekStatus(state, audience_of(state, now), settings.partitions)
     return [shard.counts for shard in status.by_shard()]

@@ -130,7 +130,7 @@ def test_what_this_machine_has_kept_of_the_ledger_goes(at: Settings) -> None:
         files = (at.home / projection.FOLDER).rglob("*.sqlite")
         return any(f"{WHO}@x.example".encode() in file.read_bytes() for file in files)
 
-    WeekStatus(installed(at), FAILED, frozen_row(at, FAILED), 2).by_shard([SHARD])
+    WeekStatus(WeekState(installed(at), FAILED), frozen_row(at, FAILED), 2).by_shard([SHARD])
     assert kept()
     erased(at)
     assert not kept()
