@@ -148,7 +148,7 @@ WEEK = IsoWeek.parse("2020-W53")
         CompactionRequest(reconcile=True),
         SweepRequest(NOW),
         EmailRequest(WEEK, NOW),
-        EmailRequest(WEEK, NOW, Mode.LIST_GROUPS, "-1", is_scheduled=True),
+        EmailRequest(WEEK, NOW, Mode.LIST_GROUPS, "0-3", is_scheduled=True),
         EmailRequest(
             WEEK, NOW, Mode.DRY_RUN, early=True, as_of=NOW, recipients=Path("/dev/stdout")
         ),
