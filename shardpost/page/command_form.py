@@ -40,12 +40,14 @@ class CommandForm(BaseModel):
             return given
         if given == "":
             raise ValueError("expected a value, found none")
-        if option.multiple:  # here a text, with a line for each
+        if option.is_flag or option.multiple:  # of many, here a text with a line for each
             return given
         try:
             return option.process_value(Context(cls.command), given)
         except UsageError as error:
-            raise ValueError(error.message) from None
+            choices = ", ".join(_choices(option))
+            said = f"expected one of {choices}, found {given!r}" if choices else error.message
+            raise ValueError(said) from None
 
 
 class TypedForm(CommandForm):
@@ -64,8 +66,11 @@ def fields_of(command: Command, names: Iterable[str]) -> list[FormField]:
 
 
 def _field(name: str, option: Option) -> FormField:
-    choices = map(str, option.type.choices) if isinstance(option.type, Choice) else ()
-    return FormField(name, option.help or "", option.is_flag, tuple(choices))
+    return FormField(name, option.help or "", option.is_flag, _choices(option))
+
+
+def _choices(option: Option) -> tuple[str, ...]:
+    return tuple(map(str, option.type.choices)) if isinstance(option.type, Choice) else ()
 
 
 def _options(command: Command) -> dict[str, Option]:

@@ -64,8 +64,8 @@ class SendOrder(TypedForm):
 
     week: str
     shards: str | None = None
-    again: Literal["FAILED", "SUPPRESSED"] | None = None
-    on_unknown: Literal["hold", "resend"] | None = None
+    again: str | None = None
+    on_unknown: str | None = None
     early: bool = False
     dry_run: bool = False
     accept_drop: bool = False
