@@ -11,6 +11,9 @@ from typing import Any, ClassVar
 from click import Choice, Command, Context, Option, UsageError
 from pydantic import BaseModel, ValidationInfo, field_validator, model_validator
 
+# Characters of what was given, in an error.
+LONGEST_FOUND = 50
+
 
 @dataclass(frozen=True)
 class FormField:
@@ -46,7 +49,8 @@ class CommandForm(BaseModel):
             return option.process_value(Context(cls.command), given)
         except UsageError as error:
             choices = ", ".join(_choices(option))
-            said = f"expected one of {choices}, found {given!r}" if choices else error.message
+            found = repr(str(given)[:LONGEST_FOUND])
+            said = f"expected one of {choices}, found {found}" if choices else error.message
             raise ValueError(said) from None
 
 

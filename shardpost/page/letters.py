@@ -1,18 +1,19 @@
 """Dead letters: how many wait, are parked or were dealt with, by what error; and one by one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Depends
+from click import Command
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from shardpost.commands.letters import list_command
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import STATES, ListFilters
-from shardpost.errors import ShardpostError, UsageError, single_line
-from shardpost.instants import parse_instant
+from shardpost.errors import ShardpostError, single_line
 from shardpost.page.access import LETTERS, sees
+from shardpost.page.command_form import TypedForm
 from shardpost.page.redrives import READ_ONE_BY_ONE
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
@@ -37,37 +38,36 @@ LONGEST_ERROR = 160
 MOST_OFFERED = 500
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which letters an address asks for; its parameters are those of the form."""
+class Wanted(TypedForm):
+    """Which letters an address asks for: the filters of `letters list`, a text, and a page."""
 
-    filters: ListFilters
-    text: str
-    query: dict[str, str]
+    command: ClassVar[Command] = list_command
+
+    state: str | None = None
+    origin: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str = ""
+    page: PageNumber = 1
+
+    @property
+    def filters(self) -> ListFilters:
+        """The filters."""
+        return ListFilters(self.state, self.origin, self.error, self.since, self.until)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters of an address that has them; a page is none."""
+        given = self.model_dump(mode="json", exclude={"page"})
+        return {name: text or "" for name, text in given.items()}
 
 
-def wanted(
-    state: str = "",
-    origin: str = "",
-    error: str = "",
-    since: str = "",
-    until: str = "",
-    text: str = "",
-) -> Wanted:
-    """Return what an address means; UsageError for a state or a time that is none."""
-    if state and state not in STATES:
-        raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
-    times = [parse_instant(one) if one else None for one in (since, until)]
-    query = {"state": state, "origin": origin, "error": error, "since": since, "until": until}
-    filters = ListFilters(state or None, origin or None, error or None, *times)
-    return Wanted(filters, text, {**query, "text": text})
-
-
-AskedFor = Annotated[Wanted, Depends(wanted)]
+AskedFor = Annotated[Wanted, Query()]
 
 
 @router.get("")
-def letters(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> Response:
+def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
     """Show the letters by state, origin and error, and when they came there."""
     found, given = _found(visit, asked)
     groups = found.groups()
@@ -86,7 +86,7 @@ def letters(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> Res
     return visit.answer(
         "letters.html",
         document,
-        page_of(rows, columns, page, empty),
+        page_of(rows, columns, asked.page, empty),
         over_time=_over_time(length, counts),
         figure=_figure(length, counts),
         plan=_plan_url(visit, asked, by_text),
@@ -97,10 +97,10 @@ def letters(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> Res
 
 
 @router.get("/list")
-def one_by_one(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> Response:
+def one_by_one(visit: CurrentRequest, asked: AskedFor) -> Response:
     """Show the letters one by one, newest first."""
     found, given = _found(visit, asked)
-    steps = found.page((page - 1) * ROWS_OF_A_PAGE, ROWS_OF_A_PAGE)
+    steps = found.page((asked.page - 1) * ROWS_OF_A_PAGE, ROWS_OF_A_PAGE)
     rows = [
         (
             Link(step.id, visit.url("letters/letter", id=step.id)),
@@ -117,7 +117,7 @@ def one_by_one(visit: CurrentRequest, asked: AskedFor, page: PageNumber = 1) -> 
     ]
     columns = ("letter", "key", "state", "origin", "error id", "attempt", "since", "due", "error")
     empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
-    listing = Listing(columns, rows, empty, total=found.total, number=page)
+    listing = Listing(columns, rows, empty, total=found.total, number=asked.page)
     return visit.answer("letter_list.html", steps, listing, **given)
 
 

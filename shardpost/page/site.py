@@ -33,6 +33,7 @@ from shardpost.page import (
     stored_tables,
     topics,
 )
+from shardpost.page.command_form import LONGEST_FOUND
 from shardpost.page.rendering import FOLDER, HEADERS, SECTIONS, Link, environment
 from shardpost.page.request import Memory, PageContext
 from shardpost.wording import counted
@@ -75,9 +76,6 @@ def static(version: str, name: str) -> Response:
     if name not in known:
         raise HTTPException(404, f"no file {name}")
     return FileResponse(known[name], headers=CACHED)
-
-
-LONGEST_FOUND = 50
 
 
 def refusal(request: Request, status: int, why: str) -> Response:

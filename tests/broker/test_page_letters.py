@@ -99,7 +99,7 @@ def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved
     assert "00000000  ff 00" in page.get("letters/letter", id="positions-0-0")
     assert "Only the beginning is shown" in page.get("letters/letter", id="positions-0-2")
     assert "no letter nobody" in page.get("letters/letter", 404, id="nobody")
-    assert "state 'x': expected one of waiting" in page.get("letters", 400, state="x")
+    assert "state: expected one of waiting" in page.get("letters", 400, state="x")
     assert "There is no page 99: the last one is page 1." in page.get("letters/list", page=99)
     filtered = page.get("letters", origin="positions", state="parked")
     assert "letters/plan?origin=positions" in filtered
