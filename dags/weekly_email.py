@@ -66,6 +66,7 @@ from shardpost.weekly_email.limits import MailLimits, too_many, totals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import failed_line
 from shardpost.weekly_email.model.week_tables import PausedWeek
+from shardpost.wording import some_of
 
 log = logging.getLogger(__name__)
 
@@ -198,8 +199,7 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
 
 def what_to_do(week: str, unknown: list[str]) -> str:
     """Return one line that says what to do about unknown deliveries."""
-    names = map(shown, unknown[:MOST_NAMED])
-    named = ", ".join(names) + (", …" if len(unknown) > MOST_NAMED else "")
+    named = some_of([*map(shown, unknown)], MOST_NAMED)
     return (
         f"{week}: {len(unknown)} unknown: {named}. These mails may or may not have been "
         f"delivered, so they were not sent again. `shardpost emails --week {week}` lists them; "

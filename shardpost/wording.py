@@ -1,7 +1,7 @@
 """How durations, counts, sizes, shares and ranges of numbers are written, and documents as JSON."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
@@ -30,6 +30,12 @@ def _duration_text(left: int) -> str:
     first = next((at for at, (count, _) in enumerate(parts) if count), len(parts) - 1)
     said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
     return " ".join(said) or "0 s"
+
+
+def some_of(names: Sequence[str], most: int = 10, between: str = ", ") -> str:
+    """Return so many names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def json_text(document: object) -> str:

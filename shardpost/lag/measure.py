@@ -6,7 +6,7 @@ table of letters. The offsets that a compaction commits to its group are for oth
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -31,6 +31,7 @@ from shardpost.lag.partition_sizes import SizeLook, with_sizes
 from shardpost.lag.partitions import partitions_now, with_unread
 from shardpost.run_requests.request_topics import GROUP as DISPATCH
 from shardpost.topics.guards import GROUP as OWNER
+from shardpost.wording import some_of
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
@@ -195,7 +196,7 @@ def _unanswered(failed: Mapping[TopicPartition, str]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for partition, reason in sorted(failed.items()):
         by_reason.setdefault(reason, []).append(str(partition))
-    return [f"{_some(named)}: {reason}" for reason, named in by_reason.items()]
+    return [f"{some_of(named)}: {reason}" for reason, named in by_reason.items()]
 
 
 def _unread(rows: Collection[LagRow]) -> list[str]:
@@ -205,9 +206,4 @@ def _unread(rows: Collection[LagRow]) -> list[str]:
         for row in rows
         if row.records_behind and row.seconds_behind is None and row.seconds_to_loss is None
     }
-    return [f"{_some(sorted(named))}: unread records could not be read in time"] if named else []
-
-
-def _some(named: Sequence[str]) -> str:
-    more = f" and {len(named) - 10} more" if len(named) > 10 else ""
-    return ", ".join(named[:10]) + more
+    return [f"{some_of(sorted(named))}: unread records could not be read in time"] if named else []

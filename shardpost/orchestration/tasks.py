@@ -31,6 +31,7 @@ from shardpost.installation import Installation, opened
 from shardpost.orchestration.connections import found, settings_of
 from shardpost.orchestration.task_log import close_all_groups, open_group
 from shardpost.topics.model.finding import Severity
+from shardpost.wording import some_of
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +134,7 @@ def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
     task = context["ti"]
     for line in lines:
         log.warning(line)
-    named = [*lines[:MOST_NAMED], *(["…"] if len(lines) > MOST_NAMED else [])]
-    what, meaning = "; ".join(named), "a person has to look at what this run left"
+    what, meaning = some_of(lines, MOST_NAMED, "; "), "a person has to look at what this run left"
     subject = f"{task.dag_id} {task.run_id} {task.task_id}"
     line = f"{task.dag_id} {task.run_id} needs attention: {what}"
     _report(Condition(NEEDS_A_PERSON, subject, Severity.RISK, what, meaning, EVENT), line)

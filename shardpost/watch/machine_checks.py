@@ -29,7 +29,7 @@ from shardpost.locks.process_identity import stat_of
 from shardpost.spark.jars import jars_of
 from shardpost.watch.model.conditions import GIB, LEAST_FREE
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
-from shardpost.wording import duration_text
+from shardpost.wording import duration_text, some_of
 
 PYTHON = (3, 11)
 REQUIREMENTS = CHECKOUT / "requirements.txt"
@@ -74,10 +74,9 @@ def check_packages(requirements: Path) -> DoctorFinding:
         return ok("packages", f"all {len(pinned)} of requirements.txt, in their versions")
     if not IS_CHECKOUT:  # in the environment of another Airflow pip chose them by our ranges
         return ok("packages", f"{len(other)} in other versions than those of {requirements}")
-    more = f", and {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
     return warning(
         "packages",
-        f"{', '.join(other[:MOST_NAMED])}{more}",
+        some_of(other, MOST_NAMED),
         "the versions of requirements.txt",
         "make setup",
     )

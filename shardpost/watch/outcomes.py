@@ -22,13 +22,9 @@ from shardpost.weekly_email.limits import MailLimits, too_many, totals, why_too_
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 from shardpost.weekly_email.week_state import WeekState
-from shardpost.wording import counted, duration_text
+from shardpost.wording import counted, duration_text, some_of
 
 MOST_NAMED = 5
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join([*names[:MOST_NAMED], *(["…"] if len(names) > MOST_NAMED else [])])
 
 
 def collect_letters(installation: Installation, now: datetime) -> Observations:
@@ -92,7 +88,7 @@ def collect_share_holders(installation: Installation, _now: datetime) -> Observa
     lists = [] if newest is None else too_large_lists(installation, newest)
     if lists:
         sizes = [f"{shown(one.client)} ({counted(one.positions, 'position')})" for one in lists]
-        named = _named(sizes)
+        named = some_of(sizes, MOST_NAMED)
         which = counted(len(lists), "client has a list", "clients have lists")
         text = f"{which} too large for a record of {lists[0].largest} bytes (max.message.bytes)"
         topic = installation.kafka.topic("share-holders")
@@ -167,7 +163,7 @@ def _collect_week(
     if unknown := document["unknown"]:
         which = counted(len(unknown), "client")
         text = f"it is not known whether {which} got the e-mail"
-        named = f"{text}: {_named(unknown)}"
+        named = f"{text}: {some_of(unknown, MOST_NAMED)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), named, text))
     _collect_late(found, installation, frozen)
     for texts in too_many(installation.values(MailLimits), week, [document]):

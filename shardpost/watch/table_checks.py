@@ -30,7 +30,7 @@ from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings.schedules import longest_pause
 from shardpost.watch.model import conditions
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
-from shardpost.wording import duration_text
+from shardpost.wording import duration_text, some_of
 
 # `clients` and `exchanges` keep a tombstone for a day: of what is gone then, nobody knows.
 TOMBSTONES_KEPT = timedelta(days=1)
@@ -183,9 +183,8 @@ def table_problem(tables: Tables, table: Table, version: int) -> str | None:
 
 
 def _unreadable(tables: Tables, problems: list[str]) -> DoctorFinding:
-    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
     cure = f"restore {tables.root} from a backup: docs/operations.md"
-    return error("tables", f"{problems[0]}{more}", "tables that can be read", cure)
+    return error("tables", some_of(problems, 1), "tables that can be read", cure)
 
 
 # So long, tables beside those in use may wait without a word: they take disk for as long.
