@@ -68,8 +68,7 @@ def _names(process: psutil.Process, text: str) -> bool:
 @pytest.fixture
 def api(stack: CommandLine) -> Iterator[httpx.Client]:
     """Give a client of the stack's Airflow that is logged in."""
-    airflow = stack.json("status")["airflow"]
-    with logged_in(airflow["address"], airflow["user"], airflow["password"]) as client:
+    with client_of(stack.settings) as client:
         yield client
 
 

@@ -31,15 +31,20 @@ def known(stack: CommandLine) -> CommandLine:
 
 
 @pytest.fixture(scope="module")
+def airflow(known: CommandLine) -> dict[str, str]:
+    """Give the address, the user and the password that the command says."""
+    return dict(known.json("status")["airflow"])
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as found:
         yield found
 
 
 @pytest.fixture
-def page(browser: Browser, known: CommandLine) -> Iterator[Page]:
+def page(browser: Browser, airflow: dict[str, str]) -> Iterator[Page]:
     """Give a page of somebody who has logged in."""
-    airflow = known.json("status")["airflow"]
     context = browser.new_context(viewport=WIDE, base_url=airflow["address"])
     page = context.new_page()
     page.goto("/shardpost/")  # leads to the login, and back
@@ -99,9 +104,10 @@ def test_hostile_names_are_text(page: Page) -> None:
     assert "<script>alert(1)</script>" in page.inner_text("main")
 
 
-def test_who_is_not_logged_in_sees_and_does_nothing(browser: Browser, known: CommandLine) -> None:
-    address = known.json("status")["airflow"]["address"]
-    with browser.new_context(base_url=address) as context:
+def test_who_is_not_logged_in_sees_and_does_nothing(
+    browser: Browser, airflow: dict[str, str]
+) -> None:
+    with browser.new_context(base_url=airflow["address"]) as context:
         for section in SECTIONS:
             asked = context.request.get(f"/shardpost/{section.path}", max_redirects=0)
             assert asked.status == 401, section.title
