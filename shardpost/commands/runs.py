@@ -148,7 +148,7 @@ def release_command(key: str, why: str, by: str) -> int:
 
     Its run in Airflow, if there is one, is left running.
     """
-    from shardpost.run_requests.dispatch import release
+    from shardpost.run_requests.request_client import release
 
     installation = opened()
     confirm(f"Free {key}, so that another run of it may start beside one that still runs?")

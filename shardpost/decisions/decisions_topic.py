@@ -65,14 +65,6 @@ class Chosen:
     kinds: Collection[Kind] | None = None
     most: int | None = None
 
-    def may_be(self, value: bytes | None) -> bool:
-        """Tell whether a record can be one of these; sooner than it is decoded."""
-        return self.kinds is None or any(kind.encode() in (value or b"") for kind in self.kinds)
-
-    def has(self, decision: Decision) -> bool:
-        """Tell whether a decision is one of these."""
-        return self.kinds is None or decision.kind in self.kinds
-
 
 ALL = Chosen()
 
@@ -98,12 +90,12 @@ def of_partition(
     kafka: Kafka, partition: int, start: int | None, chosen: Chosen = ALL
 ) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions of one partition from that offset on, with their headers."""
-    for message in read_to_end(
-        kafka, TopicPartition(kafka.topic("decisions"), partition), start=start
-    ):
-        if not chosen.may_be(message.value()):
-            continue
-        decision = decode(message.key(), message.value())
-        if decision is not None and chosen.has(decision):
+    source, kinds = TopicPartition(kafka.topic("decisions"), partition), chosen.kinds
+    for message in read_to_end(kafka, source, start=start):
+        value = message.value() or b""
+        if kinds is not None and not any(kind.encode() in value for kind in kinds):
+            continue  # it takes longer to decode it
+        decision = decode(message.key(), value)
+        if decision is not None and (kinds is None or decision.kind in kinds):
             headers = headers_of(message)
             yield decision, {name: raw for name, raw in headers if isinstance(raw, bytes)}

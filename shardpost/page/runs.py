@@ -164,7 +164,7 @@ def release(
     visit: CurrentRequest, key: Annotated[str, Form()], run: Annotated[str, Form()], why: Reason
 ) -> Response:
     """Free a key whose run never ends; none that another run has taken since it was shown."""
-    from shardpost.run_requests.dispatch import release
+    from shardpost.run_requests.request_client import release
 
     command = release(visit.installation, key, visit.name, why, visit.now, run_id=run)
     said = f"released: {key}; run {command.run_id} of {command.dag} is left running"

@@ -1,30 +1,62 @@
-"""A dispatch: every partition of run requests once, several at a time; and a key freed by hand."""
+"""A dispatch: every partition of run requests once, several at a time.
+
+A partition is fenced first; then its commands are read, its requests decided and committed, and
+runs started in Airflow. It may be interrupted at each step: what was committed is found by the next
+dispatch, and what was not has no effect.
+"""
 
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta
+from itertools import islice
 
-from shardpost.decisions import Decision, Kind, decisions_topic
+from shardpost.alerts.model.alert import EVENT, REQUESTS_LOST, Condition
+from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.partitioning import partition_of
+from shardpost.instants import instant_of
+from shardpost.kafka.coordinates import Coordinates, TopicPartition
+from shardpost.kafka.offsets import watermark_of
+from shardpost.kafka.reading import read_to_end, record_of
+from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import LostAnswerError
 from shardpost.locks import refused_runs
+from shardpost.logs import step
 from shardpost.run_requests import request_topics
-from shardpost.run_requests.airflow_api import AirflowLogin, AirflowRuns, connected
-from shardpost.run_requests.model.commands import Command, DispatchCounts, fold
-from shardpost.run_requests.model.requests import RequestRules
-from shardpost.run_requests.partition_dispatch import PartitionDispatch
-from shardpost.run_requests.request_topics import CommandWriter
+from shardpost.run_requests.airflow_api import AirflowLogin, AirflowRuns, NoAnswerError, connected
+from shardpost.run_requests.model.commands import (
+    ActiveCommands,
+    Command,
+    DispatchCounts,
+    NextStep,
+    next_action,
+)
+from shardpost.run_requests.model.requests import (
+    MOST_BYTES,
+    AlreadyRunning,
+    Conflict,
+    Forward,
+    Issue,
+    Refused,
+    RequestRules,
+    decide_record,
+)
+from shardpost.run_requests.request_topics import GROUP, LOCK, CommandWriter
 from shardpost.topics import guards
+from shardpost.topics.model.finding import Severity
 from shardpost.wording import counted
 
 log = logging.getLogger(__name__)
 
 PARALLEL_PARTITIONS = 4
-LOCK = "dispatch_run_requests"
 MAX_ERRORS = 3  # that an error message quotes
+# Requests that one transaction decides on.
+BATCH_REQUESTS = 500
+# A writer whose last commit is older commits again before it starts a run, to find out that the
+# partition is still its own.
+FRESH_SECONDS = 2.0
 
 
 def dispatch(installation: Installation, now: datetime) -> DispatchCounts:
@@ -90,36 +122,196 @@ def _dispatch_partition(
     return PartitionDispatch(installation, partition, runs, rules).run()
 
 
-def release(
-    installation: Installation,
-    key: str,
-    who: str,
-    why: str,
-    now: datetime,
-    *,
-    run_id: str | None = None,
-) -> Command:
-    """Free a key and return the command that held it; ShardpostError if none does.
+class PartitionDispatch:
+    """The dispatch of one partition: its commands in force, and what was done so far."""
 
-    `run_id`: or if its run is not the one that was shown to who decides.
-    """
-    partition = partition_of(key, request_topics.partitions(installation.kafka))
-    with (
-        guards.run(installation, LOCK),
-        closing(CommandWriter(installation, partition)) as writer,
-    ):
-        writer.open()
-        entry = fold(request_topics.command_entries(installation.kafka, partition)).get(key)
-        if entry is None or entry.command is None:
-            raise ShardpostError(
-                f"no requested run is active under key {key}: see `shardpost runs list`"
+    def __init__(
+        self, installation: Installation, partition: int, runs: AirflowRuns, rules: RequestRules
+    ) -> None:
+        self._installation, self._runs, self._rules = installation, runs, rules
+        self._requests = TopicPartition(installation.kafka.topic("run-requests"), partition)
+        self._commands = ActiveCommands(())
+        self._counts = DispatchCounts()
+
+    def run(self) -> DispatchCounts:
+        """Decide on all requests, start what is issued; FencedError if another took over."""
+        installation, partition = self._installation, self._requests.partition
+        with closing(CommandWriter(installation, partition)) as writer:
+            _step("fence")
+            installation.tables.require_held()  # who lost its lock would fence who has it
+            writer.open()
+            _step("read commands")
+            self._commands = ActiveCommands(
+                request_topics.command_entries(installation.kafka, partition)
             )
-        if run_id not in (None, entry.command.run_id):
-            found = f"expected run {run_id}, found {entry.command.run_id}, which came since"
-            raise ShardpostError(f"key {key}: {found}: nothing was released")
-        decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
-        tombstone = request_topics.release_record(
-            installation.kafka, partition, key, f"by {who}: {why}"
+            self._check_runs()
+            offset = self._process_requests(writer)
+            records = list(self._start_runs(writer, offset))
+            _step("commit started")
+            writer.commit(records)
+        self._counts.waiting = self._commands.waiting
+        return self._counts
+
+    def _check_runs(self) -> None:
+        """Plan the next action for each command, by the state of its run in Airflow.
+
+        Before requests are read: each that came during a run is then among those that are read.
+        """
+        _step("see ends")
+        for command in self._commands.all():
+            try:
+                self._commands.plan(command, next_action(command, self._runs.find(command)))
+            except NoAnswerError:
+                self._counts.unseen += 1
+
+    def _process_requests(self, writer: CommandWriter) -> int:
+        """Decide on all requests, free the keys of ended runs; return the offset committed."""
+        offset = self._first_offset(writer)
+        _step("read requests")
+        kafka = self._installation.kafka
+        requests = map(record_of, read_to_end(kafka, self._requests, start=offset, committed=True))
+        while batch := list(islice(requests, BATCH_REQUESTS)):
+            offset = batch[-1].offset + 1
+            records = [out for record in batch for out in self._decide(record)]
+            _step("commit commands")
+            writer.commit(records, offset)
+        # The offset again also without any request: Kafka forgets one that is never committed.
+        keys = sorted(command.key for command in self._commands.all())
+        records = [out for key in keys for out in self._release(key)]
+        _step("commit releases")
+        writer.commit(records, offset)
+        return offset
+
+    def _first_offset(self, writer: CommandWriter) -> int:
+        low, high = watermark_of(self._installation.kafka, self._requests, committed=False)
+        committed = writer.committed_offset()
+        if committed is None:
+            return low
+        if committed > high:
+            raise ShardpostError(
+                f"{self._requests}: dispatched up to offset {committed}, but it ends at {high}: the"
+                " topic was deleted and recreated; delete the offsets of the group"
+                f" {GROUP} for it"
+            )
+        if committed < low:
+            self._report_lost(f"{self._requests.at(committed)} to {low - 1}")
+        return max(low, committed)
+
+    def _report_lost(self, lost: str) -> None:
+        """Tell people, before an offset is committed behind what nobody will read."""
+        from shardpost.alerts import notifier  # with the tables, which no other dispatch needs
+
+        self._counts.lost.append(lost)
+        text = f"Kafka deleted run requests before they were read: {lost}"
+        meaning = "what these asked for did not run, and who asked was told nothing"
+        loss = Condition(REQUESTS_LOST, lost, Severity.LOSS, text, meaning, EVENT)
+        notifier.report(self._installation, loss, self._rules.now)
+
+    def _decide(self, record: Record) -> Iterator[Outgoing]:
+        """Decide on one request; yield the records to be written for it."""
+        key = (record.key or b"").decode(errors="replace")
+        commands, where = self._commands, record.coordinates
+        match decide_record(record, commands.get(key), commands.release_of(key), self._rules):
+            case Issue(command):
+                log.info("%s: %s: issued, run %s", where, key, command.run_id)
+                self._counts.issued += 1
+                yield from self._release(key)  # in the place of one whose run has ended
+                commands.issue(command)
+                yield self._command_record(command)
+            case AlreadyRunning(command):
+                log.info("%s: %s: already running, run %s", where, key, command.run_id)
+                self._counts.already_running += 1
+            case Conflict(reason):
+                self._counts.conflicts += 1
+                yield self._not_run_record(record, Kind.CONFLICT, reason)
+            case Refused(reason):
+                self._counts.refused += 1
+                yield self._not_run_record(record, Kind.REFUSED, reason)
+            case Forward(partition):
+                log.info("%s: %s: forwarded to its partition, %d", where, key, partition)
+                self._counts.forwarded += 1
+                at_ms = int(instant_of(record.timestamp).timestamp() * 1000)
+                yield Outgoing(record.topic, record.key, record.value, [], partition, at_ms)
+
+    def _release(self, key: str) -> Iterator[Outgoing]:
+        """Free a key if its run has ended; that a run was deleted in Airflow is on record, too."""
+        release = self._commands.release_of(key)
+        if release is None:
+            return
+        log.info("%s: released: %s", key, release.why)
+        self._counts.released += 1
+        yield self._release_record(key, release.why)
+        if release.deleted:
+            yield self._decision(key.encode(), Kind.RELEASED, release.why)
+
+    def _not_run_record(self, record: Record, kind: Kind, reason: str) -> Outgoing:
+        """Return the decision on a request that is not run; it keeps the request itself."""
+        about = record.key or b""
+        if not about or len(about) > MOST_BYTES:
+            about = f"run-requests-{record.partition}-{record.offset}".encode()
+        value = (record.value or b"")[:MOST_BYTES]
+        return self._decision_on(record.coordinates, about, kind, reason, value)
+
+    def _decision_on(
+        self, request: Coordinates, about: bytes, kind: Kind, reason: str, value: bytes
+    ) -> Outgoing:
+        """Return the record of a decision on a request, with the request's value in a header."""
+        why = f"{request}: {reason}"
+        log.warning("%s: %s", kind, why)
+        headers = {"request-offset": str(request.offset).encode(), "request": value}
+        return self._decision(about, kind, why, headers)
+
+    def _start_runs(self, writer: CommandWriter, offset: int) -> Iterator[Outgoing]:
+        """Start what is issued; yield the records to be written for what came of it."""
+
+        def before() -> None:
+            _step("start")
+            if not writer.has_committed_within(FRESH_SECONDS):
+                writer.commit([], offset)  # FencedError if another dispatch has taken over
+
+        for command, action in self._commands.planned():
+            if action is NextStep.NOTE_STARTED:
+                yield self._started_record(command)
+            elif action is NextStep.START:
+                try:
+                    rejection = self._runs.start(command, before)
+                except NoAnswerError:
+                    continue
+                _step("started")
+                yield from self._outcome_of_start(command, rejection)
+
+    def _outcome_of_start(self, command: Command, rejection: str | None) -> Iterator[Outgoing]:
+        """Note that a run was started; of one that Airflow rejects free the key, on record."""
+        if rejection is None:
+            self._counts.started += 1
+            yield self._started_record(command)
+            return
+        self._counts.refused += 1
+        yield self._release_record(command.key, rejection)
+        request = self._requests.at(command.request_offset)
+        about, value = command.key.encode(), command.request()
+        yield self._decision_on(request, about, Kind.REFUSED, rejection, value)
+
+    def _started_record(self, command: Command) -> Outgoing:
+        log.info("%s: run %s of %s is started", command.key, command.run_id, command.dag)
+        return self._command_record(self._commands.mark_started(command))
+
+    def _command_record(self, command: Command) -> Outgoing:
+        topic, partition = self._installation.kafka.topic("run-commands"), self._requests.partition
+        return Outgoing(topic, command.key.encode(), command.value(), [], partition)
+
+    def _release_record(self, key: str, reason: str) -> Outgoing:
+        self._commands.remove(key)
+        return request_topics.release_record(
+            self._installation.kafka, self._requests.partition, key, reason
         )
-        writer.commit([tombstone, decisions_topic.written(installation.kafka, decision, {})])
-    return entry.command
+
+    def _decision(
+        self, about: bytes, kind: Kind, why: str, headers: dict[str, bytes] | None = None
+    ) -> Outgoing:
+        decision = Decision(about, kind, SHARDPOST, self._rules.now, why)
+        return decisions_topic.written(self._installation.kafka, decision, headers or {})
+
+
+def _step(name: str) -> None:
+    step(name, level=logging.DEBUG)

@@ -1,7 +1,6 @@
-"""Sending a run request, asking for its status, and the list of runs and conflicts."""
+"""Sending a run request, its status, a key freed by hand, and the list of runs and conflicts."""
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +8,8 @@ from operator import attrgetter
 from typing import Any, TypedDict
 
 from shardpost.decisions import Decision, Kind, decisions_topic
-from shardpost.errors import UsageError
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import committed_offset, watermark_of
@@ -20,7 +20,8 @@ from shardpost.kafka.transactions import produce
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import Command, CommandEntry, fold, parse_json
 from shardpost.run_requests.model.requests import MOST_BYTES, RequestStatus, status_of
-from shardpost.run_requests.request_topics import GROUP
+from shardpost.run_requests.request_topics import GROUP, LOCK, CommandWriter
+from shardpost.topics import guards
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,13 @@ def send_request(kafka: Kafka, key: str, value: dict[str, Any]) -> SentRequest:
     UsageError for one that would be refused undecoded; ShardpostError if Kafka does not accept it.
     """
     raw = _encoded(key, value)
-    decisions_from = _end_of_decisions(kafka, key)
+    topic = kafka.topic("decisions")
+    count = partition_counts(kafka, [topic])[topic]
+    decided = TopicPartition(topic, partition_of(key, count))
+    _, end = watermark_of(kafka, decided, committed=True)
     partition = partition_of(key, request_topics.partitions(kafka))
     record = Outgoing(kafka.topic("run-requests"), key.encode(), raw, [], partition)
-    return SentRequest(key, produce(kafka, record), decisions_from)
+    return SentRequest(key, produce(kafka, record), decided.at(end))
 
 
 def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
@@ -66,8 +70,15 @@ def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
         for entry in request_topics.command_entries(kafka, sent.coordinates.partition)
         if entry.key == sent.key
     ]
-    decisions = list(_decisions_on(kafka, sent))
-    offset = sent.coordinates.offset
+    begins, offset = sent.decisions_from, sent.coordinates.offset
+    decisions = [
+        decision
+        for decision, headers in decisions_topic.of_partition(
+            kafka, begins.partition, begins.offset
+        )
+        if decision.about == sent.key.encode()
+        and headers.get("request-offset") == str(offset).encode()
+    ]
     return status_of(offset, entries, decisions, is_processed=committed > offset)
 
 
@@ -88,22 +99,39 @@ def _encoded(key: str, value: dict[str, Any]) -> bytes:
     return raw
 
 
-def _end_of_decisions(kafka: Kafka, key: str) -> Coordinates:
-    """Return the end of the partition of `decisions` that has the decisions on a key."""
-    topic = kafka.topic("decisions")
-    count = partition_counts(kafka, [topic])[topic]
-    partition = TopicPartition(topic, partition_of(key, count))
-    _, end = watermark_of(kafka, partition, committed=True)
-    return partition.at(end)
+def release(
+    installation: Installation,
+    key: str,
+    who: str,
+    why: str,
+    now: datetime,
+    *,
+    run_id: str | None = None,
+) -> Command:
+    """Free a key and return the command that held it; ShardpostError if none does.
 
-
-def _decisions_on(kafka: Kafka, sent: SentRequest) -> Iterator[Decision]:
-    """Yield the decisions on that very request."""
-    start = sent.decisions_from
-    for decision, headers in decisions_topic.of_partition(kafka, start.partition, start.offset):
-        is_of_it = headers.get("request-offset") == str(sent.coordinates.offset).encode()
-        if decision.about == sent.key.encode() and is_of_it:
-            yield decision
+    `run_id`: or if its run is not the one that was shown to who decides.
+    """
+    partition = partition_of(key, request_topics.partitions(installation.kafka))
+    with (
+        guards.run(installation, LOCK),
+        closing(CommandWriter(installation, partition)) as writer,
+    ):
+        writer.open()
+        entry = fold(request_topics.command_entries(installation.kafka, partition)).get(key)
+        if entry is None or entry.command is None:
+            raise ShardpostError(
+                f"no requested run is active under key {key}: see `shardpost runs list`"
+            )
+        if run_id not in (None, entry.command.run_id):
+            found = f"expected run {run_id}, found {entry.command.run_id}, which came since"
+            raise ShardpostError(f"key {key}: {found}: nothing was released")
+        decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
+        tombstone = request_topics.release_record(
+            installation.kafka, partition, key, f"by {who}: {why}"
+        )
+        writer.commit([tombstone, decisions_topic.written(installation.kafka, decision, {})])
+    return entry.command
 
 
 class RunRow(TypedDict):
@@ -178,10 +206,17 @@ def list_runs(kafka: Kafka, decided: list[Decided]) -> list[RunRow]:
         for one in decided
         if one.decision.kind is Kind.CONFLICT and one.request is not None
     ]
-    commands = [
-        _command_row(entry, entry.command)
+    commands: list[RunRow] = [
+        {
+            "key": entry.key,
+            "dag": command.dag,
+            "run_id": command.run_id,
+            "state": str(command.state),
+            "requested_by": command.requested_by,
+            "since": entry.at.isoformat(),
+        }
         for entry in commands_in_force(kafka)
-        if entry.command is not None
+        if (command := entry.command) is not None
     ]
     return [*commands, *conflicts]
 
@@ -194,14 +229,3 @@ def commands_in_force(kafka: Kafka) -> list[CommandEntry]:
         for entry in fold(request_topics.command_entries(kafka, partition)).values()
     ]
     return sorted(in_force, key=attrgetter("key"))
-
-
-def _command_row(entry: CommandEntry, command: Command) -> RunRow:
-    return {
-        "key": entry.key,
-        "dag": command.dag,
-        "run_id": command.run_id,
-        "state": str(command.state),
-        "requested_by": command.requested_by,
-        "since": entry.at.isoformat(),
-    }

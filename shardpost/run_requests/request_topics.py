@@ -14,9 +14,9 @@ from shardpost.instants import instant_of
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.offsets import endings, watermark_of
+from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.run_requests.model.commands import CommandEntry, decode
@@ -46,18 +46,6 @@ def command_entries(kafka: Kafka, partition: int) -> Iterator[CommandEntry]:
             yield entry
 
 
-def requests(kafka: Kafka, partition: int, start: int) -> Iterator[Record]:
-    """Yield the records of a partition of `run-requests` from an offset to its last stable one."""
-    source = TopicPartition(kafka.topic("run-requests"), partition)
-    return map(record_of, read_to_end(kafka, source, start=start, committed=True))
-
-
-def request_bounds(kafka: Kafka, partition: int) -> tuple[int, int]:
-    """Return low and high watermark of one partition of `run-requests`."""
-    source = TopicPartition(kafka.topic("run-requests"), partition)
-    return watermark_of(kafka, source, committed=False)
-
-
 def release_record(kafka: Kafka, partition: int, key: str, reason: str) -> Outgoing:
     """Return the tombstone that frees a key."""
     topic = kafka.topic("run-commands")
@@ -65,6 +53,8 @@ def release_record(kafka: Kafka, partition: int, key: str, reason: str) -> Outgo
 
 
 GROUP = "shardpost-dispatch"
+# Held by whoever writes commands.
+LOCK = "dispatch_run_requests"
 
 
 class CommandWriter:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.run_requests.partition_dispatch import FRESH_SECONDS
+from shardpost.run_requests.dispatch import FRESH_SECONDS
 from shardpost.run_requests.request_client import commands_in_force
 from shardpost.settings import Settings
 from tests.support.airflow_server import AirflowServer

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from shardpost.decisions import Kind
 from shardpost.decisions import decode as decode_decision
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.run_requests import partition_dispatch as partition_module
+from shardpost.run_requests import dispatch as dispatch_module
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowApi, AirflowRuns, AirflowUnreachableError
+from shardpost.run_requests.dispatch import PartitionDispatch
 from shardpost.run_requests.model.commands import AirflowRun, CommandEntry, decode, fold
 from shardpost.run_requests.model.requests import RequestRules
-from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import load
 from tests.support.how_far import up_to
 from tests.support.installed import installed
@@ -108,13 +108,17 @@ class World:
         )
         topics: dict[str, Any] = {
             "command_entries": lambda *_: self.entries(),
-            "request_bounds": lambda *_: (0, len(self.asked)),
-            "requests": lambda _settings, _partition, at: iter(self.asked[at:]),
         }
-        own: dict[str, Any] = {"BATCH_REQUESTS": 2, "CommandWriter": lambda *_: writer}
+        own: dict[str, Any] = {
+            "BATCH_REQUESTS": 2,
+            "CommandWriter": lambda *_: writer,
+            "watermark_of": lambda *_, **__: (0, len(self.asked)),
+            "read_to_end": lambda *_, start, **__: self.asked[start:],
+            "record_of": lambda record: record,
+        }
         with (
             mock.patch.multiple(request_topics, **topics),
-            mock.patch.multiple(partition_module, step=self.step, **own),
+            mock.patch.multiple(dispatch_module, step=self.step, **own),
         ):
             yield
 

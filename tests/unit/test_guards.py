@@ -26,7 +26,8 @@ from shardpost.locks.refused_runs import refusals
 from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.rebuilds import run as rebuilds
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
-from shardpost.run_requests.dispatch import dispatch, release
+from shardpost.run_requests.dispatch import dispatch
+from shardpost.run_requests.request_client import release
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT
 from shardpost.spark.submit import submit

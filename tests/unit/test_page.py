@@ -21,8 +21,8 @@ from shardpost.locks.locks import exclusive
 from shardpost.page import access, request
 from shardpost.page.command_form import fields_of
 from shardpost.page.rendering import Link, Listing
-from shardpost.run_requests.dispatch import LOCK
 from shardpost.run_requests.request_client import send_request
+from shardpost.run_requests.request_topics import LOCK
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import sources

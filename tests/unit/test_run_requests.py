@@ -16,7 +16,6 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import produce
-from shardpost.run_requests.dispatch import release
 from shardpost.run_requests.model.commands import (
     LONG_AGO,
     AirflowRun,
@@ -45,7 +44,7 @@ from shardpost.run_requests.model.requests import (
     run_id,
     status_of,
 )
-from shardpost.run_requests.request_client import commands_in_force, conf_of
+from shardpost.run_requests.request_client import commands_in_force, conf_of, release
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
@@ -89,12 +88,13 @@ def outcome(
 
 
 def test_a_request_is_read_as_the_contract_has_it() -> None:
-    assert parse(record(asks(conf={"week": "2026-W47"})), RULES) == Request(
-        "k", "a", {"week": "2026-W47"}, "anna", 7, NOW
-    )
-    assert parse(record({"Dag": "a", "More": 1}), RULES) == Request(
-        "k", "a", {}, "(not said)", 7, NOW
-    )
+    issued, name = CommandState.ISSUED, run_id("k", 7, int(NOW.timestamp() * 1000))
+    for form, conf, by in (
+        (asks(conf={"week": "2026-W47"}), {"week": "2026-W47"}, "anna"),
+        ({"Dag": "a", "More": 1}, {}, "(not said)"),
+    ):
+        command = Command("k", issued, "a", conf, by, 7, name)
+        assert parse(record(form)) == Request(command, NOW)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_request_without_a_usable_key_is_refused() -> None:
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
 def test_no_record_whatever_is_more_than_refused(value: bytes, key: bytes | None) -> None:
-    parse(raw_record(key, value), RULES)
+    parse(raw_record(key, value))
 
 
 def test_the_first_request_of_a_free_key_wins() -> None:
@@ -163,9 +163,11 @@ def test_the_same_payload_is_already_running_whoever_asks_and_however_it_is_writ
 
 def test_numbers_reach_airflow_as_they_were_written() -> None:
     text = b'{"Dag":"a","Conf":{"x":[0.10,1.5e3,-2,9007199254740992,-0.0,1e23]}}'
-    found = parse(record(text), RULES)
+    found = parse(record(text))
     assert isinstance(found, Request)
-    assert json.dumps(found.conf) == '{"x": [0.1, 1500.0, -2, 9007199254740992, -0.0, 1e+23]}'
+    assert (
+        json.dumps(found.command.conf) == '{"x": [0.1, 1500.0, -2, 9007199254740992, -0.0, 1e+23]}'
+    )
     with pytest.raises(UsageError, match=r"--conf: .* a number that a double keeps, found 0\.3000"):
         conf_of("--conf", '{"x": 0.3000000000000000000000001}')
 

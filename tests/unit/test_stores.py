@@ -10,7 +10,8 @@ from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicMark, TopicPartition
 from shardpost.kafka.kafka import Kafka
-from shardpost.run_requests.dispatch import dispatch, release
+from shardpost.run_requests.dispatch import dispatch
+from shardpost.run_requests.request_client import release
 from shardpost.topics import stores
 from shardpost.topics.stores import StoreTopic, describe_stores, require_stores
 from tests.support.command_line import CommandLine

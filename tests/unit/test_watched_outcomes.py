@@ -11,8 +11,8 @@ from shardpost.holders.publishing import publish
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks.locks import exclusive
 from shardpost.run_requests.airflow_api import AirflowRuns
+from shardpost.run_requests.dispatch import PartitionDispatch
 from shardpost.run_requests.model.requests import RequestRules
-from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import Settings
 from shardpost.watch.outcomes import collect_emails, collect_share_holders
 from shardpost.watch.watch import watch_once

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
 
 from shardpost.decisions import Decision, Kind
 from shardpost.instants import instant_of
@@ -60,20 +59,10 @@ _SHOWN_CHARACTERS = 120  # of what was found, in a reason
 
 @dataclass(frozen=True)
 class Request:
-    """A record that could be parsed: the run that it requests."""
+    """A record that could be parsed: the command that it becomes if it wins, and its time."""
 
-    key: str
-    dag: str
-    conf: dict[str, Any]
-    requested_by: str
-    offset: int
+    command: Command
     at: datetime
-
-    def command(self) -> Command:
-        """Return the command of this request, if it wins."""
-        name = run_id(self.key, self.offset, int(self.at.timestamp() * 1000))
-        by, offset = self.requested_by, self.offset
-        return Command(self.key, CommandState.ISSUED, self.dag, self.conf, by, offset, name)
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ class RequestRules:
     now: datetime
 
 
-def parse(record: Record, rules: RequestRules) -> Request | Refused:
+def parse(record: Record) -> Request | Refused:
     """Return the request of a record, or why it is refused."""
     for name, part in (("a key", record.key), ("a value", record.value)):
         if not part:
@@ -128,7 +117,9 @@ def _request(key: str, form: object, record: Record) -> Request | Refused:
     if not isinstance(requested_by, str):
         return Refused(f"expected a text as RequestedBy, found {shown(requested_by)}")
     at = instant_of(record.timestamp)
-    return Request(key, dag, conf, requested_by or NOT_SAID, record.offset, at)
+    name = run_id(key, record.offset, int(at.timestamp() * 1000))
+    by, offset = requested_by or NOT_SAID, record.offset
+    return Request(Command(key, CommandState.ISSUED, dag, conf, by, offset, name), at)
 
 
 def shown(value: object) -> str:
@@ -246,10 +237,10 @@ def decide_record(
 
     `active` is the command in force under its key; `release` says that its run has ended, and when.
     """
-    request = parse(record, rules)
+    request = parse(record)
     if isinstance(request, Refused):
         return request
-    partition = partition_of(request.key, rules.partitions)
+    partition = partition_of(request.command.key, rules.partitions)
     if partition != record.partition:
         return Forward(partition)
     return decide(request, active, release, rules)
@@ -259,23 +250,24 @@ def decide(
     request: Request, active: Command | None, release: Release | None, rules: RequestRules
 ) -> Issue | AlreadyRunning | Conflict | Refused:
     """Return what is decided on a request; one from before a run's end counts as made during it."""
-    if request.dag not in rules.dags:
+    command = request.command
+    if command.dag not in rules.dags:
         known = ", ".join(sorted(rules.dags))
-        return Refused(f"{shown(request.dag)} may not be requested, only {known}")
+        return Refused(f"{shown(command.dag)} may not be requested, only {known}")
     if rules.now - request.at > rules.max_age:
         return Refused(
             f"requested {request.at:%Y-%m-%d %H:%M} UTC, more than {rules.max_age.days} days ago"
             " (SHARDPOST_REQUEST_DAYS): send the request again"
         )
     if active is None or (release is not None and request.at >= release.at):
-        return Issue(request.command())
+        return Issue(command)
     if active.state is CommandState.UNREADABLE:
         return Conflict("the command that holds the key cannot be decoded")
-    if _payload(request) == _payload(active):
+    if _payload(command) == _payload(active):
         return AlreadyRunning(active)
     return Conflict(f"run {active.run_id}, requested by {active.requested_by}, has another payload")
 
 
-def _payload(one: Request | Command) -> str:
+def _payload(one: Command) -> str:
     """Return DAG and Conf as a canonical text: the same for the same JSON; 1 and true differ."""
     return json.dumps([one.dag, one.conf], sort_keys=True)
