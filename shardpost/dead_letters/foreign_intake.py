@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
+from shardpost.dead_letters.letter_topics import writer_of
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.sweep_job import (
@@ -41,8 +42,6 @@ from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
 from shardpost.settings.retry_settings import split_names
-from shardpost.topics import guards
-from shardpost.topics.declared import PRODUCED_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +149,14 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
     if offsets.watermark_of(installation.kafka, source, committed=True)[1] == 0:
         return  # nothing was ever written to it
     topic_id = topic_ids(installation.kafka, [source.topic]).get(source.topic)
-    writer = _writer(installation, source)
+    writer = writer_of(
+        installation,
+        "intake",
+        source,
+        fenced=f"fenced: a newer sweep takes in {source}; this one stops",
+        failed=f"{source}: its letters cannot be taken in ({{reason}}): sweep again when Kafka is"
+        " available",
+    )
     with closing(writer), closing(installation.kafka.consumer(GROUP)) as reader:
         writer.open()
         # Nobody else changes it: older writers are fenced.
@@ -172,18 +178,6 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
             writer.write([], Consumed(reader, source, marks[1], topic_id))
     if count := run.intake.taken_in - before:
         log.info("%s: %d letters taken in", source, count)
-
-
-def _writer(installation: Installation, source: TopicPartition) -> Transactions:
-    return Transactions(
-        installation.kafka,
-        f"{source.topic}/intake/{source.partition}",
-        may_write=partial(guards.require_owner, installation),
-        fenced=f"fenced: a newer sweep takes in {source}; this one stops",
-        failed=f"{source}: its letters cannot be taken in ({{reason}}): sweep again when Kafka is"
-        " available",
-        **{"message.max.bytes": PRODUCED_BYTES},
-    )
 
 
 def _write(run: _Run, writer: Transactions, letters: list[Outgoing], ends: list[Consumed]) -> None:

@@ -67,7 +67,15 @@ class LetterDetails:
                 for step in self.life
             ],
             "decisions": [decision.as_json() for decision in self.decisions],
-            "retries": [_retry_as_json(retry) for retry in self.retries],
+            "retries": [
+                {
+                    "where": str(retry.coordinates),
+                    "at": instant_of(retry.timestamp).isoformat(timespec="milliseconds"),
+                    "attempt": attempt_of(retry.headers),
+                    **_value_as_json(retry),
+                }
+                for retry in self.retries
+            ],
         }
 
 
@@ -184,15 +192,6 @@ def _first_since(kafka: Kafka, partition: TopicPartition, at: datetime) -> int |
         kafka, lambda: first_offsets_since(kafka, [partition], milliseconds).offsets
     )[partition]
     return None if found < 0 else found
-
-
-def _retry_as_json(retry: Record) -> dict[str, Any]:
-    return {
-        "where": str(retry.coordinates),
-        "at": instant_of(retry.timestamp).isoformat(timespec="milliseconds"),
-        "attempt": attempt_of(retry.headers),
-        **_value_as_json(retry),
-    }
 
 
 def _value_as_json(record: Record | None) -> dict[str, Any]:

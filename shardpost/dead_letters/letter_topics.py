@@ -16,6 +16,7 @@ one, which is read from its beginning.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from deltalake import DeltaTable
 
@@ -27,6 +28,9 @@ from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition, ends_of, unreached
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
+from shardpost.kafka.transactions import Transactions
+from shardpost.topics import guards
+from shardpost.topics.declared import PRODUCED_BYTES
 
 Marks = tuple[int, int]  # low watermark, end
 
@@ -126,6 +130,20 @@ def routes_of(installation: Installation) -> Routes:
     store, parking_lot = _topics(installation.kafka)
     topics = sorted({store, parking_lot, *installation.settings.retry_rules.retry_topics})
     return Routes(store, parking_lot, partition_counts(installation.kafka, topics))
+
+
+def writer_of(
+    installation: Installation, role: str, partition: TopicPartition, *, fenced: str, failed: str
+) -> Transactions:
+    """Return the one writer that has this role for a partition; see Transactions for the texts."""
+    return Transactions(
+        installation.kafka,
+        f"{partition.topic}/{role}/{partition.partition}",
+        may_write=partial(guards.require_owner, installation),
+        fenced=fenced,
+        failed=failed,
+        **{"message.max.bytes": PRODUCED_BYTES},
+    )
 
 
 def _topics(kafka: Kafka) -> list[str]:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -183,13 +183,8 @@ def _write_steps(
     """
     steps = _steps_of(installation, progress, ranges)
     parts = map(as_rows, iter(lambda: [*islice(steps, PART_ROWS)], []))
-    first = next(parts, None)
-    if first is None:
-        return None
     path = f"{folder}/{uuid.uuid4()}.parquet"
-    return parquet_files.write_parts(
-        installation.tables, DEAD_LETTERS, chain([first], parts), path
-    )[0]
+    return parquet_files.write_parts(installation.tables, DEAD_LETTERS, parts, path)[0]
 
 
 def as_rows(steps: Sequence[Step]) -> pa.Table:

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.letter_index import KeptIndex, LetterIndex, error_texts, open_index
 from shardpost.dead_letters.letter_rows import STEP_COLUMNS, Place
-from shardpost.dead_letters.model.letter_format import OPEN, LetterState
+from shardpost.dead_letters.model.letter_format import OPEN
 from shardpost.dead_letters.model.letter_history import ListFilters, Step
 from shardpost.dead_letters.model.retry_policy import delay
 from shardpost.delta.query import python_values
@@ -43,11 +44,11 @@ class LetterGroup:
 
 @dataclass(frozen=True)
 class ListedLetters:
-    """The letters that filters choose, newest first; None chooses all of the index."""
+    """The letters that filters choose, newest first: the rows of the index where that is true."""
 
     installation: Installation
     index: LetterIndex
-    chosen: pa.ChunkedArray | None
+    chosen: pa.ChunkedArray
 
     def before(self, ends: Mapping[int, int]) -> "ListedLetters":
         """Return those that lie before these ends of the partitions of their topic."""
@@ -55,14 +56,12 @@ class ListedLetters:
         most = range(1 + (pc.max(partitions).as_py() or 0))
         end = pa.array([ends.get(number, 0) for number in most], pa.int64())
         is_before = pc.less(offsets, pc.take(end, partitions))
-        chosen = is_before if self.chosen is None else pc.and_(self.chosen, is_before)
-        return replace(self, chosen=chosen)
+        return replace(self, chosen=pc.and_(self.chosen, is_before))
 
     @cached_property
     def total(self) -> int:
         """How many there are."""
-        count: int | None = pc.sum(self.chosen).as_py() if self.chosen is not None else None
-        return self.index.rows.num_rows if self.chosen is None else count or 0
+        return pc.sum(self.chosen).as_py() or 0
 
     def due(self, now: datetime) -> int:
         """Return how many waiting letters are due."""
@@ -137,33 +136,27 @@ class ListedLetters:
     @cached_property
     def _rows(self) -> pa.Array:
         """The numbers of the chosen rows in the index."""
-        if self.chosen is None:
-            return pc.indices_nonzero(pc.is_valid(self.index.rows["at"]))
         return pc.indices_nonzero(self.chosen)
 
     def _column(self, name: str) -> pa.ChunkedArray:
-        column = self.index.rows[name]
-        return column if self.chosen is None else column.filter(self.chosen)
+        return self.index.rows[name].filter(self.chosen)
 
     def _codes(self, name: str) -> tuple[pa.ChunkedArray, list[str]]:
         codes, names = coded(self.index.rows[name])
-        return codes if self.chosen is None else codes.filter(self.chosen), names
+        return codes.filter(self.chosen), names
 
     def _taken(self, numbers: pa.Array) -> list[Step]:
         rows = self.index.rows.take(numbers)
         columns = [python_values(rows[name]) for name in STEP_COLUMNS]
-        steps = [
-            Step(**dict(zip(STEP_COLUMNS, one, strict=True))) for one in zip(*columns, strict=True)
-        ]
+        steps = (dict(zip(STEP_COLUMNS, one, strict=True)) for one in zip(*columns, strict=True))
         failed = ("failed_topic", "failed_generation", "failed_partition", "failed_offset")
         places: list[Place] = [*zip(*(rows[name].to_pylist() for name in failed), strict=True)]
         known = {place for place in places if place[0] is not None}
         texts = error_texts(self.installation.tables, self.index, known)
-        rules = self.installation.settings.retry_rules
-        return [
-            replace(step, state=LetterState(step.state), error=texts.get(place)).by(rules)
-            for step, place in zip(steps, places, strict=True)
-        ]
+        found = (
+            step | {"error": texts.get(place)} for step, place in zip(steps, places, strict=True)
+        )
+        return letters_table.steps_in(found, self.installation.settings.retry_rules)
 
 
 def listed(
@@ -201,7 +194,7 @@ def listed(
         masks.append(pc.or_(of_ids, pc.fill_null(of_keys, False)))
     if ids is not None:
         masks.append(pc.is_in(rows["id"], pa.array(sorted(ids), pa.string())))
-    return ListedLetters(installation, index, _all_of(masks))
+    return ListedLetters(installation, index, _all_of(index, masks))
 
 
 def listed_since(
@@ -209,7 +202,7 @@ def listed_since(
 ) -> ListedLetters:
     """Return those that wait or are parked, and of others those that were resolved since then."""
     masks = [mask for mask in (index.mask, _recent(index, closed_since)) if mask is not None]
-    return ListedLetters(installation, index, _all_of(masks))
+    return ListedLetters(installation, index, _all_of(index, masks))
 
 
 def current_letters(
@@ -230,12 +223,12 @@ def _recent(index: LetterIndex, closed_since: datetime | None) -> pa.ChunkedArra
     return pc.or_(recent, _is_open(index.rows["state"]))
 
 
-def _all_of(masks: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray | None:
-    """Return where each of the masks is true; None where there is none."""
-    chosen = None
+def _all_of(index: LetterIndex, masks: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Return where each of the masks is true; everywhere without any."""
+    chosen = pc.is_valid(index.rows["at"])
     for mask in masks:
-        chosen = mask if chosen is None else pc.and_(chosen, mask)
-    return None if chosen is None else pc.fill_null(chosen, False)
+        chosen = pc.and_(chosen, mask)
+    return pc.fill_null(chosen, False)
 
 
 def coded(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:

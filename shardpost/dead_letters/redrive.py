@@ -17,6 +17,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from shardpost.dead_letters.letter_topics import writer_of
 from shardpost.dead_letters.model import transition_records
 from shardpost.dead_letters.model.letter_format import (
     SHA256,
@@ -39,8 +40,6 @@ from shardpost.kafka.reading import read_selected, read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.projection import disk_errors_explained, open_temporary
-from shardpost.topics import guards
-from shardpost.topics.declared import PRODUCED_BYTES
 
 PARKED_AGAIN = "it was parked again in the meantime: check it, and decide again"
 NOT_SHOWN = "the plan did not show it, or it was parked again since: make a new plan"
@@ -173,7 +172,15 @@ def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
 def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: RedriveResult) -> None:
     installation = redrive.installation
     left = None if redrive.canary is None else redrive.canary - result.count
-    with closing(_writer(installation, partition)) as writer:
+    writer = writer_of(
+        installation,
+        "redrive",
+        partition,
+        fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
+        failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not moved:"
+        " run it again when Kafka is available",
+    )
+    with closing(writer):
         installation.tables.require_held()  # who lost its lock would fence who has it
         writer.open()
         newly_parked = NewlyParked(installation.kafka, partition)
@@ -184,18 +191,6 @@ def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: Redr
             _move(redrive, writer, newly_parked, batch, result)
             if result.stop.wait(0 if redrive.rate is None else len(batch) / redrive.rate):
                 break
-
-
-def _writer(installation: Installation, partition: TopicPartition) -> Transactions:
-    return Transactions(
-        installation.kafka,
-        f"{partition.topic}/redrive/{partition.partition}",
-        may_write=partial(guards.require_owner, installation),
-        fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
-        failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not moved:"
-        " run it again when Kafka is available",
-        **{"message.max.bytes": PRODUCED_BYTES},
-    )
 
 
 def _move(

@@ -43,7 +43,6 @@ from shardpost.installation import Installation
 from shardpost.instants import old_before
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Record
 from shardpost.locks.locks import after_running
 from shardpost.logs import step
 from shardpost.topics.stores import inspect_stores
@@ -263,26 +262,16 @@ def _keys_of_kept(tables: Tables, version: int, before: str, letters: Collection
 
 def _names_in_kafka(installation: Installation) -> Iterator[str]:
     """Yield the names of all letters of which Kafka has a record, even if only a tombstone."""
-    store = installation.kafka.topic("dead-letters")
-    for topic, count in letter_topics.partitions(installation.kafka).items():
+    kafka, rules = installation.kafka, installation.settings.retry_rules
+    for topic, count in letter_topics.partitions(kafka).items():
+        in_store = count if topic == kafka.topic("dead-letters") else None
         for number in range(count):
-            for record in map(
-                record_of, read_to_end(installation.kafka, TopicPartition(topic, number))
-            ):
-                yield from _names(installation, record, count if topic == store else None)
-
-
-def _names(
-    installation: Installation, record: Record, store_partitions: int | None
-) -> Iterator[str]:
-    yield name_of(record.key)
-    # A tombstone of a dropped letter does not say that it was misplaced.
-    yield name_of(b"%s~%d" % (record.key or b"", record.partition))
-    record_step = step_of(
-        record, installation.settings.retry_rules, store_partitions=store_partitions
-    )
-    if record_step is not None:
-        yield record_step.id
+            for record in map(record_of, read_to_end(kafka, TopicPartition(topic, number))):
+                yield name_of(record.key)
+                # A tombstone of a dropped letter does not say that it was misplaced.
+                yield name_of(b"%s~%d" % (record.key or b"", record.partition))
+                if (found := step_of(record, rules, store_partitions=in_store)) is not None:
+                    yield found.id
 
 
 def _counted(tables: Tables, path: str, gone: _Gone) -> tuple[int, int]:

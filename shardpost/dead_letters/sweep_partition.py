@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, starmap
 from operator import attrgetter
 from sqlite3 import Connection
 
+from shardpost.dead_letters.letter_topics import writer_of
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
 from shardpost.dead_letters.stored_letters import (
@@ -34,8 +35,6 @@ from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.logs import step
 from shardpost.projection import disk_errors_explained, open_temporary
 from shardpost.settings.retry_settings import RetryRules
-from shardpost.topics import guards
-from shardpost.topics.declared import PRODUCED_BYTES
 
 SelectedRecord = tuple[Record, SelectedLetter]
 
@@ -141,7 +140,16 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
     """Sweep; count in the report what was committed; return the outcomes of all live letters."""
     partition, kafka = report.partition, sweep.installation.kafka
     step("fence")
-    with closing(_writer(sweep, partition)) as writer:
+    writer = writer_of(
+        sweep.installation,
+        "sweep",
+        partition,
+        fenced=f"fenced: a newer sweep has taken over {partition}; this one stops and sends"
+        " nothing more",
+        failed=f"{partition}: the sweep cannot write ({{reason}}); what is not committed was not"
+        " sent: sweep again when Kafka is available",
+    )
+    with closing(writer):
         writer.open()
         step("read")
         projections = projections_of(sweep.installation, [partition])
@@ -163,19 +171,6 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
     texts = (f"{outcome.name.lower()} {counts[outcome]}" for outcome in Outcome if counts[outcome])
     log.info("%s: %s", partition, ", ".join(texts) or "no letters")
     return counts
-
-
-def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
-    return Transactions(
-        sweep.installation.kafka,
-        f"{partition.topic}/sweep/{partition.partition}",
-        may_write=partial(guards.require_owner, sweep.installation),
-        fenced=f"fenced: a newer sweep has taken over {partition}; this one stops and sends"
-        " nothing more",
-        failed=f"{partition}: the sweep cannot write ({{reason}}); what is not committed was not"
-        " sent: sweep again when Kafka is available",
-        **{"message.max.bytes": PRODUCED_BYTES},
-    )
 
 
 def _publish(

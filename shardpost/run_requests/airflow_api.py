@@ -45,7 +45,7 @@ class AirflowApi:
         form = {"logical_date": None, "conf": params}
         path = f"{_dag_path(dag)}/dagRuns"
         with _understood("POST", path):
-            run_id: str = self._json("POST", path, form)["dag_run_id"]
+            run_id: str = _json_of("POST", path, self._request("POST", path, form))["dag_run_id"]
             return run_id
 
     def run(self, dag: str, run_id: str) -> AirflowRun | None:
@@ -92,7 +92,7 @@ class AirflowApi:
         """Wait for a run's success, reporting its tasks; AirflowRunError if it fails or is late."""
         deadline = time.monotonic() + seconds
         reported: set[str] = set()
-        while (state := self._json("GET", _run_path(dag, run_id))["state"]) not in ENDED:
+        while (state := self.get(_run_path(dag, run_id))["state"]) not in ENDED:
             self._report_tasks(dag, run_id, reported, say)
             if time.monotonic() > deadline:
                 raise AirflowRunError(f"{dag}: run {run_id} is still {state} after {seconds:.0f} s")
@@ -103,19 +103,16 @@ class AirflowApi:
 
     def get(self, path: str) -> Any:
         """Return the JSON document at a path."""
-        return self._json("GET", path)
+        return _json_of("GET", path, self._request("GET", path))
 
     def _report_tasks(
         self, dag: str, run_id: str, reported: set[str], say: Callable[[str], None]
     ) -> None:
-        for task in self._json("GET", f"{_run_path(dag, run_id)}/taskInstances")["task_instances"]:
+        for task in self.get(f"{_run_path(dag, run_id)}/taskInstances")["task_instances"]:
             name = task["rendered_map_index"] or task["task_id"]
             if task["state"] in (*ENDED, "skipped") and name not in reported:
                 reported.add(name)
                 say(f"{dag}: {name}: {task['state']} after {task['duration'] or 0:.1f} s")
-
-    def _json(self, method: str, path: str, form: dict[str, Any] | None = None) -> Any:
-        return _json_of(method, path, self._request(method, path, form))
 
     def _retried(
         self, method: str, path: str, form: dict[str, Any] | None = None

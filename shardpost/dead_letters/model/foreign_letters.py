@@ -209,17 +209,16 @@ def _fault(record: Record) -> str:
     for dialect in DIALECTS:
         found = {name: by_name.get(dialect.prefix + name) for name in dialect.place}
         if any(value is not None for value in found.values()):
-            values = ", ".join(f"{name} {_quoted(value)}" for name, value in found.items())
+            values = ", ".join(
+                f"{name} {'none' if value is None else repr(value[:QUOTED_BYTES])}"
+                for name, value in found.items()
+            )
             if dialect.lacks(record):
                 return f"expected the record, found neither key nor value ({COPY}): {values}"
             place = "where the record was: a name that a topic can have, and two numbers"
             return f"expected {dialect.prefix}… to say {place}; found {values}"
     prefixes = " or ".join(f"{one.prefix}{one.place[0]}" for one in DIALECTS)
     return f"expected a header {prefixes}, found none"
-
-
-def _quoted(value: str | bytes | None) -> str:
-    return "none" if value is None else repr(value[:QUOTED_BYTES])
 
 
 def _number(dialect: Dialect, value: str | bytes | None, size: int) -> int | None:

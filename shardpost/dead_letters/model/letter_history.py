@@ -169,10 +169,10 @@ class _Newest:
 
     def _add(self, newest: dict[str, Step], step: Step) -> None:
         before = newest.get(step.id, step)
-        is_later = step.order >= before.order
-        if self._by_generation and step.generation != before.generation:
-            is_later = step.generation > before.generation
-        newest[step.id] = step if is_later else before
+        since, since_before = (
+            (one.generation if self._by_generation else 0, one.order) for one in (step, before)
+        )
+        newest[step.id] = step if since >= since_before else before
 
 
 def _remove_by_hand(newest: dict[str, Step], by_hand: Sequence[Step]) -> None:
