@@ -50,7 +50,7 @@ def run(request: EmailRequest, installation: Installation) -> JobResult:
     with spark_errors_of(request.week):
         week = prepare(installation, request, state)
         looks_only = not (request.is_real or request.is_part)
-        why = why_refused(installation, request, week) if looks_only else None
+        why = why_refused(request, week) if looks_only else None
         refused = {"would_be_refused": why} if why else {}
         if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
             return DONE, week.as_frozen(rules.shards_per_task) | refused
@@ -88,21 +88,18 @@ def why_skip(installation: Installation, request: EmailRequest, state: WeekState
     return request.week.why_skip(request.now, first, rules.weekly_lateness_days, later)
 
 
-def why_refused(
-    installation: Installation, request: EmailRequest, week: PreparedWeek
-) -> str | None:
+def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
     """Return why the freeze of this week's audience would be refused as of now, or None."""
     if week.frozen or request.early or request.accept_drop:
         return None
-    counts = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0)
+    counts, tables = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0), week.state.installation.tables
     has_earlier = week.state.frozen_before() is not None
-    held = holding_clients(installation.tables, week.snapshot, week.as_of) if has_earlier else ()
+    held = holding_clients(tables, week.snapshot, week.as_of) if has_earlier else ()
     for batch in held:
         counts[RECIPIENTS] += len(batch)
         counts[WITH_ADDRESS] += len(batch) - batch.column("email").null_count
     try:
-        most = installation.values(RunRules).max_drop
-        require_no_collapse(installation.tables, week.state, counts, week.snapshot.counts, most)
+        require_no_collapse(week.state, counts, week.snapshot.counts)
     except CollapseError as error:
         return str(error)
     return None

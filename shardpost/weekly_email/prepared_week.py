@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shardpost.delta import snapshots
-from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.model import plausibility
@@ -143,18 +142,15 @@ def prepare_week(
     return week
 
 
-def require_no_collapse(
-    tables: Tables, state: WeekState, counts: dict[str, int], in_snapshot: Counts, most: float
-) -> None:
+def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: Counts) -> None:
     """Refuse an audience with far fewer clients than that of the last frozen week before.
 
     Or a snapshot with far more positions on unknown exchanges, also before the first one.
-    `most` is the share by which they may fall, or grow.
     """
-    before = state.frozen_before()
+    before, most = state.frozen_before(), state.installation.values(RunRules).max_drop
     known = {RECIPIENTS: before.recipients} if before else {}
     if before and before.audience_erased_at is None:
-        known = FrozenWeeks(tables).counts(before.audience)
+        known = FrozenWeeks(state.installation.tables).counts(before.audience)
     what = f"week {state.week} after {before.week}" if before else f"week {state.week}"
     positions = in_snapshot.positions
     plausibility.require_no_fall(what, known, counts, most=most, advice=lambda: ACCEPT)

@@ -19,7 +19,7 @@ from shardpost.logs import step
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read, write
 from shardpost.spark.kafka_source import partition_column
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, RunRules
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_tables import audience_table
@@ -108,14 +108,15 @@ def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek
     what = f"freezing the audience of {week.iso_week}"
     with exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait):
         week = prepare_week(installation, request, WeekState(installation, request.week))
+        weeks = FrozenWeeks(installation.tables)
         while week.frozen is None:
-            version = FrozenWeeks(installation.tables).version()
+            version = weeks.version()
             audience = _written(installation.tables, week)
             step("audience written")
             now = prepare_week(installation, request, WeekState(installation, request.week))
             if _is_of(week, now):
                 frozen = _frozen(installation, request, week, audience)
-                FrozenWeeks(installation.tables).commit(frozen, version)
+                weeks.commit(frozen, version)
                 log.info("%s: frozen, of snapshot %d", week.iso_week, frozen.snapshot)
                 return replace(week, frozen=frozen)
             week = now
@@ -139,8 +140,7 @@ def _frozen(
     """Return the row of a week whose audience is written."""
     counts = FrozenWeeks(installation.tables).counts(audience)
     if not request.accept_drop:
-        most = installation.values(RunRules).max_drop
-        require_no_collapse(installation.tables, week.state, counts, week.snapshot.counts, most)
+        require_no_collapse(week.state, counts, week.snapshot.counts)
     return FrozenWeek(
         week=str(week.iso_week),
         audience=audience,
