@@ -74,7 +74,7 @@ def letters_of(installation: Installation, version: int, generations: Generation
     Column by column, but for those of odd names, which are folded step by step.
     """
     opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
-    of_odd = _steps_of_odd(opened, installation.settings.retry_rules, generations)
+    of_odd = odd_steps(opened, installation.settings.retry_rules, generations)
     rows = _plain_letters(opened, f"{_PLAIN}{_NOT_ODD if of_odd else ''}")
     if of_odd:
         rows = pa.concat_tables([rows, folded(of_odd, generations)]).unify_dictionaries()
@@ -82,18 +82,13 @@ def letters_of(installation: Installation, version: int, generations: Generation
     return rows.combine_chunks()
 
 
-def odd_steps(installation: Installation, version: int, generations: Generations) -> list[Step]:
+def odd_steps(opened: OpenedTables, rules: RetryRules, generations: Generations) -> list[Step]:
     """Return all steps of the names whose letter does not follow from their own steps alone.
 
     These are of deleted topics, of tombstones written by hand, and names that depend on others,
     since their letters lie in another partition than their keys'. There are few, unless somebody
     has removed many by hand: so their names stay in tables of the engine, which joins them.
     """
-    opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
-    return _steps_of_odd(opened, installation.settings.retry_rules, generations)
-
-
-def _steps_of_odd(opened: OpenedTables, rules: RetryRules, generations: Generations) -> list[Step]:
     opened.keep("odd_names", _ODD_NAMES.format(is_past=letters_table.is_past(generations)))
     opened.keep("odd", _WITH_DEPENDENT)
     return letters_table.steps_in(opened.rows(_STEPS_OF_ODD), rules)

@@ -64,11 +64,14 @@ InTasks = Callable[
 
 
 def steps_where(
-    installation: Installation, condition: str, version: int | None = None
+    installation: Installation, condition: str, version: int | None = None, columns: str = STEP
 ) -> list[Step]:
     """Return the steps of the table that meet a condition, in SQL; None: at the newest version."""
-    sql = f"SELECT {STEP} FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
-    return _query(installation, sql, version)
+    if not exists(installation.tables, DEAD_LETTERS):
+        return []
+    sql = f"SELECT {columns} FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
+    found = rows(installation.tables, sql, {DEAD_LETTERS: version})
+    return steps_in(found, installation.settings.retry_rules)
 
 
 def letters_named(installation: Installation, names: Collection[str]) -> dict[str, Step]:
@@ -83,9 +86,9 @@ def letters_named(installation: Installation, names: Collection[str]) -> dict[st
             " last sweep: what became of these is known after the next one"
         )
     named = ", ".join(map(text_literal, sorted(names))) or "''"
-    sql = f"SELECT {STEP} FROM dead_letters WHERE id IN ({named}) OR attempt IS NULL"  # noqa: S608
+    old = steps_where(installation, f"id IN ({named}) OR attempt IS NULL")
     new = (s for s in not_in_table(installation, progress) if s.id in names or s.is_by_hand)
-    return newest_steps([*_query(installation, sql), *new], progress.generations)
+    return newest_steps([*old, *new], progress.generations)
 
 
 def origins(installation: Installation, topic: str) -> set[tuple[int, int]]:
@@ -116,8 +119,8 @@ def life(installation: Installation, letter_id: str) -> list[Step]:
     ]
 
     def of(name: str, more: str = "") -> list[Step]:
-        sql = f"SELECT {columns} FROM dead_letters WHERE id = {text_literal(name)}{more}"  # noqa: S608
-        return [*_query(installation, sql), *(step for step in new if step.id == name)]
+        old = steps_where(installation, f"id = {text_literal(name)}{more}", columns=columns)
+        return [*old, *(step for step in new if step.id == name)]
 
     steps = of(letter_id)
     for key in {step.key for step in steps if step.key}:
@@ -191,13 +194,6 @@ def as_rows(steps: Sequence[Step]) -> pa.Table:
     """Return steps as rows of the table."""
     columns = {name: [getattr(step, name) for step in steps] for name in SCHEMA.names}
     return pa.Table.from_pydict(columns, SCHEMA)
-
-
-def _query(installation: Installation, sql: str, version: int | None = None) -> list[Step]:
-    if not exists(installation.tables, DEAD_LETTERS):
-        return []
-    found = rows(installation.tables, sql, {DEAD_LETTERS: version})
-    return steps_in(found, installation.settings.retry_rules)
 
 
 def steps_in(found: Iterable[dict[str, Any]], rules: RetryRules) -> list[Step]:

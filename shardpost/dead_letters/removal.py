@@ -35,7 +35,7 @@ from shardpost.dead_letters.model.letter_history import (
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import rows, table_errors
+from shardpost.delta.query import OpenedTables, rows, table_errors
 from shardpost.delta.rewritten_files import commit_files, files_with_contact, without_contact
 from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
@@ -240,7 +240,8 @@ def _may_be_forgotten(
     index = open_index(installation, KeptIndex())
     closed = old - listed_since(installation, index, now).ids()
     generations = letter_topics.current_progress(installation).generations
-    of_odd = letter_rows.odd_steps(installation, version, generations)
+    opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
+    of_odd = letter_rows.odd_steps(opened, installation.settings.retry_rules, generations)
     odd = closed & {step.id for step in of_odd}
     return closed - odd | may_be_forgotten(odd, of_odd, generations)
 

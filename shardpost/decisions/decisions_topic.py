@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, Kind, decode
@@ -55,42 +54,35 @@ def record(
         raise KafkaUnreachableError(f"the decision is not on record ({error}): {done}") from None
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Only decisions of these kinds, and only among so many offsets at the end of a partition.
-
-    None: all. Letters are decided upon a million at a time.
-    """
-
-    kinds: Collection[Kind] | None = None
-    most: int | None = None
-
-
-ALL = Chosen()
-
-
 def list_since(
-    kafka: Kafka, oldest: datetime, chosen: Chosen = ALL
+    kafka: Kafka,
+    oldest: datetime,
+    kinds: Collection[Kind] | None = None,
+    most: int | None = None,
 ) -> Iterator[tuple[Decision, dict[str, bytes]]]:
-    """Yield the decisions since a time, with their headers, and read none that is far older."""
+    """Yield the decisions since a time, with their headers, and read none that is far older.
+
+    Only those of these kinds, and only among so many offsets at the end of a partition; None: all.
+    Letters are decided upon a million at a time.
+    """
     topic, at_ms = kafka.topic("decisions"), int((oldest - CLOCKS_DIFFER).timestamp() * 1000)
     count = partition_counts(kafka, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     starts = with_leaders(kafka, lambda: first_offsets_since(kafka, partitions, at_ms).offsets)
-    ends = endings(kafka, partitions, committed=True).offsets if chosen.most else {}
+    ends = endings(kafka, partitions, committed=True).offsets if most else {}
     for partition, start in sorted(starts.items()):
         if start >= 0:
-            first = max(start, ends[partition] - chosen.most) if chosen.most else start
-            for decision, headers in of_partition(kafka, partition.partition, first, chosen):
+            first = max(start, ends[partition] - most) if most else start
+            for decision, headers in of_partition(kafka, partition.partition, first, kinds):
                 if decision.when >= oldest:
                     yield decision, headers
 
 
 def of_partition(
-    kafka: Kafka, partition: int, start: int | None, chosen: Chosen = ALL
+    kafka: Kafka, partition: int, start: int | None, kinds: Collection[Kind] | None = None
 ) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions of one partition from that offset on, with their headers."""
-    source, kinds = TopicPartition(kafka.topic("decisions"), partition), chosen.kinds
+    source = TopicPartition(kafka.topic("decisions"), partition)
     for message in read_to_end(kafka, source, start=start):
         value = message.value() or b""
         if kinds is not None and not any(kind.encode() in value for kind in kinds):

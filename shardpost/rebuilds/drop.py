@@ -74,8 +74,7 @@ def _record(
     since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
 
     def is_there() -> bool:
-        chosen = decisions_topic.Chosen(kinds={kind})
-        known = decisions_topic.list_since(installation.kafka, since, chosen) if again else ()
+        known = decisions_topic.list_since(installation.kafka, since, {kind}) if again else ()
         return any((other.about, of_it) == (about.encode(), headers) for other, of_it in known)
 
     decisions_topic.record(

@@ -188,10 +188,9 @@ def list_decided(
     `most`: only among so many records at the end of each partition.
     """
     oldest = now - timedelta(days=days)
-    chosen = decisions_topic.Chosen(_OF_RUNS, most)
     found = [
         Decided(decision, headers.get("request"))
-        for decision, headers in decisions_topic.list_since(kafka, oldest, chosen)
+        for decision, headers in decisions_topic.list_since(kafka, oldest, _OF_RUNS, most)
     ]
     return sorted(found, key=lambda one: one.decision.when)
 

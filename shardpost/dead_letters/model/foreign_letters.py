@@ -92,10 +92,6 @@ class KnownTopics(NamedTuple):
     rules: RetryRules
     foreign: Collection[str]
 
-    def is_retried_into(self, topic: str, origin: str) -> bool:
-        """Tell whether a record of a topic can be a retry of that origin's."""
-        return topic in self.rules.retry_only_topics or topic == self.rules.retry_topic(origin)
-
 
 class _Failure(NamedTuple):
     """The record that one set of such headers describes, and the error of the last failure.
@@ -119,12 +115,13 @@ def from_foreign(
     failures = _failures(record)
     failure = _reported_failure(failures, known)
     if failure is not None:
-        letter = failed_again(record, failure.error, now)
-        if not letter or not known.is_retried_into(failure.coordinates.topic, letter.origin_topic):
+        letter, topic = failed_again(record, failure.error, now), failure.coordinates.topic
+        retry_topics = known.rules.retry_only_topics
+        if not letter or topic not in {*retry_topics, known.rules.retry_topic(letter.origin_topic)}:
             # Wherever else a retry went on, its attempts are counted on: it comes to an end. A
             # retry is sent without such headers.
             topics = {one.coordinates.topic for one in failures if one}
-            was_retried = not topics.isdisjoint(known.rules.retry_only_topics)
+            was_retried = not topics.isdisjoint(retry_topics)
             attempt = attempt_of(record.headers) if was_retried else 0
             letter = _first_letter(record, failure, now, attempt)
         return as_record(letter, record, store, partitions)
