@@ -35,7 +35,13 @@ from tests.support.letter_world import failed, original, put, ready_for_letters,
 from tests.support.mail_server import mail_server
 from tests.support.record_streams import Stream
 from tests.support.reference import Raw, position
-from tests.support.spark_cluster import Cluster, kill_executor, own_address, spark_cluster
+from tests.support.spark_cluster import (
+    QUICK_JVM,
+    Cluster,
+    kill_executor,
+    own_address,
+    spark_cluster,
+)
 from tests.support.week_tables import World, counts_by_shard
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("spark")]
@@ -114,6 +120,7 @@ def on_cluster(
             "spark.driver.host": own_address(),
             "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - as behind a container's name
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JVM,
             "spark.pyspark.python": python,
         }
         file = tmp_path / "spark.conf"

@@ -17,6 +17,8 @@ from tests.support.job_process import wait_for
 SPARK_HOME = Path(pyspark.__file__).parent
 MASTER, WORKER = (f"org.apache.spark.deploy.{role}" for role in ("master.Master", "worker.Worker"))
 
+# The optimizing compiler, and threads of a collector, cost a short life more than they gain it.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -100,6 +102,7 @@ def _running(log: Path, command: Sequence[str]) -> Iterator[tuple[Path, int]]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_DIRS": str(log.parent),
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
