@@ -39,7 +39,7 @@ def write_starter_records(kafka: Kafka, spec: TopicSpec, partitions: int) -> int
     deadline = time.monotonic() + kafka.timeout
     while not _has_records(kafka, topic, partitions):
         try:
-            return _write(kafka, spec, partitions)
+            return _write(kafka, spec, topic, partitions)
         except ShardpostError:
             if time.monotonic() > deadline:
                 raise
@@ -47,8 +47,7 @@ def write_starter_records(kafka: Kafka, spec: TopicSpec, partitions: int) -> int
     return 0
 
 
-def _write(kafka: Kafka, spec: TopicSpec, partitions: int) -> int:
-    topic = kafka.topic(spec.name)
+def _write(kafka: Kafka, spec: TopicSpec, topic: str, partitions: int) -> int:
     transactions = Transactions(
         kafka,
         f"starter/{topic}",
@@ -106,10 +105,9 @@ class AppliedTopic:
 
     def as_text(self) -> str:
         """Return the same as text: a line, and one for each change and refusal."""
-        done = "exists"
+        done, would = "exists", "would be " if self.is_dry_run else ""
         if self.created:
-            is_done = "would be created" if self.is_dry_run else "created"
-            done = f"{is_done} with {counted(self.plan.partitions, 'partition')}"
+            done = f"{would}created with {counted(self.plan.partitions, 'partition')}"
         starter = f", {counted(self.starter, 'initial record')} written" if self.starter else ""
         verb = "would change" if self.is_dry_run else "changed"
         changes = [f"  {verb}: {one}" for one in self.plan.changes]
@@ -135,44 +133,37 @@ def create_topics(installation: Installation) -> list[AppliedTopic]:
 
 
 def _carried_out(installation: Installation, plans: Sequence[TopicPlan]) -> list[AppliedTopic]:
-    created, failed = topic_changes.create_topics(
-        installation.kafka, [_new(one) for one in plans if one.create]
-    )
-    failed += topic_changes.alter_configs(
-        installation.kafka, {one.topic: one.configs for one in plans}
-    )
+    kafka = installation.kafka
+    new = [
+        NewTopic(
+            one.topic,
+            num_partitions=one.partitions,
+            replication_factor=one.expected.replicas,
+            config=dict(one.expected.config),
+        )
+        for one in plans
+        if one.create
+    ]
+    created, failed = topic_changes.create_topics(kafka, new)
+    failed += topic_changes.alter_configs(kafka, {one.topic: one.configs for one in plans})
     growing = {one.topic: one.partitions for one in plans if one.adds_partitions}
-    failed += topic_changes.add_partitions(installation.kafka, growing)
+    failed += topic_changes.add_partitions(kafka, growing)
     if failed:
         raise combined(failed)
-    counts = _await_leaders(installation.kafka, [one.topic for one in plans])
-    _await_changes(installation, plans)
-    return [_applied(installation.kafka, one, counts[one.topic], created) for one in plans]
+    counts = _await_leaders(kafka, [one.topic for one in plans])
+    if any(one.changes for one in plans):
+        _await_changes(installation)
+    return [_applied(kafka, one, counts[one.topic], created) for one in plans]
 
 
 def plan_topics(installation: Installation) -> list[TopicPlan]:
     """Return what there is to do for each declared topic; ShardpostError for another cluster."""
     expected, file = expected_topics(installation)
-    names = {one.name for one in expected} | {
-        name for one in expected for name in one.partitions_as
-    }
+    names = {name for one in expected for name in (one.name, *one.partitions_as)}
     cluster = observe_topics(installation.kafka, names)
     require_cluster(installation.kafka, file, cluster)
-    return plan_changes(
-        expected,
-        cluster,
-        bootstrap=installation.kafka.bootstrap,
-        partitions=installation.partitions,
-    )
-
-
-def _new(one: TopicPlan) -> NewTopic:
-    return NewTopic(
-        one.topic,
-        num_partitions=one.partitions,
-        replication_factor=one.expected.replicas,
-        config=dict(one.expected.config),
-    )
+    bootstrap, partitions = installation.kafka.bootstrap, installation.partitions
+    return plan_changes(expected, cluster, bootstrap=bootstrap, partitions=partitions)
 
 
 def _applied(kafka: Kafka, one: TopicPlan, count: int, created: set[str]) -> AppliedTopic:
@@ -181,10 +172,8 @@ def _applied(kafka: Kafka, one: TopicPlan, count: int, created: set[str]) -> App
     return AppliedTopic(replace(one, partitions=count), one.topic in created, starter)
 
 
-def _await_changes(installation: Installation, plans: Sequence[TopicPlan]) -> None:
+def _await_changes(installation: Installation) -> None:
     """Return once Kafka says that what was changed is as it should be."""
-    if not any(one.changes for one in plans):
-        return
     deadline = time.monotonic() + installation.kafka.timeout
     while left := [one for one in plan_topics(installation) if one.changes]:
         if time.monotonic() > deadline:

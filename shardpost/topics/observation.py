@@ -1,7 +1,7 @@
 """Looks at a cluster: its topics, partitions, settings, brokers and open transactions."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -48,9 +48,9 @@ POLL_SECONDS = 0.2
 
 
 class Described(NamedTuple):
-    """{setting: (value, source)}; or None, and why."""
+    """The settings; or None, and why."""
 
-    entries: Mapping[str, tuple[str | None, Literal["topic", "broker", "default"]]] | None
+    entries: Config | None
     why: str = ""
 
 
@@ -65,16 +65,21 @@ def observe(kafka: Kafka, expected: Iterable[Expected]) -> Cluster:
     names = [one.name for one in (*expected, *INTERNAL)]
     cluster = _with_topics(kafka, shown, names)
     described = brokers_described(kafka, cluster.brokers)
+    not_described = [
+        Unknown(None, f"settings of broker {broker}", _not_described(one, "cluster"))
+        for broker, one in sorted(described.items())
+        if one.entries is None
+    ]
     releases, silent = _releases(kafka, shown.brokers.values())
     behind, unread = _behind(kafka, cluster)
     return Cluster(
         cluster.id,
         cluster.brokers,
         cluster.topics,
-        {broker: _config(one) for broker, one in described.items() if one.entries is not None},
+        {broker: one.entries for broker, one in described.items() if one.entries is not None},
         releases,
         behind,
-        (*cluster.unknown, *_unknown_brokers(described), *silent, *unread),
+        (*cluster.unknown, *not_described, *silent, *unread),
     )
 
 
@@ -94,7 +99,7 @@ def _with_topics(kafka: Kafka, shown: ClusterMetadata, names: Collection[str]) -
     return Cluster(
         shown.cluster_id,
         frozenset(shown.brokers),
-        {name: _topic(shown.topics[name], described[name]) for name in there},
+        {name: FoundTopic(_partitions(shown.topics[name]), *described[name]) for name in there},
         unknown=tuple(
             Unknown(name, "settings", _not_described(described[name], "topic"))
             for name in there
@@ -103,24 +108,11 @@ def _with_topics(kafka: Kafka, shown: ClusterMetadata, names: Collection[str]) -
     )
 
 
-def _topic(shown: TopicMetadata, described: Described) -> FoundTopic:
-    partitions = tuple(
+def _partitions(shown: TopicMetadata) -> tuple[Partition, ...]:
+    return tuple(
         Partition(one.leader, tuple(one.replicas), tuple(one.isrs))
         for _, one in sorted(shown.partitions.items())
     )
-    config = None if described.entries is None else _config(described)
-    return FoundTopic(partitions, config, described.why)
-
-
-def _config(described: Described) -> Config:
-    return {name: Setting(*entry) for name, entry in (described.entries or {}).items()}
-
-
-def _unknown_brokers(described: dict[int, Described]) -> Iterator[Unknown]:
-    for broker, one in sorted(described.items()):
-        if one.entries is None:
-            what = f"settings of broker {broker}"
-            yield Unknown(None, what, _not_described(one, "cluster"))
 
 
 def _not_described(described: Described, what: str) -> str:
@@ -154,12 +146,12 @@ def _behind(kafka: Kafka, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Un
     stable = endings(kafka, high.found, committed=True)
     ends = {one: end.offset for one, end in high.found.items()}
     readable = {one: end.offset for one, end in stable.found.items()}
-    suspects = [one for one, at in readable.items() if at < ends[one]]
-    suspects = _still_open(kafka, suspects, readable)
+    unread = [one for one, at in readable.items() if at < ends[one]]
+    suspects = _still_open(kafka, unread, readable)
     since = {one: _since(kafka, one, readable[one]) for one in suspects}
     # Whose age cannot be read may have ended meanwhile.
     ageless = [one for one, at in since.items() if at is None]
-    still = {*_still_open(kafka, ageless, readable)} if ageless else set()
+    still = {*_still_open(kafka, ageless, readable)}
     behind = tuple(
         Behind(*one, readable[one], ends[one], at)
         for one, at in since.items()
@@ -202,14 +194,15 @@ def brokers_described(kafka: Kafka, brokers: Iterable[int]) -> dict[int, Describ
 def _with_sources(kafka: Kafka, kind: ResourceType, names: list[str]) -> dict[str, Described]:
     client = kafka.admin()
     deadline = time.monotonic() + min(DESCRIBE_SECONDS, kafka.timeout)
-    found: dict[str, Described] = {}
-    left = names
+    found, left = dict[str, Described](), names
     while left:
         failed = list[str]()
         for name, future in describe_configs(kafka, client, kind, left):
             try:
                 entries = future.result().items()
-                found[name] = Described({n: (e.value, _source(e.source)) for n, e in entries})
+                found[name] = Described(
+                    {n: Setting(e.value, _source(e.source)) for n, e in entries}
+                )
             except KafkaException as error:
                 found[name] = Described(None, error.args[0].str())
                 if error.args[0].code() in TRANSIENT_ERRORS:

@@ -36,7 +36,7 @@ from shardpost.topics.declared import (
     TopicSpec,
 )
 from shardpost.topics.model.cluster import UNCLEAN, Expected, with_in_sync
-from shardpost.topics.model.setting_rules import AT_LEAST, POLICY, TIMESTAMPS, policies
+from shardpost.topics.model.plan import AT_LEAST, POLICY, TIMESTAMPS, policies
 from shardpost.wording import meant
 
 Place = tuple[int | str, ...]
@@ -73,10 +73,6 @@ def _line(node: yaml.Node, place: Place) -> int:
         key, node = there[part]
         line = key.start_mark.line + 1
     return line
-
-
-def _dotted(place: Place) -> str:
-    return ".".join(map(str, place)) or "the file"
 
 
 _WHOLE = re.compile(r"-?\d+")
@@ -178,19 +174,17 @@ def read_topics_file(kafka: Kafka, path: Path | None) -> TopicsFile:
     try:
         file = TopicsFile.model_validate(values)
     except ValidationError as error:
-        problems[:0] = map(_problem, error.errors())
+        places = [tuple(part for part in one["loc"] if part != "[key]") for one in error.errors()]
+        wrong = zip(places, error.errors(), strict=True)
+        problems[:0] = [(place, _expected(one, place)) for place, one in wrong]
     if problems:
         said = dict.fromkeys(
-            (_line(root, place), f"{_dotted(place)}: {text}") for place, text in problems
+            (_line(root, place), f"{'.'.join(map(str, place)) or 'the file'}: {text}")
+            for place, text in problems
         )
         ordered = sorted(said, key=itemgetter(0))
         raise UsageError("; ".join(f"{path}, line {line}: {text}" for line, text in ordered))
     return file
-
-
-def _problem(error: ErrorDetails) -> tuple[Place, str]:
-    place = tuple(part for part in error["loc"] if part != "[key]")
-    return place, _expected(error, place)
 
 
 def _expected(error: ErrorDetails, place: Place) -> str:
@@ -243,35 +237,26 @@ def expected_topics(installation: Installation) -> tuple[list[Expected], TopicsF
     """Return the product's topics and those of the user's own; and the file that they are by."""
     kafka, settings = installation.kafka, installation.settings
     file = read_topics_file(kafka, settings.topics_file)
-    origins, replicas = settings.retry_rules.of_origin.keys(), settings.replication_factor
+
+    def expected(name: str, given: Overrides, config: dict[str, str], **more: Any) -> Expected:
+        usual = file.replication_factor or settings.replication_factor
+        replicas = given.replication_factor or usual
+        config = with_in_sync(config | given.config, replicas)
+        return Expected(name, config, replicas, given.partitions, **more)
+
     ours = [
-        _of_product(kafka, spec, file, replicas, _partitions_as(kafka, spec, origins))
+        expected(
+            kafka.topic(spec.name),
+            file.topics.get(spec.name, Overrides()),
+            spec.config,
+            partitions_as=_partitions_as(kafka, spec, settings.retry_rules.of_origin),
+            product=spec.name,
+            is_own_store=spec.name in OWN_STORES,
+        )
         for spec in DECLARED
     ]
-    return [*ours, *(_own(file, name, replicas) for name in file.own_topics)], file
-
-
-def _of_product(
-    kafka: Kafka, spec: TopicSpec, file: TopicsFile, usual: int, partitions_as: frozenset[str]
-) -> Expected:
-    given = file.topics.get(spec.name, Overrides())
-    replicas = given.replication_factor or file.replication_factor or usual
-    return Expected(
-        kafka.topic(spec.name),
-        with_in_sync(spec.config | given.config, replicas),
-        replicas,
-        given.partitions,
-        partitions_as,
-        product=spec.name,
-        is_own_store=spec.name in OWN_STORES,
-    )
-
-
-def _own(file: TopicsFile, name: str, usual: int) -> Expected:
-    given = file.own_topics[name]
-    replicas = given.replication_factor or file.replication_factor or usual
-    config = with_in_sync(given.config, replicas)
-    return Expected(name, config, replicas, given.partitions, keyed=given.keyed)
+    own = (expected(name, it, {}, keyed=it.keyed) for name, it in file.own_topics.items())
+    return [*ours, *own], file
 
 
 def _partitions_as(kafka: Kafka, spec: TopicSpec, origins: Collection[str]) -> frozenset[str]:

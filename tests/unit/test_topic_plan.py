@@ -25,13 +25,15 @@ from shardpost.topics.model.cluster import (
     View,
     with_in_sync,
 )
-from shardpost.topics.model.finding import Finding, Severity, exit_code, in_order
-from shardpost.topics.model.plan import Refusal, TopicPlan, plan_changes
-from shardpost.topics.model.setting_rules import (
+from shardpost.topics.model.finding import Finding, Severity, exit_code
+from shardpost.topics.model.plan import (
     AT_LEAST,
     POLICY,
+    Refusal,
+    TopicPlan,
     departures,
     is_as_declared,
+    plan_changes,
     policies,
 )
 
@@ -409,5 +411,5 @@ def test_the_worst_comes_first_and_decides_the_exit_code() -> None:
     found = findings(view(brokers(departed, log_cleaner_enable="true"), POSITIONS))
     assert [one.severity for one in found] == ["loss", "risk"]
     drift = replace(found[0], severity=Severity.DRIFT)
-    assert in_order([drift, *found])[-1] == drift
+    assert findings(view(departed, POSITIONS), (lambda _: iter([drift, *found]),))[-1] == drift
     assert [exit_code([]), exit_code([drift]), exit_code(found)] == [0, 0, 3]

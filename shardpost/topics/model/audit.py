@@ -1,18 +1,24 @@
-"""All rules of the audit; here are those about brokers, Kafka's own topics, and our clients."""
+"""All rules of the audit; here are those of brokers, internal topics, clients, and replicas now."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import NamedTuple
 
-from shardpost.topics.model import partition_rules, topic_rules
+from shardpost.topics.model import topic_rules
 from shardpost.topics.model.cluster import (
+    IN_SYNC,
     INTERNAL,
     REPLICAS,
     WHICH_RELEASE,
     WITHOUT_LOSS,
+    FoundTopic,
+    Partition,
     Setting,
     View,
     known_loss,
 )
-from shardpost.topics.model.finding import Finding, Severity, in_order
+from shardpost.topics.model.finding import Finding, Severity
 from shardpost.wording import counted
 
 OFFSETS_RETENTION = "offsets.retention.minutes"
@@ -20,6 +26,9 @@ CLEANER = "log.cleaner.enable"
 MINUTES_PER_DAY = 24 * 60
 # Kafka's default: a group that commits once a week just keeps its offsets.
 LEAST_OFFSETS_MINUTES = 7 * MINUTES_PER_DAY
+TIMEOUT = "transaction.max.timeout.ms"
+TIMEOUT_MS = 900_000  # Kafka's default
+NAMED = 8
 # A failed broker is replaced as leader within some ten seconds.
 LEAST_DELIVERY_MS = 30_000
 _DELIVERY = ("delivery.timeout.ms", "message.timeout.ms")
@@ -49,38 +58,41 @@ def few_brokers(view: View) -> Iterator[Finding]:
 
 def internal_topics(view: View) -> Iterator[Finding]:
     """Find with how few replicas Kafka would create its own topics, while there are none."""
+    why = (
+        "Kafka creates the topic so: if a broker is lost, so are committed offsets and transaction"
+        " states"
+    )
     for setting, (topic, least) in _CREATED_WITH.items():
-        low = _lowest(view, setting)
-        if view.has_few_brokers or topic in view.cluster.topics or low is None:
-            continue
-        if _number(low) < least:
-            yield Finding(
-                rule="internal-topics",
-                topic=topic,
-                setting=setting,
-                found=str(low.value),
-                source=low.source,
-                expected=str(least),
-                why="Kafka creates the topic so: if a broker is lost, so are committed offsets and"
-                " transaction states",
-                fix=f"set {setting}={least} on all brokers and restart them",
-            )
+        if not view.has_few_brokers and topic not in view.cluster.topics:
+            found = _too_low(view, "internal-topics", setting, least, why)
+            yield from (replace(one, topic=topic, expected=str(least)) for one in found)
 
 
 def offsets_retention(view: View) -> Iterator[Finding]:
     """Find offsets of groups that expire before a group that pauses comes back."""
     least = max(LEAST_OFFSETS_MINUTES, (view.request_days + 1) * MINUTES_PER_DAY)
-    low = _lowest(view, OFFSETS_RETENTION)
+    why = "a group that pauses for longer forgets what it has read"
+    yield from _too_low(view, "offsets-retention", OFFSETS_RETENTION, least, why)
+
+
+def _too_low(view: View, rule: str, setting: str, least: int, why: str) -> Iterator[Finding]:
+    """Find a setting of brokers of which the lowest value is less than that."""
+    found = [one[setting] for one in view.cluster.configs.values() if setting in one]
+    low = min((one for one in found if one.value), key=_number, default=None)
     if low and _number(low) < least:
         yield Finding(
-            rule="offsets-retention",
-            setting=OFFSETS_RETENTION,
+            rule=rule,
+            setting=setting,
             found=str(low.value),
             source=low.source,
             expected=f"{least} or more",
-            why="a group that pauses for longer forgets what it has read",
-            fix=f"set {OFFSETS_RETENTION}={least} on all brokers and restart them",
+            why=why,
+            fix=f"set {setting}={least} on all brokers and restart them",
         )
+
+
+def _number(found: Setting) -> int:
+    return int(found.value or 0)
 
 
 def log_cleaner(view: View) -> Iterator[Finding]:
@@ -102,8 +114,7 @@ def log_cleaner(view: View) -> Iterator[Finding]:
 def kafka_version(view: View) -> Iterator[Finding]:
     """Find releases of which a loss is known."""
     for broker, release in sorted(view.cluster.releases.items()):
-        loss = known_loss(release) if release else None
-        if loss:
+        if release and (loss := known_loss(release)):
             yield Finding(
                 rule="kafka-version",
                 setting="version",
@@ -146,14 +157,100 @@ def unknown(view: View) -> Iterator[Finding]:
         )
 
 
-def _lowest(view: View, setting: str) -> Setting | None:
-    """Return the setting of the broker that has it lowest."""
-    found = [one[setting] for one in view.cluster.configs.values() if setting in one]
-    return min((one for one in found if one.value), key=_number, default=None)
+class _State(NamedTuple):
+    """A state in which no partition should be."""
+
+    rule: str
+    severity: Severity
+    is_so: Callable[[FoundTopic, Partition], bool]
+    expected: str
+    why: str
 
 
-def _number(found: Setting) -> int:
-    return int(found.value or 0)
+def _least(topic: FoundTopic, one: Partition) -> int:
+    """Return how many replicas have to be in sync for a write; Kafka asks for no more than all."""
+    return min(int(topic.value(IN_SYNC) or 1), len(one.replicas))
+
+
+_STATES = (
+    _State(
+        "offline-partitions",
+        Severity.LOSS,
+        lambda _, one: one.leader < 0,
+        "a leader of each partition",
+        "nothing can be read from them or written to them, and what they hold is lost with the"
+        " disks of the brokers that are away",
+    ),
+    _State(
+        "under-min-insync",
+        Severity.RISK,
+        lambda topic, one: one.leader >= 0 and len(one.in_sync) < _least(topic, one),
+        f"{IN_SYNC} of them in sync",
+        "writers are refused until there are more",
+    ),
+    _State(
+        "under-replicated",
+        Severity.RISK,
+        lambda topic, one: (
+            one.leader >= 0 and _least(topic, one) <= len(one.in_sync) < len(one.replicas)
+        ),
+        "all replicas in sync",
+        "with another broker away, they cannot be written to any more, or are lost",
+    ),
+)
+
+
+def replicas_now(view: View) -> Iterator[Finding]:
+    """Find partitions without a leader, with too few replicas in sync for a write, or too few."""
+    away = sorted(view.cluster.known_brokers - view.cluster.brokers)
+    fix = f"start broker {', '.join(map(str, away))}" if away else "see the brokers' logs"
+    for state in _STATES:
+        for one, found in view.there:
+            numbers = [n for n, part in enumerate(found.partitions) if state.is_so(found, part)]
+            more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
+            if numbers:
+                yield Finding(
+                    rule=state.rule,
+                    severity=state.severity,
+                    topic=one.name,
+                    setting="replicas",
+                    found=f"so are partitions {', '.join(map(str, numbers[:NAMED]))}{more} of"
+                    f" {len(found.partitions)}",
+                    expected=state.expected,
+                    why=state.why,
+                    fix=fix,
+                )
+
+
+def hanging_transaction(view: View) -> Iterator[Finding]:
+    """Find a transaction that is open for longer than brokers let one be: nobody ends it.
+
+    Whose age is not known may be one of these: its first record cannot be read, or has no time, or
+    one that no clock has yet.
+    """
+    allowed = [one[TIMEOUT].value for one in view.cluster.configs.values() if TIMEOUT in one]
+    longest = max((int(value) for value in allowed if value), default=TIMEOUT_MS)
+    limit = timedelta(milliseconds=longest)
+    for one in view.cluster.behind:
+        since = None if one.since is None or one.since - view.now > limit else one.since
+        if since is not None and view.now - since <= limit:
+            continue
+        age = "age unknown" if since is None else f"since {since:%Y-%m-%d %H:%M:%S} UTC"
+        tool = f"kafka-transactions.sh --bootstrap-server {view.bootstrap}"
+        place = f"--topic {one.topic} --partition {one.partition}"
+        ends = f"{tool} abort {place} --start-offset {one.stable}"
+        whose = f"{tool} describe-producers {place}"
+        yield Finding(
+            rule="hanging-transaction",
+            topic=one.topic,
+            setting="last stable offset",
+            found=f"partition {one.partition}: {one.stable}, {one.high - one.stable} before the"
+            f" end, {age}",
+            expected=f"a transaction that ends within {limit}",
+            why="who reads committed records reads nothing after it, and nothing there is"
+            " compacted; where Kafka deletes by age, it is deleted unread",
+            fix=ends if since else f"see whether its producer is at work: {whose}; else: {ends}",
+        )
 
 
 Rule = Callable[[View], Iterator[Finding]]
@@ -166,12 +263,10 @@ TOPIC_RULES: tuple[Rule, ...] = (
     topic_rules.replication_factor,
     topic_rules.min_insync_replicas,
     topic_rules.declared_partitions,
-    partition_rules.offline_partitions,
-    partition_rules.under_min_insync,
-    partition_rules.under_replicated,
-    partition_rules.run_topics,
-    partition_rules.partitions_of_tables,
-    partition_rules.scattered_keys,
+    replicas_now,
+    topic_rules.run_topics,
+    topic_rules.partitions_of_tables,
+    topic_rules.scattered_keys,
 )
 CLUSTER_RULES: tuple[Rule, ...] = (
     few_brokers,
@@ -181,10 +276,11 @@ CLUSTER_RULES: tuple[Rule, ...] = (
     kafka_version,
     producer_settings,
     unknown,
-    partition_rules.hanging_transaction,
+    hanging_transaction,
 )
 
 
 def findings(view: View, rules: tuple[Rule, ...] = TOPIC_RULES + CLUSTER_RULES) -> list[Finding]:
     """Return what the rules find, the worst first."""
-    return in_order(finding for rule in rules for finding in rule(view))
+    found = (finding for rule in rules for finding in rule(view))
+    return sorted(found, key=lambda one: one.severity.rank)

@@ -8,8 +8,6 @@ from enum import StrEnum
 from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.topics.model.cluster import FoundTopic, Source
 
-RUNBOOK = "docs/runbook.md"
-
 
 class Severity(StrEnum):
     """How bad it is, the worst first.
@@ -51,19 +49,14 @@ class Finding:
 
     @property
     def runbook(self) -> str:
-        """Return where the runbook says more."""
-        return f"{RUNBOOK}#{self.rule}"
+        """Where the runbook says more."""
+        return f"docs/runbook.md#{self.rule}"
 
     def as_json(self) -> dict[str, str | None]:
         """Return the form of `topics audit --json`."""
         form = asdict(self)
         del form["rule"]
         return form | {"why": f"{self.why} ({self.runbook})"}
-
-
-def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings by severity, then as they came."""
-    return sorted(findings, key=lambda one: one.severity.rank)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
@@ -98,20 +91,4 @@ def reassign(
     return (
         f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute"
         f" --reassignment-json-file <(echo '{document}')"
-    )
-
-
-def producers(bootstrap: str, topic: str, partition: int) -> str:
-    """Return the command that shows who writes to a partition, and when each wrote last."""
-    return (
-        f"kafka-transactions.sh --bootstrap-server {bootstrap} describe-producers --topic {topic}"
-        f" --partition {partition}"
-    )
-
-
-def abort(bootstrap: str, topic: str, partition: int, offset: int) -> str:
-    """Return the command that ends a transaction that nobody ends."""
-    return (
-        f"kafka-transactions.sh --bootstrap-server {bootstrap} abort --topic {topic}"
-        f" --partition {partition} --start-offset {offset}"
     )

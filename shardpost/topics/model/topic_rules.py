@@ -1,8 +1,9 @@
-"""Rules of the audit about topics: whether they exist, their settings and their replicas."""
+"""Rules of the audit about topics: whether they exist, their settings, replicas and partitions."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.topics.declared import DEAD_LETTERS, PARKING_LOT, PASSED_ON_MORE, RETRIES
 from shardpost.topics.model import finding
 from shardpost.topics.model.cluster import (
@@ -16,8 +17,7 @@ from shardpost.topics.model.cluster import (
     View,
 )
 from shardpost.topics.model.finding import Finding, Severity
-from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
-from shardpost.topics.model.setting_rules import (
+from shardpost.topics.model.plan import (
     AT_LEAST,
     POLICY,
     TIMESTAMPS,
@@ -25,6 +25,7 @@ from shardpost.topics.model.setting_rules import (
     is_as_declared,
     why_not_changed,
 )
+from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
 from shardpost.wording import counted
 
 LARGEST = "max.message.bytes"
@@ -69,8 +70,9 @@ _OTHER = _Rule("other-setting", "it was declared otherwise", Severity.DRIFT)
 def missing_topic(view: View) -> Iterator[Finding]:
     """Find a declared topic that does not exist; Kafka may create it with its defaults."""
     creates = any(
-        "auto.create.topics.enable" in one and one["auto.create.topics.enable"].value == "true"
-        for one in view.cluster.configs.values()
+        name == "auto.create.topics.enable" and one.value == "true"
+        for config in view.cluster.configs.values()
+        for name, one in config.items()
     )
     why = "nothing can be written to it or read from it"
     if creates:
@@ -143,7 +145,7 @@ def declared_partitions(view: View) -> Iterator[Finding]:
         count = len(found.partitions)
         if one.partitions is None or one.partitions == count:
             continue
-        can_grow = one.partitions > count and not one.keyed
+        declare = f"declare {counted(count, 'partition')} of {one.name}"
         yield Finding(
             rule="declared-partitions",
             severity=Severity.DRIFT,
@@ -153,9 +155,7 @@ def declared_partitions(view: View) -> Iterator[Finding]:
             source="topic",
             expected=str(one.partitions),
             why="work is spread over another number of partitions than was meant",
-            fix=finding.APPLY
-            if can_grow
-            else f"declare {counted(count, 'partition')} of {one.name}",
+            fix=finding.APPLY if one.partitions > count and not one.keyed else declare,
         )
 
 
@@ -175,9 +175,8 @@ def source_of(found: FoundTopic, setting: str) -> Source:
 
 def replication_factor(view: View) -> Iterator[Finding]:
     """Find fewer replicas than three, on a cluster that could have them."""
-    if view.has_few_brokers:
-        return
-    for one, found in view.there:
+    known = view.cluster.known_brokers
+    for one, found in () if view.has_few_brokers else view.there:
         least = one.least_replicas
         if found.replicas < least:
             yield Finding(
@@ -189,17 +188,13 @@ def replication_factor(view: View) -> Iterator[Finding]:
                 source="topic",
                 expected=str(least),
                 why="if a broker's disk is lost, so are records that no other broker has",
-                fix=finding.reassign(
-                    view.bootstrap, one.name, found, view.cluster.known_brokers, least
-                ),
+                fix=finding.reassign(view.bootstrap, one.name, found, known, least),
             )
 
 
 def min_insync_replicas(view: View) -> Iterator[Finding]:
     """Find a write that is acknowledged although only one replica has it."""
-    if view.has_few_brokers:
-        return
-    for one, found in view.there:
+    for one, found in () if view.has_few_brokers else view.there:
         value = found.value(IN_SYNC)
         wanted = one.config.get(IN_SYNC, str(IN_SYNC_OF_THREE))
         if found.replicas < REPLICAS or value is None or is_as_declared(IN_SYNC, wanted, value):
@@ -213,4 +208,69 @@ def min_insync_replicas(view: View) -> Iterator[Finding]:
             expected=f"{wanted} or more",
             why="a record is acknowledged that only one broker has",
             fix=fix_of(view, one, found, IN_SYNC),
+        )
+
+
+def run_topics(view: View) -> Iterator[Finding]:
+    """Find requests and commands of a run key in different numbers of partitions."""
+    requests, asked = view.product("run-requests")
+    issued_in, issued = view.product("run-commands")
+    if not asked or not issued or len(asked.partitions) == len(issued.partitions):
+        return
+    yield Finding(
+        rule="run-topics",
+        topic=issued_in,
+        setting="partitions",
+        found=str(len(issued.partitions)),
+        source="topic",
+        expected=f"{len(asked.partitions)}, as {requests} has",
+        why="no run is started on request",
+        fix="let all runs end, then delete both topics and run `shardpost topics apply`",
+    )
+
+
+def partitions_of_tables(view: View) -> Iterator[Finding]:
+    """Find topics that have another number of partitions than the tables were built with."""
+    if view.built is None:
+        return
+    read = {**view.built.partitions, view.built.holders: view.built.shards}
+    for topic, expected in read.items():
+        found = view.cluster.topics.get(topic)
+        count = len(found.partitions) if found else expected
+        if count == expected:
+            continue
+        severity, fix = Severity.DRIFT, "shardpost compact"
+        why = "the records of a key are in two partitions; the next compaction reads both"
+        if topic == view.built.holders:
+            severity, why = Severity.RISK, "no compaction runs: clients would be in other shards"
+            declare = f"declare {counted(expected, 'partition')} of it"
+            fix = f"delete {topic}, {declare}, `{finding.APPLY}`"
+        elif count < expected:
+            severity, why = Severity.LOSS, "the topic was recreated, and records are gone"
+            fix = "shardpost compact --reconcile"
+        yield Finding(
+            rule="partitions-of-tables",
+            severity=severity,
+            topic=topic,
+            setting="partitions",
+            found=str(count),
+            source="topic",
+            expected=f"{expected}, as at snapshot {view.built.snapshot}",
+            why=why,
+            fix=fix,
+        )
+
+
+def scattered_keys(view: View) -> Iterator[Finding]:
+    """Find inputs of which keys have records in several partitions that growth does not explain."""
+    for topic, found in sorted(view.built.scattered.items()) if view.built else ():
+        yield Finding(
+            rule="scattered-keys",
+            topic=topic,
+            setting="partition of a key",
+            found=f"several, of {found}",
+            expected="one, the same for all producers",
+            why="Kafka orders and compacts records within a partition only: of what a compaction"
+            " reads together, timestamps decide, and what a tombstone closed stays in the other",
+            fix=ONE_PARTITIONER,
         )
