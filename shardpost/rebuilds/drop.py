@@ -56,9 +56,6 @@ def record_killed(installation: Installation, rebuild: Rebuild, last: Snapshot) 
     record(installation, request, rebuild, last.rebuilt_in, again=True)
 
 
-_DONE = {Kind.SWAPPED: "the tables are swapped", Kind.DISCARDED: "nothing is dropped"}
-
-
 def _record(
     installation: Installation,
     rebuild: Rebuild,
@@ -71,6 +68,7 @@ def _record(
 ) -> None:
     """Write a decision; `again`: unless an earlier run, which was then killed, has done so."""
     about = f"rebuild/{rebuild.number}"
+    done = "the tables are swapped" if kind is Kind.SWAPPED else "nothing is dropped"
     since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
 
     def is_there() -> bool:
@@ -83,7 +81,7 @@ def _record(
         Decision(about.encode(), kind, by, datetime.now(UTC), why),
         headers,
         may_write=partial(guards.require_owner, installation),
-        done=f"{_DONE[kind]}: run it again",
+        done=f"{done}: run it again",
         unless=is_there,
     )
 
@@ -116,8 +114,8 @@ def drop(
             )
         if rebuild.is_open:
             record_killed(installation, rebuild, snapshots.current(tables))
-        headers = {"action": b"drop"}
-        _record(installation, rebuild, Kind.DISCARDED, by, why, headers, again=True)
+        action = {"action": b"drop"}
+        _record(installation, rebuild, Kind.DISCARDED, by, why, action, again=True)
         step("drop on record")
         return drop_tables(tables, rebuild)
 
@@ -154,21 +152,15 @@ def unnamed(
         return []
     open_ = [rebuild for rebuild in rebuilds if rebuild.is_open]
     every = [*views, *(view for rebuild in open_ for view in rebuild.views(newest))]
-    named = {view.located(table).path for view in every for table in VIEW if _has(view, table)}
+    named = {
+        view.located(table).path for view in every for table in VIEW if table.name in view.tables
+    }
     named |= {folder for rebuild in open_ for folder in rebuild.folders.values()}
     folders = [{}, *(rebuild.folders for rebuild in rebuilds)]
-    located = {
-        there.path: there
-        for table in VIEW
-        if _has(newest, table)
-        for there in map(table.located, folders)
-    }
-    gone = (there for path, there in located.items() if path not in named)
-    return [there for there in gone if storage.has_files(tables, there)]
-
-
-def _has(view: Snapshot, table: Table) -> bool:
-    return table.name in view.tables
+    there = [table for table in VIEW if table.name in newest.tables]
+    located = {one.path: one for table in there for one in map(table.located, folders)}
+    gone = (one for path, one in located.items() if path not in named)
+    return [one for one in gone if storage.has_files(tables, one)]
 
 
 def require_none(tables: Tables, what: str) -> None:
@@ -182,8 +174,10 @@ def require_none(tables: Tables, what: str) -> None:
 
 def standby_rows_with_contact(installation: Installation, client: str) -> dict[str, int]:
     """Return {folder: rows} of standby tables that have the contact."""
-    found = _standby(installation.tables)
-    return find_contact(installation, found[1], client, _own(found[0]))[1] if found else {}
+    if (found := _standby(installation.tables)) is None:
+        return {}
+    _, standby, _, own = found
+    return find_contact(installation, standby, client, own)[1]
 
 
 def erase_standby_contact(installation: Installation, client: str) -> dict[str, int]:
@@ -194,8 +188,7 @@ def erase_standby_contact(installation: Installation, client: str) -> dict[str, 
     tables = installation.tables
     if (found := _standby(tables)) is None:
         return {}
-    rebuild, standby, newest = found
-    own = _own(rebuild)
+    rebuild, standby, newest, own = found
     if own and rebuild.state is State.BUILDING:
         raise ShardpostError(
             f"rebuild {rebuild.number} is being built of snapshot {rebuild.pinned}, which may have"
@@ -215,13 +208,11 @@ def erase_standby_contact(installation: Installation, client: str) -> dict[str, 
     return counts
 
 
-def _standby(tables: Tables) -> tuple[Rebuild, Snapshot, Snapshot] | None:
-    """Return the open rebuild, its standby tables, and the newest snapshot."""
+def _standby(tables: Tables) -> tuple[Rebuild, Snapshot, Snapshot, list[Table]] | None:
+    """Return the open rebuild, its standby tables, the newest snapshot, and what has contacts."""
     rebuild, newest = registry.current(tables), snapshots.newest(tables)
-    standby = rebuild.standby(newest) if rebuild and newest else None
-    return (rebuild, standby, newest) if rebuild and standby and newest else None
-
-
-def _own(rebuild: Rebuild) -> Collection[Table]:
-    """Return its tables with contacts; those that it shares are erased with those in use."""
-    return [table for table in OF_CONTACTS if table.name in rebuild.tables]
+    if not (rebuild and newest and (standby := rebuild.standby(newest))):
+        return None
+    # Those that it shares are erased with those in use.
+    own = [table for table in OF_CONTACTS if table.name in rebuild.tables]
+    return rebuild, standby, newest, own

@@ -29,8 +29,6 @@ from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
 if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
 
-LOCK = "rebuild"
-
 
 @contextmanager
 def rebuilding(files: Files, *, wait: float = 0) -> Iterator[None]:
@@ -38,7 +36,7 @@ def rebuilding(files: Files, *, wait: float = 0) -> Iterator[None]:
 
     A compaction holds it for the seconds of a top-up: `wait` for that.
     """
-    with exclusive(files, LOCK, "a run of the rebuild", wait=wait):
+    with exclusive(files, "rebuild", "a run of the rebuild", wait=wait):
         yield
 
 
@@ -56,10 +54,7 @@ def current(tables: Tables) -> Rebuild | None:
 
 
 def require_current(tables: Tables, number: int | None = None) -> Rebuild:
-    """Return the rebuild whose tables are there; ShardpostError if there is none.
-
-    Also if it is not that of a number.
-    """
+    """Return the rebuild whose tables are there; ShardpostError for none, or another number."""
     rebuild = current(tables)
     if rebuild is None:
         raise ShardpostError("there is no rebuild: start one with `shardpost rebuild start`")
@@ -80,8 +75,8 @@ def get(tables: Tables, number: int) -> Rebuild:
 
 def list_described(tables: Tables) -> list[dict[str, Any]]:
     """Return all rebuilds, the oldest first, each as `described`."""
-    newest, every = snapshots.newest(tables), list_rebuilds(tables)
-    return [described(one, newest) for one in every] if newest else []
+    newest = snapshots.newest(tables)
+    return [described(one, newest) for one in list_rebuilds(tables)] if newest else []
 
 
 def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
@@ -90,9 +85,8 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
     `snapshot` is the one whose records the tables beside have, `behind` how many came since.
     """
     standing = rebuild.standing(newest)
-    standby = rebuild.standby(newest)
-    gone = (Standing.BUILDING, Standing.DROPPED, Standing.FINAL)
-    is_there = standby is not None and standing not in gone
+    is_gone = standing in (Standing.BUILDING, Standing.DROPPED, Standing.FINAL)
+    standby = None if is_gone else rebuild.standby(newest)
     return {
         "rebuild": rebuild.number,
         "state": str(standing),
@@ -102,8 +96,8 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
         "started_at": rebuild.started_at.isoformat(),
         "started_by": rebuild.started_by,
         "pinned": rebuild.pinned,
-        "snapshot": standby.number if standby and is_there else None,
-        "behind": newest.number - standby.number if standby and is_there else None,
+        "snapshot": standby.number if standby else None,
+        "behind": newest.number - standby.number if standby else None,
         "progress": vars(rebuild.progress),
         "missing": list(rebuild.missing),
     }

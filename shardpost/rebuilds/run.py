@@ -27,8 +27,7 @@ from shardpost.rebuilds.model.rebuild import (
     Rebuild,
     Standing,
     State,
-    folder_of,
-    new_folders,
+    folders_of,
 )
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.registry import rebuilding
@@ -59,8 +58,7 @@ def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
             advice = "Start it with one of these"
             countries.require_exchange_in(country, installation.tables, last, advice=advice)
         return _new(installation.tables, request, last, country)
-    standing = rebuild.standing(last)
-    wanted = (request.source, country, request.tables)
+    standing, wanted = rebuild.standing(last), (request.source, country, request.tables)
     is_same = (rebuild.source, rebuild.country, rebuild.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
         _require_decoder(rebuild, standing)
@@ -96,6 +94,7 @@ def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) 
     every = registry.list_rebuilds(tables)
     number = max((rebuild.number for rebuild in every), default=FIRST - 1) + 1
     at = datetime.now(UTC)
+    folders = folders_of(request.tables, number)
     shared = {name: version for name, version in last.tables.items() if name not in request.tables}
     if missing := {*request.tables} - {*last.tables}:
         raise ShardpostError(
@@ -104,32 +103,21 @@ def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) 
     candidate = replace(
         last,
         tables=shared,
-        folders=new_folders(last, request.tables, number),
+        folders={**last.folders, **folders},
         folded={name: at for name, at in last.folded.items() if name in shared},
         country=country,
         set_country=None,
     )
     made = Rebuild(
-        number=number,
-        started_at=at,
-        changed_at=at,
-        started_by=request.by,
-        source=request.source,
-        country=country,
-        tables=request.tables,
-        pinned=last.number,
+        *(number, at, at, request.by, request.source, country, request.tables, last.number),
         candidate=candidate,
     )
     registry.insert(tables, made)
-    folders = ", ".join(folder_of(name, number) for name in request.tables)
-    log.info("rebuild %d of snapshot %d: %s", number, last.number, folders)
+    log.info("rebuild %d of snapshot %d: %s", number, last.number, ", ".join(folders.values()))
     if last.history_from:
         at_minute = f"{last.history_from:%Y-%m-%d %H:%M} UTC"
         log.info("pruned up to %s: a stricter decoder may leave a key without a record", at_minute)
     return made
-
-
-_AFTERWARDS = {Action.SWAP: Standing.IN_USE, Action.ROLLBACK: Standing.ROLLED_BACK}
 
 
 def run(request: RebuildRequest, installation: Installation) -> JobResult:
@@ -140,21 +128,22 @@ def run(request: RebuildRequest, installation: Installation) -> JobResult:
     with rebuilding(installation.files, wait=installation.files.lock_wait):
         match request.action:
             case Action.START:
-                return _start(request, installation)
+                rebuild = begun(installation, request)
+                if rebuild.state is State.BUILDING:
+                    pinned = snapshots.stored(installation.tables, rebuild.pinned)
+                    rebuild = build(installation, rebuild, pinned)
             case Action.TOP_UP:
                 rebuild = registry.require_current(installation.tables, request.number)
-                rebuild = topped_up(installation, rebuild)
-                return DONE, _result(installation.tables, rebuild)
             case Action.SWAP | Action.ROLLBACK:
                 return _swap(request, installation)
+        return DONE, _result(installation.tables, topped_up(installation, rebuild))
 
 
 def topped_up(installation: Installation, rebuild: Rebuild) -> Rebuild:
     """Bring new tables that wait to be swapped to the newest snapshot; return their rebuild."""
     newest = snapshots.current(installation.tables)
-    if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
-        return rebuild
-    return _at(installation, rebuild, newest)
+    waits = rebuild.standing(newest) in (Standing.READY, Standing.ROLLED_BACK)
+    return _at(installation, rebuild, newest) if waits else rebuild
 
 
 def _at(installation: Installation, rebuild: Rebuild, newest: Snapshot) -> Rebuild:
@@ -167,20 +156,14 @@ def _at(installation: Installation, rebuild: Rebuild, newest: Snapshot) -> Rebui
     return registry.update(installation.tables, rebuild.with_standby(standby, newest))
 
 
-def _start(request: RebuildRequest, installation: Installation) -> JobResult:
-    rebuild = begun(installation, request)
-    if rebuild.state is State.BUILDING:
-        pinned = snapshots.stored(installation.tables, rebuild.pinned)
-        rebuild = build(installation, rebuild, pinned)
-    return DONE, _result(installation.tables, topped_up(installation, rebuild))
-
-
 def _swap(request: RebuildRequest, installation: Installation) -> JobResult:
     tables, done = installation.tables, dict[str, Any]()
+    is_swap = request.action is Action.SWAP
+    afterwards = Standing.IN_USE if is_swap else Standing.ROLLED_BACK
     with guards.run(installation, "rebuild_swap"):
         last = snapshots.current(tables)
         rebuild = registry.require_current(tables, request.number)
-        if rebuild.standing(last) is not _AFTERWARDS[request.action]:
+        if rebuild.standing(last) is not afterwards:
             _require(request, rebuild, last)
             rebuild = _at(installation, rebuild, last)
             standby = rebuild.require_standby(last)
@@ -204,15 +187,11 @@ def _swap(request: RebuildRequest, installation: Installation) -> JobResult:
 
 
 def _require(request: RebuildRequest, rebuild: Rebuild, last: Snapshot) -> None:
-    """Refuse to swap tables that are not ready, or to roll back tables that are not in use.
-
-    And a swap, if tables were swapped since it was agreed to.
-    """
+    """Refuse other tables than the action is for, and if tables were swapped since the question."""
     standing = rebuild.standing(last)
-    ready = (Standing.READY, Standing.ROLLED_BACK)
-    expected, those = (
-        ("ready", ready) if request.action is Action.SWAP else ("in use", (Standing.IN_USE,))
-    )
+    expected, those = "in use", {Standing.IN_USE}
+    if request.action is Action.SWAP:
+        expected, those = "ready", {Standing.READY, Standing.ROLLED_BACK}
     if standing not in those:
         advice = "swap it first"
         if standing is Standing.BUILDING:
@@ -230,7 +209,6 @@ def _require(request: RebuildRequest, rebuild: Rebuild, last: Snapshot) -> None:
 
 
 def _result(tables: Tables, rebuild: Rebuild) -> dict[str, Any]:
-    """Return what is known of a rebuild, as JSON."""
     return registry.described(rebuild, snapshots.current(tables))
 
 

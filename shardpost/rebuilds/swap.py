@@ -39,7 +39,6 @@ from shardpost.rebuilds.model.rebuild import Rebuild
 
 # As of a letter: the place alone may be that of another record, of a former topic of the name.
 _IDENTITY = ("topic", "partition", "offset", "timestamp")
-_SEPARATOR = "/"  # what follows the topic has none
 _NEW = """
 SELECT n.topic, n."partition", n."offset", n."timestamp" FROM new_rejected_records n
 WHERE n.snapshot > {since} AND NOT EXISTS (
@@ -57,7 +56,9 @@ def with_number_of_swap(
     Return the version of the rejected records of `standby` then, and how many rows these are. `run`
     is an id.
     """
-    sql = _NEW.format(since=_last_in_use(rebuild, last))
+    swapped = last.rebuilt_in or 0  # maybe an earlier rebuild
+    # The last snapshot that had the standby tables in use; 0 if none had.
+    sql = _NEW.format(since=swapped - 1 if swapped > rebuild.pinned else 0)
     ids = _ids(query(tables, sql, both(last, standby, REJECTED_RECORDS)))
     table, version = standby.located(REJECTED_RECORDS), standby.tables[REJECTED_RECORDS.name]
     if not len(ids):
@@ -72,12 +73,6 @@ def with_number_of_swap(
         )
     }
     return commit_files(tables, table, version, files, run), len(ids)
-
-
-def _last_in_use(rebuild: Rebuild, last: Snapshot) -> int:
-    """Return the number of the last snapshot that had the standby tables in use; 0 if none had."""
-    swapped = last.rebuilt_in or 0  # maybe an earlier rebuild
-    return swapped - 1 if swapped > rebuild.pinned else 0
 
 
 def _numbered(ids: pa.Array, number: int, rows: pa.Table) -> pa.Table:
@@ -95,13 +90,12 @@ def _ids(rows: pa.Table) -> pa.Array:
     """Return the coordinates and the timestamp of each row as one text."""
     *place, at = (rows[name] for name in _IDENTITY)
     columns = (column.cast(pa.string()) for column in (*place, at.cast(pa.int64())))
-    texts = pc.binary_join_element_wise(*columns, _SEPARATOR)
+    texts = pc.binary_join_element_wise(*columns, "/")  # what follows the topic has none
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 
 
 log = logging.getLogger(__name__)
 
-_CHANGED = "SELECT client, positions, shard FROM compared WHERE difference <> 'equal'"
 _COLUMNS = (
     "COALESCE(o.client, n.client) AS client, n.positions AS positions,"
     " COALESCE(o.shard, n.shard) AS shard"
@@ -123,8 +117,7 @@ def swap_tables(
     run = str(uuid.uuid4())
     standby = replace(standby, tables=restored_tables(installation.tables, standby))
     step("holders that differ")
-    tables, count = dict(standby.tables), 0
-    folded = dict(standby.folded)
+    tables, folded, count = dict(standby.tables), dict(standby.folded), 0
     if standby.located(SHARE_HOLDERS) != last.located(SHARE_HOLDERS):
         version, count = _write_changed(installation.tables, last, standby, run)
         tables[SHARE_HOLDERS.name] = version
@@ -137,7 +130,14 @@ def swap_tables(
         if rejected:
             log.info("%d newly rejected records become dead letters", rejected)
     step("leave tables")
-    rebuild = registry.update(installation.tables, _left(rebuild, last, standby))
+    is_rollback, country = rebuild.is_in_use(last), installation.settings.country
+    candidate, former = (last, standby) if is_rollback else (standby, last)
+    left = replace(rebuild, candidate=candidate, former=former, swaps=rebuild.swaps + 1)
+    rebuild = registry.update(installation.tables, left)
+    # A rollback brings back what it was, and confirms nothing.
+    set_country = standby.set_country if is_rollback else country
+    if not is_rollback and country == standby.country:
+        set_country = None
     made = replace(
         last,
         number=last.number + 1,
@@ -149,7 +149,7 @@ def swap_tables(
         code_version=__version__,
         run=run,
         country=standby.country,
-        set_country=_set_country(installation, standby, is_rollback=rebuild.is_in_use(last)),
+        set_country=set_country,
         history_from=standby.history_from,
         rebuilt_in=last.number + 1,
         decoder=standby.decoder,
@@ -158,23 +158,6 @@ def swap_tables(
     snapshots.commit(installation.tables, made)
     step("swapped")
     return made, rebuild, count
-
-
-def _set_country(installation: Installation, standby: Snapshot, *, is_rollback: bool) -> str | None:
-    """Return `Snapshot.set_country`: a rollback brings back what it was, and confirms nothing."""
-    if is_rollback:
-        return standby.set_country
-    return (
-        installation.settings.country if installation.settings.country != standby.country else None
-    )
-
-
-def _left(rebuild: Rebuild, last: Snapshot, standby: Snapshot) -> Rebuild:
-    """Return a rebuild that records where the tables in use and the others are left."""
-    swaps = rebuild.swaps + 1
-    if rebuild.is_in_use(last):
-        return replace(rebuild, candidate=last, former=standby, swaps=swaps)
-    return replace(rebuild, candidate=standby, former=last, swaps=swaps)
 
 
 def _write_changed(tables: Tables, last: Snapshot, standby: Snapshot, run: str) -> tuple[int, int]:
@@ -186,7 +169,8 @@ def _write_changed(tables: Tables, last: Snapshot, standby: Snapshot, run: str) 
     schema, folder = arrow_schema(SHARE_HOLDERS), f"{version + 1:08d}-{run}"
     added, count = [], 0
     for shard in range(last.shards):
-        sql = f"{holders_sql(_COLUMNS, f'shard = {shard}')} {_CHANGED}"
+        sql = holders_sql(_COLUMNS, f"shard = {shard}")
+        sql += " SELECT client, positions, shard FROM compared WHERE difference <> 'equal'"
         batches = stream(tables, sql, both(last, standby, SHARE_HOLDERS))
         parts = (_rows(batch, last.number + 1, schema) for batch in batches if batch.num_rows)
         path = f"{folder}/group={shard}/changed.parquet"

@@ -24,7 +24,7 @@ from shardpost.rebuilds.model.rebuild import (
     Source,
     Standing,
     State,
-    new_folders,
+    folders_of,
     with_dependents,
 )
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
@@ -84,7 +84,7 @@ def test_a_table_that_there_is_not_is_named() -> None:
 
 
 def test_a_table_is_where_the_snapshot_says_and_so_is_its_layer() -> None:
-    view = snapshot(folders=new_folders(snapshot(), ALL, 2))
+    view = snapshot(folders=folders_of(ALL, 2))
     located = view.located(POSITIONS)
     assert (located.name, located.path) == ("positions", "positions.2")
     assert located.layer_source.path == "position_events.2"
@@ -94,8 +94,8 @@ def test_a_table_is_where_the_snapshot_says_and_so_is_its_layer() -> None:
 
 
 def test_a_later_rebuild_leaves_other_folders_as_they_are() -> None:
-    first = snapshot(folders=new_folders(snapshot(), ("positions", "share_holders"), 2))
-    assert new_folders(first, ("share_holders",), 3) == {
+    first = snapshot(folders=folders_of(("positions", "share_holders"), 2))
+    assert {**first.folders, **folders_of(("share_holders",), 3)} == {
         "positions": "positions.2",
         "share_holders": "share_holders.3",
     }

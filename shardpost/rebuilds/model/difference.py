@@ -133,10 +133,8 @@ def _value(value: Any) -> str:
         return ", ".join(value) or "none"
     if "topic" not in value:
         return ", ".join("none" if one is None else str(one) for one in value.values())
-    at = f"{value['topic']}[{value['partition']}]@{value['offset']}"
-    return " ".join(
-        [*(str(value[name]) for name in ("client", "ticker", "amount", "exchange")), at]
-    )
+    values = " ".join(str(value[name]) for name in ("client", "ticker", "amount", "exchange"))
+    return f"{values} {value['topic']}[{value['partition']}]@{value['offset']}"
 
 
 SAMPLES = 5  # of positions, as many of holders, and of all else
@@ -146,6 +144,11 @@ LINE = 240  # characters of a sample: a client may hold very much
 def question(number: int, difference: Difference) -> str:
     """Return what rebuild `number` changes, and what the answers mean."""
     old, new = difference.old, difference.new
+    rows = (
+        f"| {TITLES[name]} | {' | '.join(f'{n:,}' for n in vars(counts).values())} |"
+        f" {counts.share:.2%} |"
+        for name, counts in difference.counts.items()
+    )
     return "\n".join(
         [
             f"Rebuild {number}, country {new['country']}, compared with the tables in use, country"
@@ -153,7 +156,7 @@ def question(number: int, difference: Difference) -> str:
             "",
             "| | equal | changed | only in the old | only in the new | share that differs |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
-            *(_row(TITLES[name], counts) for name, counts in difference.counts.items()),
+            *rows,
             "",
             *(f"- {line}" for line in difference.lines_not_compared()),
             *_sampled(difference),
@@ -170,18 +173,12 @@ def question(number: int, difference: Difference) -> str:
 
 def samples(difference: Difference) -> list[str]:
     """Return some of what differs, a line each, as long as a person reads it."""
-    of_positions = [sample for sample in difference.samples if "position" in sample][:SAMPLES]
-    of_holders = [sample for sample in difference.samples if "client" in sample][:SAMPLES]
-    others = [sample for sample in difference.samples if not {"position", "client"} & {*sample}][
-        :SAMPLES
-    ]
-    lines = map(difference.sample_line, of_positions + of_holders + others)
-    return [single_line(line, LINE) for line in lines]
-
-
-def _row(name: str, counts: Differences) -> str:
-    numbers = (f"{n:,}" for n in vars(counts).values())
-    return f"| {name} | {' | '.join(numbers)} | {counts.share:.2%} |"
+    kinds = "position", "client", "other"
+    shown: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    for sample in difference.samples:
+        shown[next((kind for kind in kinds if kind in sample), "other")].append(sample)
+    some = (sample for of_kind in shown.values() for sample in of_kind[:SAMPLES])
+    return [single_line(difference.sample_line(sample), LINE) for sample in some]
 
 
 def _sampled(difference: Difference) -> list[str]:

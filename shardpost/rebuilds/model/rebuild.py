@@ -1,6 +1,6 @@
 """A rebuild: tables computed anew beside those in use, until they are swapped or dropped."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -94,7 +94,7 @@ class Rebuild:
     @property
     def folders(self) -> dict[str, str]:
         """{name: folder} of its own tables."""
-        return {name: folder_of(name, self.number) for name in self.tables}
+        return folders_of(self.tables, self.number)
 
     @property
     def is_open(self) -> bool:
@@ -158,9 +158,9 @@ class Rebuild:
 REBUILDS = Table("rebuilds", columns_of(Rebuild))
 
 
-def folder_of(table: str, number: int) -> str:
-    """Return the folder of a table in a rebuild."""
-    return f"{table}.{number}"
+def folders_of(tables: Collection[str], number: int) -> dict[str, str]:
+    """Return {name: folder} of the tables that a rebuild makes."""
+    return {name: f"{name}.{number}" for name in tables}
 
 
 def with_dependents(names: Collection[str]) -> tuple[str, ...]:
@@ -179,8 +179,3 @@ def with_dependents(names: Collection[str]) -> tuple[str, ...]:
     if {INPUTS["positions"].latest.name, INPUTS["exchanges"].latest.name} & wanted:
         wanted.add(SHARE_HOLDERS.name)
     return tuple(name for name in NAMES if name in wanted)
-
-
-def new_folders(last: Snapshot, tables: Collection[str], number: int) -> Mapping[str, str]:
-    """Return `Snapshot.folders` of the tables that a rebuild of a snapshot makes."""
-    return {**last.folders, **{name: folder_of(name, number) for name in tables}}

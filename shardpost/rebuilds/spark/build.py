@@ -8,10 +8,9 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import table_log
@@ -55,31 +54,26 @@ log = logging.getLogger(__name__)
 _OF_TOPIC = f"h.retry_offset IS NULL AND h.kind <> '{RecordKind.RECONCILED}'"
 
 
+@dataclass(frozen=True)
 class Build:
     """The work for the tables of a rebuild; `tables` writes them."""
 
-    def __init__(
-        self,
-        installation: Installation,
-        rebuild: Rebuild,
-        pinned: Snapshot,
-        tables: TableWriter,
-        kafka: KafkaHistories | None,
-    ) -> None:
-        self._installation, self._rebuild, self._pinned = installation, rebuild, pinned
-        self._kafka = kafka
-        self.tables = tables
+    installation: Installation
+    rebuild: Rebuild
+    pinned: Snapshot
+    tables: TableWriter
+    kafka: KafkaHistories | None
 
     def units(self) -> Iterator[Unit]:
         """Yield all units of work, those that are done, too."""
-        own = self._rebuild.tables
+        own = self.rebuild.tables
         sources = [
-            InputTopic(name, self._installation.kafka.topic(name), tables)
+            InputTopic(name, self.installation.kafka.topic(name), tables)
             for name, tables in t.INPUTS.items()
         ]
         for source in sources:
             if source.tables.history.name in own:
-                yield from self._kafka.units(source) if self._kafka else self._decoding(source)
+                yield from self.kafka.units(source) if self.kafka else self._decoding(source)
         if t.REJECTED_RECORDS.name in own:
             for source in sources:
                 work = partial(self._keep_rejected, source)
@@ -87,21 +81,17 @@ class Build:
         for source in sources:
             latest = source.tables.latest
             if latest.name in own:
-                yield Unit(latest.name, self._records(source), partial(self._latest, source))
+                records = sum(count for _, count in self._groups(source))
+                yield Unit(latest.name, records, partial(self._latest, source))
         if t.SHARE_HOLDERS.name in own:
-            yield Unit(t.SHARE_HOLDERS.name, self._pinned.counts.positions, self._holders)
-
-    def _records(self, source: InputTopic) -> int:
-        """Return how many records the history in use has."""
-        return sum(count for _, count in self._groups(source))
+            yield Unit(t.SHARE_HOLDERS.name, self.pinned.counts.positions, self._holders)
 
     def _groups(self, source: InputTopic) -> list[tuple[list[str], int]]:
         """Return (paths, records) of groups of the files of a history, always the same ones."""
         history, groups = source.tables.history, list[tuple[list[str], int]]()
-        located, version = self._pinned.located(history), self._pinned.tables[history.name]
-        for path, count in sorted(
-            table_log.rows(self._installation.tables, located, version).items()
-        ):
+        located, version = self.pinned.located(history), self.pinned.tables[history.name]
+        rows_of = table_log.rows(self.installation.tables, located, version)
+        for path, count in sorted(rows_of.items()):
             if not groups or groups[-1][1] >= histories.RECORDS_AT_ONCE:
                 groups.append(([], 0))
             paths, records = groups[-1]
@@ -115,11 +105,11 @@ class Build:
 
     def _decode(self, source: InputTopic, files: list[str]) -> None:
         """Decode a part of a history again; what this very decoder has made is copied as it is."""
-        history, located = source.tables.history, self._pinned.located(source.tables.history)
-        if self._pinned.decoder == decoder_id():
+        history, located = source.tables.history, self.pinned.located(source.tables.history)
+        if self.pinned.decoder == decoder_id():
             self.tables.copy(history, located, files)
         else:
-            there = paths(self._installation.tables, located, files)
+            there = paths(self.installation.tables, located, files)
             again = decoded_again(read_files(self.tables.spark, history, there), source.tables)
             self.tables.append(history, again, coalesce=False)
 
@@ -129,31 +119,26 @@ class Build:
 
     def _latest(self, source: InputTopic) -> None:
         history = self.tables.read(source.tables.history)
-        newest = self._newest(source, history).select(*source.tables.latest.names)
+        newest = highest_of_keys(history)
+        if self.pinned.generations.get(source.name, 0) or self._has_ties(source):
+            newest = self.tables.spark.sql(newest_of_keys(), records=newest.drop("is_open"))
+        newest = newest.select(*source.tables.latest.names)
         self.tables.write_first(source.tables.latest, newest, coalesce=False)
-
-    def _newest(self, source: InputTopic, history: DataFrame) -> DataFrame:
-        """Return the latest decodable record of each key."""
-        highest = highest_of_keys(history)
-        is_of_one = not self._pinned.generations.get(source.name, 0)
-        if is_of_one and not self._has_ties(source):
-            return highest
-        return self.tables.spark.sql(newest_of_keys(), records=highest.drop("is_open"))
 
     def _has_ties(self, source: InputTopic) -> bool:
         """Tell whether records of a history may share their place: those not of its own topic."""
         history = source.tables.history
         sql = f"SELECT 1 FROM {history.name} h WHERE NOT ({_OF_TOPIC}) LIMIT 1"  # noqa: S608 - ours
         at = {self.tables.located(history): self.tables.versions[history.name]}
-        return bool(rows(self._installation.tables, sql, at))
+        return bool(rows(self.installation.tables, sql, at))
 
     def _holders(self) -> None:
         at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}
-        codes = exchanges_in(self._rebuild.country, known_exchanges(self._installation.tables, at))
+        codes = exchanges_in(self.rebuild.country, known_exchanges(self.installation.tables, at))
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
         holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
-        rows_ = fold.as_holder_rows(self.tables, holders, self._pinned.shards)
+        rows_ = fold.as_holder_rows(self.tables, holders, self.pinned.shards)
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
 
 
@@ -166,18 +151,14 @@ REPLACED = (
 def build(installation: Installation, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
     """Do what is left of a rebuild's work; return it, built."""
     return kafka_source.with_timestamp_fallback(
-        lambda read_ranges: _build(
-            installation,
-            registry.require_current(installation.tables, rebuild.number),
-            pinned,
-            read_ranges,
-        )
+        partial(_build, installation, rebuild.number, pinned)
     )
 
 
 def _build(
-    installation: Installation, rebuild: Rebuild, pinned: Snapshot, read_ranges: ReadRanges
+    installation: Installation, number: int, pinned: Snapshot, read_ranges: ReadRanges
 ) -> Rebuild:
+    rebuild = registry.require_current(installation.tables, number)
     spark = driver.start_session(REBUILD_TABLES.name)
     run, own = str(uuid.uuid4()), rebuild.tables
     tables = standby_writer(spark, installation.tables, rebuild.candidate, pinned, own, run)
@@ -193,16 +174,19 @@ def _build(
     driver.divide_shuffles(spark, max((unit.records for unit in units), default=0))
     before = rebuild.progress
     if {*HISTORIES} <= {*own}:
-        rebuild = _of_decoder(rebuild, decoder_id())
+        # Its histories are from now on made by this decoder; maybe not all by one.
+        is_one = not before.units or rebuild.candidate.decoder == decoder_id()
+        candidate = replace(rebuild.candidate, decoder=decoder_id() if is_one else None)
+        rebuild = replace(rebuild, candidate=candidate)
     began = time.monotonic()
-    for number, unit in enumerate(units, 1):
-        if number <= before.units:
+    for done_units, unit in enumerate(units, 1):
+        if done_units <= before.units:
             continue
         step(f"rebuild {unit.name}")
         unit.work()
         seconds = before.seconds + time.monotonic() - began
-        records = sum(done.records for done in units[:number])
-        done = Progress(number, records, sum(each.records for each in units), seconds)
+        records = sum(done.records for done in units[:done_units])
+        done = Progress(done_units, records, sum(each.records for each in units), seconds)
         step(f"rebuilt {unit.name}")
         candidate = replace(rebuild.candidate, tables=dict(tables.versions), folded=tables.folded)
         rebuild = registry.update(
@@ -237,23 +221,12 @@ def _superseded(installation: Installation, rebuild: Rebuild, pinned: Snapshot) 
                 yield f"topic {topic}: {known - held:,} of {known:,} records that were read"
 
 
-def _of_decoder(rebuild: Rebuild, decoder: str) -> Rebuild:
-    """Return a rebuild whose histories are from now on made by that decoder; maybe not by one."""
-    is_one = not rebuild.progress.units or rebuild.candidate.decoder == decoder
-    candidate = replace(rebuild.candidate, decoder=decoder if is_one else None)
-    return replace(rebuild, candidate=candidate)
-
-
 def counted(tables: Tables, view: Snapshot) -> Counts:
     """Return the counts of a view, from its tables."""
     [open_] = _row(tables, view, t.POSITIONS, "count(*) AS n FROM positions WHERE is_open")
-    holders, held = _row(
-        tables,
-        view,
-        t.SHARE_HOLDERS,
-        "count(*) AS n, sum(cardinality(positions)) AS held FROM share_holders"
-        " WHERE cardinality(positions) > 0",
-    )
+    select = "count(*) AS n, sum(cardinality(positions)) AS held"
+    select += " FROM share_holders WHERE cardinality(positions) > 0"
+    holders, held = _row(tables, view, t.SHARE_HOLDERS, select)
     [rejected] = _row(tables, view, t.REJECTED_RECORDS, "count(*) AS n FROM rejected_records")
     unknown = count_unknown(tables, at_snapshot(view, t.POSITIONS, t.EXCHANGES))
     return Counts(open_, holders, held, rejected, unknown)

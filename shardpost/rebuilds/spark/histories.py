@@ -8,10 +8,11 @@ committed with the row of the rebuild: so a run that goes on after another one w
 units that are done.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -63,16 +64,6 @@ def is_erased(kind: Column, value: Column, reason: Column) -> Column:
     return of_upsert | ((kind == RecordKind.REJECTED.value) & (reason == ERASED))
 
 
-def known_originals(history: DataFrame, generation: int) -> DataFrame:
-    """Return what a history knows of the records of its own topic: columns of _KNOWN_OF.
-
-    Of a topic that was recreated, only of those of that generation.
-    """
-    is_of_it = F.coalesce(F.col("seq") >= F.lit(lowest_of(generation)), F.lit(True))
-    is_record = F.col("retry_offset").isNull() & (F.col("kind") != RecordKind.RECONCILED.value)
-    return _known(history.where(is_record & is_of_it), *_PLACE)
-
-
 _KNOWN_OF = (*_PLACE, KNOWN_SEQ, KNOWN_SNAPSHOT, "was_erased")
 
 
@@ -88,8 +79,7 @@ def _known(rows: DataFrame, partition: str, offset: str) -> DataFrame:
 
 
 def _was_erased() -> Column:
-    was_erased = is_erased(F.col("kind"), F.col("value"), F.col("reason"))
-    return F.coalesce(was_erased, F.lit(False))
+    return F.coalesce(is_erased(F.col("kind"), F.col("value"), F.col("reason")), F.lit(False))
 
 
 _KEPT = "as_it_was"
@@ -152,15 +142,17 @@ class KafkaHistories:
             yield Unit(name, total_size(ranges), partial(self._append, source, ranges))
         if self._may_be_erased(source.tables.history):
             yield Unit(f"erased records of {source.topic}", 0, partial(self._keep_erased, source))
-        retries = [ranges for topic in self._retry_topics() for ranges in self._slices(topic)]
+        inputs = input_topics(self.kafka)
+        there = [one for one in self.pinned.end_offsets if one not in inputs and one in self.low]
+        retries = [ranges for topic in there for ranges in self._slices(topic)]
         yield Unit(f"retries of {source.topic}", 0, partial(self._correct, source, retries))
 
-    def _append(self, source: InputTopic, ranges: list[OffsetRange]) -> None:
+    def _append(self, source: InputTopic, ranges: Iterable[OffsetRange]) -> None:
         if there := self._held(ranges):
             append_originals(self._run(source, there), source, there)
 
     def _correct(self, source: InputTopic, slices: list[list[OffsetRange]]) -> None:
-        if there := self._held([range_ for ranges in slices for range_ in ranges]):
+        if there := self._held(chain(*slices)):
             run = self._run(source, there)
             topics = [input_.topic for input_ in run.inputs]
             corrections = read_corrections(run.records_of, there, topics).get(source.topic)
@@ -190,7 +182,11 @@ class KafkaHistories:
         first, until = min(r.first for r in ranges), max(r.until for r in ranges)
         if topic == source.topic:
             in_use = self._in_use(history).where(F.col("offset").between(first, until))
-            known = known_originals(in_use, self.pinned.generations.get(source.name, 0))
+            # Of a topic that was recreated, only the records of this generation.
+            lowest = lowest_of(self.pinned.generations.get(source.name, 0))
+            is_of_it = F.coalesce(F.col("seq") >= F.lit(lowest), F.lit(True))
+            is_record = (F.col("kind") != RecordKind.RECONCILED.value) & is_of_it
+            known = _known(in_use.where(F.col("retry_offset").isNull() & is_record), *_PLACE)
         else:
             of_topic = self._in_use(history).where(F.col("retry_topic") == topic)
             known = _known(of_topic, "retry_partition", "retry_offset")
@@ -211,18 +207,15 @@ class KafkaHistories:
         is_old = F.col("key").isNotNull() & (F.col("timestamp") < F.lit(history_from))
         return F.coalesce(KNOWN_SEQ, F.when(is_old, below))
 
-    def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def _held(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
-        held = []
-        for range_ in ranges:
-            low, _ = self.low[range_.topic][range_.partition]
-            held.append(replace(range_, first=max(range_.first, low)))
+        lows = ((one, self.low[one.topic][one.partition][0]) for one in ranges)
+        held = (replace(one, first=max(one.first, low)) for one, low in lows)
         return [range_ for range_ in held if range_.size > 0]
 
     def _run(self, source: InputTopic, ranges: list[OffsetRange]) -> CompactionRun:
         pinned = self.pinned
         unread = Unread(ranges, pinned.end_offsets, pinned.topic_ids, pinned.generations, {})
-        counts = {topic: len(ends) for topic, ends in pinned.end_offsets.items()}
         return CompactionRun(
             self.tables,
             None,
@@ -230,26 +223,17 @@ class KafkaHistories:
             shards=pinned.shards,
             few=RunSize(unread.size).is_few,
             kafka=self.kafka,
-            partitions=counts,
+            partitions={topic: len(ends) for topic, ends in pinned.end_offsets.items()},
             unread=unread,
             records_of=partial(self._read, source),
         )
-
-    def _retry_topics(self) -> list[str]:
-        others = {*input_topics(self.kafka)}
-        return [
-            topic for topic in self.pinned.end_offsets if topic not in others and topic in self.low
-        ]
 
     def _slices(self, topic: str) -> list[list[OffsetRange]]:
         """Return all offsets of a topic in slices of all its partitions; always the same ones."""
         ends = sorted(self.pinned.end_offsets[topic].items())
         count = -(-sum(end for _, end in ends) // RECORDS_AT_ONCE)
         return [
-            [
-                OffsetRange(topic, number, end * n // count, end * (n + 1) // count)
-                for number, end in ends
-            ]
+            [OffsetRange(topic, one, end * n // count, end * (n + 1) // count) for one, end in ends]
             for n in range(count)
         ]
 
@@ -277,13 +261,11 @@ def require_same(kafka: Kafka, pinned: Snapshot, topics: Collection[str], advice
 
 def not_held(pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
     """Return, in words, what the topics of a snapshot held, and no longer hold."""
-    gone_ranges = []
+    gone = []
     for topic, ends in pinned.end_offsets.items():
         if topic not in low:
-            gone_ranges.append(f"topic {topic} no longer exists, or was replaced")
+            gone.append(f"topic {topic} no longer exists, or was replaced")
             continue
-        gone = {number: low[topic][number][0] for number in ends if low[topic][number][0] > 0}
-        gone_ranges += [
-            f"{topic}[{number}]: offsets 0 to {first - 1}" for number, first in gone.items()
-        ]
-    return tuple(gone_ranges)
+        firsts = {number: low[topic][number][0] for number in ends}
+        gone += [f"{topic}[{n}]: offsets 0 to {first - 1}" for n, first in firsts.items() if first]
+    return tuple(gone)

@@ -7,7 +7,7 @@ New records are decoded by the code that runs. What they change follows from the
 import logging
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,7 +16,7 @@ from pyspark.storagelevel import StorageLevel
 from shardpost.delta import table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
@@ -36,17 +36,6 @@ from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.spark.histories import decoded_again
 from shardpost.spark import delta_files, driver
 from shardpost.spark.run_size import RunSize
-
-
-@dataclass(frozen=True)
-class StandbyRun(HoldersRun):
-    """A run that brings the tables `last`, beside those in use, to where `at` has the latter.
-
-    Its own tables are written; all others it shares with those in use.
-    """
-
-    at: Snapshot
-    kafka: Kafka
 
 
 def standby_writer(
@@ -89,16 +78,21 @@ def top_up(
     log.info("tables not in use: brought from snapshot %d to %d", view.number, at.number)
     spark = driver.start_session(REBUILD_TABLES.name)
     tables = standby_writer(spark, installation.tables, view, at, own, str(uuid.uuid4()))
-    new = {
-        source.history: _new_records(installation.tables, at, source.history, view.number)
-        for source in t.INPUTS.values()
-    }
-    records = sum(count for _, count in new.values())
-    few = RunSize(records).is_few
+    new, records = dict[Table, list[str]](), 0
+    for history in (source.history for source in t.INPUTS.values()):
+        located, version = at.located(history), at.tables[history.name]
+        files = table_log.files_after(installation.tables, located, version, view.number)
+        new[history] = delta_files.paths(installation.tables, located, files)
+        records += sum(files.values())
     driver.plan_for(spark, records)
-    run = StandbyRun(tables, view, view.country, at.shards, few, at, installation.kafka)
-    rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
-    counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)
+    few = RunSize(records).is_few
+    run = HoldersRun(tables, view, view.country, at.shards, few)
+    rejected = _append_histories(run, installation.kafka, view, new, own)
+    counts = at.counts
+    if t.SHARE_HOLDERS.name in own:
+        counts = update_holders(run, *_changed_positions(run, view))
+        in_all = at.counts.rejected if rejected is None else counts.rejected + rejected
+        counts = replace(counts, rejected=in_all)
     step("top-up fold")
     fold_layers(run, own)
     return replace(
@@ -115,15 +109,12 @@ def top_up(
     )
 
 
-def _new_records(tables: Tables, at: Snapshot, history: Table, since: int) -> tuple[list[str], int]:
-    """Return the files of a history in use that may have records after a snapshot; their rows."""
-    located, version = at.located(history), at.tables[history.name]
-    files = table_log.files_after(tables, located, version, since)
-    return delta_files.paths(tables, located, files), sum(files.values())
-
-
 def _append_histories(
-    run: StandbyRun, files: dict[Table, list[str]], own: Collection[str]
+    run: HoldersRun,
+    kafka: Kafka,
+    last: Snapshot,
+    files: dict[Table, list[str]],
+    own: Collection[str],
 ) -> int | None:
     """Append what is new to histories of its own; return how many records are rejected.
 
@@ -131,36 +122,30 @@ def _append_histories(
     """
     if t.REJECTED_RECORDS.name not in own:
         return None
-    assert run.last is not None  # noqa: S101 - it is topped up from there
     rejected = 0
     for name, source in t.INPUTS.items():
         if not files[source.history]:
             continue
         step(f"top-up {source.history.name}")
         rows = delta_files.read_files(run.spark, source.history, files[source.history])
-        new = decoded_again(rows.where(F.col("snapshot") > run.last.number), source)
+        new = decoded_again(rows.where(F.col("snapshot") > last.number), source)
         written = run.tables.append(source.history, new, coalesce=run.few)
         if written.non_null("reason"):
-            rejected_rows = rejected_of(run.tables.rows_of(written), run.kafka.topic(name))
+            rejected_rows = rejected_of(run.tables.rows_of(written), kafka.topic(name))
             rejected += run.tables.append(t.REJECTED_RECORDS, rejected_rows).rows
     return rejected
 
 
-def _update(run: StandbyRun, rejected: int | None) -> Counts:
-    """Update who holds; return the counts of the view."""
-    assert run.last is not None  # noqa: S101 - it is topped up from there
-    counts = update_holders(run, *_changed_positions(run, run.last))
-    in_all = run.at.counts.rejected if rejected is None else counts.rejected + rejected
-    return replace(counts, rejected=in_all)
-
-
-def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | FewRows, int]:
+def _changed_positions(run: HoldersRun, last: Snapshot) -> tuple[DataFrame | FewRows, int]:
     """Return the positions that have new records, as they are beside as they were: `compared`.
 
     And how many more are open. Of a few records, without Spark.
     """
     tables, history = run.tables.where, run.tables.located(t.POSITION_EVENTS)
-    at, now, before = run.tables.versions[history.name], _version(run), last.layered(t.POSITIONS)
+    at, before = run.tables.versions[history.name], last.layered(t.POSITIONS)
+    now = run.tables.at(t.POSITIONS)
+    if not isinstance(now, LayeredVersion):
+        now = layered(t.POSITIONS, run.tables.versions, run.number)
     there, was_there = run.tables.located(t.POSITIONS), t.POSITIONS.located(last.folders)
     is_new = f"r.snapshot > {last.number} AND r.kind <> {text_literal(RecordKind.REJECTED)}"
     if not run.few:
@@ -176,20 +161,13 @@ def _changed_positions(run: StandbyRun, last: Snapshot) -> tuple[DataFrame | Few
         return changed, opened
     keys_sql = f"SELECT DISTINCT r.key FROM new_records r WHERE {is_new}"  # noqa: S608 - ours
     # Under names of their own: of both tables there may be two versions here.
+    new_records = replace(history, name="new_records", folder=history.path)
+    were_there = replace(was_there, name="positions_before", folder=was_there.path)
     versions: dict[Table, Version] = {
-        replace(history, name="new_records", folder=history.path): at,
+        new_records: at,
         there: replace(now, keys=keys_sql),
-        replace(was_there, name="positions_before", folder=was_there.path): replace(
-            before, keys=keys_sql
-        ),
+        were_there: replace(before, keys=keys_sql),
     }
     sql = compared(t.POSITIONS).format(newest=t.POSITIONS.name, known="positions_before")
     found = FewRows.kept(OpenedTables(tables, versions), sql, compared_schema(t.POSITIONS))
     return found, sum_of(found.rows, "opened")
-
-
-def _version(run: StandbyRun) -> LayeredVersion:
-    version = run.tables.at(t.POSITIONS)
-    if isinstance(version, LayeredVersion):
-        return version
-    return layered(t.POSITIONS, run.tables.versions, run.number)
