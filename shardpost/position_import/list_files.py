@@ -240,22 +240,14 @@ def _parquet(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
             found = reader.found().columns
             names = [found[column].name for column in COLUMNS]
             for batch in file.iter_batches(columns=names):
-                yield pa.table([_as_bytes(batch[name]) for name in names], [*COLUMNS])
+                texts = (batch[name].cast(pa.string()) for name in names)
+                yield pa.table([text.cast(pa.binary()) for text in texts], [*COLUMNS])
     except pa.ArrowException as error:
         reason = single_line(str(error), 2 * MOST_QUOTED)
         raise ShardpostError(
             f"{path}: cannot be read: {path.name} is not a Parquet file, or not a whole one"
             f" ({reason}): write it again"
         ) from None
-
-
-def _as_bytes(values: Any) -> Any:
-    """Return a column as text."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values.cast(pa.string()).cast(pa.binary())
 
 
 def _no_json(path: Path, line: int, found: str) -> ShardpostError:

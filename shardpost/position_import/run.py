@@ -13,7 +13,7 @@ record that comes after that check is behind ours, and so it is the newer one.
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -126,10 +126,9 @@ class ImportWriter:
 
         `known` is brought up to date.
         """
-        marks = offsets.watermarks(
-            self._installation.kafka, {self._topic: len(known)}, committed=False
-        )[self._topic]
-        for number, (_, end) in marks.items():
+        kafka = self._installation.kafka
+        marks = offsets.watermarks(kafka, {self._topic: len(known)}, committed=False)
+        for number, (_, end) in marks[self._topic].items():
             if end != known[number] + own.get(number, 0):
                 partition = TopicPartition(self._topic, number)
                 self._require_only_own(import_id, partition, known[number])
@@ -140,9 +139,8 @@ class ImportWriter:
         self, import_id: bytes | None, partition: TopicPartition, start: int
     ) -> None:
         """Refuse a record that is not of this import: only its own aborted ones may be there."""
-        for message in read_to_end(
-            self._installation.kafka, partition, start=start, uncommitted=True
-        ):
+        kafka = self._installation.kafka
+        for message in read_to_end(kafka, partition, start=start, uncommitted=True):
             if (HEADER, import_id) not in headers_of(message):
                 done = counted(self._count, "record is", "records are")
                 raise ShardpostError(
@@ -157,13 +155,13 @@ def import_positions(installation: Installation, request: ImportRequest) -> JobR
 
     NEEDS_ATTENTION, and nothing is written, if the plan is refused.
     """
-    with guards.run(installation, IMPORT_POSITIONS.name):
+    with guards.run(installation, IMPORT_POSITIONS.name), ExitStack() as at_end:
         config = topic_config(installation.kafka, installation.kafka.topic("positions"))
-        if not request.is_applied:
-            return _import(installation, request, largest_batch(config), None)
-        with closing(ImportWriter(installation, config)) as writer:
+        writer = None
+        if request.is_applied:
+            writer = at_end.enter_context(closing(ImportWriter(installation, config)))
             writer.open()
-            return _import(installation, request, largest_batch(config), writer)
+        return _import(installation, request, largest_batch(config), writer)
 
 
 def _import(
@@ -223,22 +221,18 @@ class _Import:
 
     def records(self) -> Iterator[Outgoing]:
         """Yield the records of the difference."""
-        topic, header = (
-            self.installation.kafka.topic("positions"),
-            (HEADER, self.import_id.encode()),
-        )
+        topic = self.installation.kafka.topic("positions")
+        headers: list[tuple[str, str | bytes | None]] = [(HEADER, self.import_id.encode())]
         for key, value, partition in self.found.written():
-            yield Outgoing(
-                topic, key.encode(), None if value is None else bytes(value), [header], partition
-            )
+            made = None if value is None else bytes(value)
+            yield Outgoing(topic, key.encode(), made, headers, partition)
 
     def decided(self) -> Outgoing:
         """Return the record that says that it was applied."""
         counts = ", ".join(f"{self.found.plan.count(change)} {change}" for change in WRITTEN)
         why = self.request.why or f"{self.request.source}: {counts}"
-        applied = AppliedImport(
-            self.import_id, self.found.content, self.request.who, self.request.now
-        )
+        who, now = self.request.who, self.request.now
+        applied = AppliedImport(self.import_id, self.found.content, who, now)
         return record_of(self.installation.kafka, applied, why)
 
     def as_json(self, written: int | None) -> dict[str, Any]:

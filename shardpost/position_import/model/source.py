@@ -35,13 +35,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-_SUFFIXES = {
-    ".csv": Format.CSV,
-    ".json": Format.JSON,
-    ".jsonl": Format.JSON,
-    ".ndjson": Format.JSON,
-    ".parquet": Format.PARQUET,
-}
+_SUFFIXES = {f".{one}": one for one in Format} | dict.fromkeys((".jsonl", ".ndjson"), Format.JSON)
 
 
 @dataclass(frozen=True)
@@ -119,9 +113,7 @@ def jdbc_source(url: str, table: str | None, query: str | None) -> JdbcSource:
         )
     if bool(table) == bool(query):
         raise UsageError(f"{url}: expected either --table or --query with it")
-    source = JdbcSource(url, table or None, query or None)
-    _ = source.driver
-    return source
+    return JdbcSource(url, table or None, query or None)
 
 
 def _has_login(url: str) -> bool:
@@ -193,17 +185,13 @@ def choose_id(
                 " another --id"
             )
         return chosen, applied
-    before: AppliedImport | None = None
-    number = 1
-    while (found := lookup(_nth(content, number))) is not None:
+    before, chosen, number = None, content, 1
+    while (found := lookup(chosen)) is not None:
         before, number = found, number + 1
+        chosen = f"{content}-{number}"
     if before is not None and not differs:
         return before.import_id, before
-    return _nth(content, number), None
-
-
-def _nth(content: str, number: int) -> str:
-    return content if number == 1 else f"{content}-{number}"
+    return chosen, None
 
 
 @dataclass(frozen=True)

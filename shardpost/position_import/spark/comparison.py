@@ -15,9 +15,9 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -96,8 +96,9 @@ def find_base(installation: Installation) -> Base:
             " ends it after a minute, if its producer does not: run again then"
         )
     unread = ranges_to_read(snapshot.end_offsets, reached.stable)
-    for range_ in [range_ for range_ in unread if range_.topic == retries]:
-        _require_no_corrections(installation.kafka, range_, positions)
+    for range_ in unread:
+        if range_.topic == retries:
+            _require_no_corrections(installation.kafka, range_, positions)
     marks = reached.stable[positions]
     for partition, (_, end) in marks.items():
         read = snapshot.end_offsets.get(positions, {}).get(partition, 0)
@@ -182,14 +183,6 @@ class Comparison:
             yield row[0], row[1], row[2]
 
 
-class _Rows(NamedTuple):
-    """How many rows a list has, how many without an id, and the id of their content."""
-
-    rows: int
-    without_id: int
-    content: str
-
-
 @contextmanager
 def compare(
     installation: Installation, base: Base, request: ImportRequest, largest: int
@@ -210,22 +203,27 @@ def compare(
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         at_end.callback(_clean_up, rows.unpersist)
         with source_errors(str(request.source)):
-            counted = _counted(rows)
-        driver.divide_shuffles(spark, counted.rows)
-        if unread_id and not is_id_of(unread_id, request.import_id, counted.content):
+            count, without_id, content = _counted(rows)
+        driver.divide_shuffles(spark, count)
+        if unread_id and not is_id_of(unread_id, request.import_id, content):
             raise not_compared(f"positions has records of another import, {unread_id}")
         step("difference")
         by_key = states(rows)
         known = known_positions(spark, installation.tables, base.snapshot, unread)
         changes = difference(by_key, known).persist(StorageLevel.MEMORY_AND_DISK)
         at_end.callback(_clean_up, changes.unpersist)
-        plan = _plan(counted, changes, rejected(rows, by_key))
-        unknown = _unknown_exchanges(installation.tables, base.snapshot, changes)
-        plan = replace(plan, unknown_exchanges=unknown, ignored=source.ignored)
+        plan = _plan(
+            changes,
+            rejected(rows, by_key),
+            rows=count,
+            without_id=without_id,
+            ignored=source.ignored,
+            unknown_exchanges=_unknown_exchanges(installation.tables, base.snapshot, changes),
+        )
         place = F.coalesce("partition", _new_place(spark, known, len(base.ends)))
-        written = changes.where(F.col("change").isin(*map(str, WRITTEN)))
-        records = written.select("key", "value", place.alias("partition"))
-        yield Comparison(plan, counted.content, unread_id, records)
+        is_written = F.col("change").isin(*(str(change) for change in WRITTEN))
+        written = changes.where(is_written).select("key", "value", place.alias("partition"))
+        yield Comparison(plan, content, unread_id, written)
 
 
 def _clean_up(work: Callable[[], object]) -> None:
@@ -247,7 +245,8 @@ def _only_import(unread: DataFrame) -> str | None:
     return ids[0] if ids else None
 
 
-def _counted(rows: DataFrame) -> _Rows:
+def _counted(rows: DataFrame) -> tuple[int, int, str]:
+    """Return how many rows a list has, how many without an id, and the id of their content."""
     text = F.to_json("row", {"ignoreNullFields": "false"})
     hashed = {seed: F.xxhash64(F.lit(seed), text).cast("decimal(38,0)") for seed in _SEEDS}
     sums = [F.sum(one).alias(f"sum{seed}") for seed, one in hashed.items()]
@@ -255,20 +254,23 @@ def _counted(rows: DataFrame) -> _Rows:
     [found] = rows.agg(F.count(F.lit(1)).alias("count"), without_id, *sums).collect()
     hashes = tuple(int(found[f"sum{seed}"] or 0) for seed in _SEEDS)
     content = hashlib.sha256(repr((found["count"], hashes)).encode()).hexdigest()[:16]
-    return _Rows(found["count"], found["without_id"], content)
+    return found["count"], found["without_id"], content
 
 
-def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame) -> Plan:
+def _plan(changes: DataFrame, rejected: DataFrame, **more: Any) -> Plan:
+    def lowest_ids(change: Change) -> tuple[str, ...]:
+        ids = changes.where(F.col("change") == change.value).select("key").orderBy("key")
+        return tuple(row[0] for row in ids.limit(MOST_SAMPLES).collect())
+
     counts = {Change(row[0]): int(row[1]) for row in changes.groupBy("change").count().collect()}
     listed = rejected.limit(MOST_LISTED).collect()
     return Plan(
-        counted.rows,
-        counts,
-        sum(count for change, count in counts.items() if change is not Change.NEW),
-        {change: _lowest_ids(changes, change) for change in WRITTEN if change in counts},
-        tuple(RejectedRow(row["reason"], row["row"].asDict()) for row in listed),
-        len(listed) if len(listed) < MOST_LISTED else rejected.count(),
-        counted.without_id,
+        counts=counts,
+        open_positions=sum(n for change, n in counts.items() if change is not Change.NEW),
+        samples={change: lowest_ids(change) for change in WRITTEN if change in counts},
+        rejected=tuple(RejectedRow(row["reason"], row["row"].asDict()) for row in listed),
+        rejected_rows=len(listed) if len(listed) < MOST_LISTED else rejected.count(),
+        **more,
     )
 
 
@@ -279,11 +281,6 @@ def _unknown_exchanges(tables: Tables, view: Snapshot, changes: DataFrame) -> di
     code = F.left("exchange", F.lit(LONGEST_EXCHANGE)).alias("code")
     counts = listed.where(~F.col("exchange").isin(*known)).groupBy(code).count()
     return dict(counts.orderBy(F.desc("count"), "code").limit(MOST_UNKNOWN_NAMED).collect())
-
-
-def _lowest_ids(changes: DataFrame, change: Change) -> tuple[str, ...]:
-    ids = changes.where(F.col("change") == change.value).select("key").orderBy("key")
-    return tuple(row[0] for row in ids.limit(MOST_SAMPLES).collect())
 
 
 def _new_place(spark: SparkSession, known: DataFrame, partitions: int) -> Column:

@@ -103,21 +103,19 @@ def _files(spark: SparkSession, installation: Installation, source: FileSource) 
 
 
 def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -> SourceRows:
-    what = {"dbtable": source.table}
-    if source.query:  # a subquery, which no `;` and no comment at its end may close
-        what = {"query": source.query.rstrip("; \t\r\n") + "\n"}
+    # A subquery, which no `;` and no comment at its end may close.
+    query = source.query.rstrip("; \t\r\n") + "\n" if source.query else None
     options = {
         "url": source.url,
         "driver": source.driver.class_name,
         "fetchsize": FETCH_ROWS,
-        **what,
-    }
-    login = {
+        "dbtable": source.table,
+        "query": query,
         "user": installation.settings.import_jdbc_user,
         "password": installation.settings.import_jdbc_password,
     }
-    options |= {name: value for name, value in login.items() if value is not None}
-    reader = spark.read.format("jdbc").options(**options)
+    given = {name: value for name, value in options.items() if value is not None}
+    reader = spark.read.format("jdbc").options(**given)
     there = [
         SourceColumn(one.name, one.metadata.get(_CHAR_TYPE, one.dataType.simpleString()))
         for one in reader.load().schema
@@ -171,7 +169,8 @@ _MORE_BYTES = BATCH_OVERHEAD + 1024
 # JSON's numbers (RFC 8259, 6). What is none becomes a text, which decoding rejects.
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _MOST_QUOTED = 100
-_COORDINATES = ("partition INT", "offset BIGINT", "timestamp TIMESTAMP")
+_COORDINATES = {"partition": "int", "offset": "bigint", "timestamp": "timestamp"}
+_HEADERS = {"headers": "array<struct<key: string, value: binary>>"}
 
 
 def as_records(source: DataFrame, largest: int) -> DataFrame:
@@ -180,26 +179,25 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
     `largest` is how many bytes the topic accepts. `key` is null of a row whose id cannot be read.
     """
     key = F.when((F.col(POSITION_ID) != "") & _is_utf8(POSITION_ID), F.col(POSITION_ID))
-    nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in map(str.split, _COORDINATES)]
-    headers = F.lit(None).cast("array<struct<key: string, value: binary>>").alias("headers")
+    there = _COORDINATES | _HEADERS
+    nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in there.items()]
+    fields = (F.concat(F.lit(f'"{name}":'), _json(name)) for name in COLUMNS)
+    value = F.concat(F.lit("{"), F.concat_ws(",", *fields), F.lit("}"))
     raw = source.select(
         F.coalesce(key, F.lit("?")).cast("binary").alias("key"),
-        _value().cast("binary").alias("value"),
+        value.cast("binary").alias("value"),
         *nulls,
-        headers,
         key.alias("readable_key"),
         _own_reason().alias("own_reason"),
         F.struct(*COLUMNS).alias("row"),
     )
     found = decoded(raw, POSITION_FIELDS, ("readable_key", "own_reason", "row"))
     size = F.octet_length("value") + F.octet_length(F.col("readable_key")) + F.lit(_MORE_BYTES)
+    too_large = f"expected a record of at most {largest} bytes, found %d"
     reason = F.coalesce(
         "own_reason",
         F.regexp_replace("reason", "found null$", "found nothing"),
-        F.when(
-            size > largest,
-            F.concat(F.lit(f"expected a record of at most {largest} bytes, found "), size),
-        ),
+        F.when(size > largest, F.format_string(too_large, size)),
     )
     return found.select(
         F.col("readable_key").alias("key"), "value", *FIELD_COLUMNS, reason.alias("reason"), "row"
@@ -229,23 +227,16 @@ def states(rows: DataFrame) -> DataFrame:
 
 def rejected(rows: DataFrame, states: DataFrame) -> DataFrame:
     """Return (reason, row) of each row that changes nothing."""
-    rows = rows.withColumn("row", F.struct(*map(_shortened, COLUMNS)))
+    values = {name: F.left(F.col("row").getField(name), F.lit(_MOST_QUOTED)) for name in COLUMNS}
+    rows = rows.withColumn("row", F.struct(*(one.alias(name) for name, one in values.items())))
     own = rows.where("reason IS NOT NULL").select("reason", "row")
     unclear = states.where("NOT is_good AND times > bad").select("key", "times", "bad")
-    why = F.when(
-        F.col("bad") > 0, F.lit(f"another row with this {POSITION_ID} is rejected")
-    ).otherwise(
-        F.concat(
-            F.lit(f"{POSITION_ID} is given "), F.col("times"), F.lit(" times, with other values")
-        )
-    )
+    differ = F.format_string(f"{POSITION_ID} is given %d times, with other values", "times")
+    is_bad = F.lit(f"another row with this {POSITION_ID} is rejected")
+    why = F.when(F.col("bad") > 0, is_bad).otherwise(differ)
     good = rows.where("reason IS NULL").select("key", "row")
     others = good.join(unclear, "key").select(why.alias("reason"), "row")
     return own.unionByName(others)
-
-
-def _shortened(name: str) -> Column:
-    return F.left(F.col("row").getField(name), F.lit(_MOST_QUOTED)).alias(name)
 
 
 def _is_utf8(name: str) -> Column:
@@ -259,13 +250,6 @@ def _own_reason() -> Column:
     return F.when(is_nameless, f"expected a {POSITION_ID}, found none").when(
         ~is_read, "expected UTF-8, found other bytes"
     )
-
-
-def _value() -> Column:
-    parts: list[Column] = []
-    for name in COLUMNS:
-        parts += [F.lit("{" if not parts else ","), F.lit(f'"{name}":'), _json(name)]
-    return F.concat(*parts, F.lit("}"))
 
 
 def _json(name: str) -> Column:
