@@ -172,7 +172,9 @@ def listed(
 
     Only those with these ids; None: all.
     """
-    rows, masks = index.rows, [] if index.mask is None else [index.mask]
+    rows, since, closed_since = index.rows, filters.since, filters.closed_since(now)
+    every = listed_since(installation, index, None if closed_since == since else closed_since)
+    masks = [every.chosen]
     for name, value in (
         ("state", filters.state),
         ("origin_topic", filters.origin),
@@ -180,13 +182,10 @@ def listed(
     ):
         if value is not None:
             masks.append(_is(rows[name], value))
-    since, closed_since = filters.since, filters.closed_since(now)
     if since is not None:
         masks.append(pc.greater_equal(rows["at"], _instant(since)))
     if filters.until is not None:
         masks.append(pc.less(rows["at"], _instant(filters.until)))
-    if closed_since not in (None, since):
-        masks.append(_recent(index, closed_since))
     if text:
         has_case = text.lower() != text.upper()  # else it is found in a fifth of the time
         of_ids = pc.match_substring(rows["id"], text, ignore_case=has_case)
@@ -201,7 +200,10 @@ def listed_since(
     installation: Installation, index: LetterIndex, closed_since: datetime | None
 ) -> ListedLetters:
     """Return those that wait or are parked, and of others those that were resolved since then."""
-    masks = [mask for mask in (index.mask, _recent(index, closed_since)) if mask is not None]
+    masks = [] if index.mask is None else [index.mask]
+    if closed_since is not None:
+        recent = pc.greater_equal(index.rows["at"], _instant(closed_since))
+        masks.append(pc.or_(recent, _is_open(index.rows["state"])))
     return ListedLetters(installation, index, _all_of(index, masks))
 
 
@@ -214,13 +216,6 @@ def current_letters(
     """
     found = listed_since(installation, open_index(installation, KeptIndex()), closed_since)
     return {step.id: step for step in found.page(0, found.total)}
-
-
-def _recent(index: LetterIndex, closed_since: datetime | None) -> pa.ChunkedArray | None:
-    if closed_since is None:
-        return None
-    recent = pc.greater_equal(index.rows["at"], _instant(closed_since))
-    return pc.or_(recent, _is_open(index.rows["state"]))
 
 
 def _all_of(index: LetterIndex, masks: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
