@@ -86,25 +86,27 @@ def _known(run: HoldersRun, table: Table, rows: DataFrame, key: str) -> DataFram
 
 @dataclass(frozen=True)
 class FewRows:
-    """Rows in memory, which DataFusion has too: as the table `name` of those that are opened."""
+    """Rows in memory, which DataFusion has too: `select` finds them among those that are opened."""
 
     rows: pa.Table
     opened: OpenedTables
-    name: str
+    select: str
 
     @classmethod
     def kept(
         cls, opened: OpenedTables, sql: str, schema: pa.Schema, condition: str = "true"
     ) -> "FewRows":
-        """Return what a SELECT finds, in the types of a schema, of it what meets a condition."""
-        opened.keep("found_rows", sql)
-        # Not in one: DataFusion would take the condition for one of a side (view_tables.py).
-        opened.keep("few_rows", f"SELECT * FROM found_rows WHERE {condition}")  # noqa: S608 - ours
-        return cls(opened.query("SELECT * FROM few_rows").cast(schema), opened, "few_rows")
+        """Return what a SELECT finds, in the types of a schema, of it what meets a condition.
+
+        Not in one: DataFusion would take the condition for one of a side (view_tables.py).
+        """
+        opened.keep("few_rows", sql)
+        select = f"SELECT * FROM few_rows WHERE {condition}"  # noqa: S608 - ours
+        return cls(opened.query(select).cast(schema), opened, select)
 
     def query(self, sql: str) -> pa.Table:
         """Return what a SELECT of {changed} rows finds, which are these."""
-        return self.opened.query(sql.format(changed=self.name))
+        return self.opened.query(sql.format(changed=f"({self.select})"))
 
 
 def as_frame(run: HoldersRun, rows: DataFrame | FewRows) -> DataFrame:

@@ -162,10 +162,7 @@ def _unknown(
         if changed is not None:
             counts += opened_by_exchange(changed.rows, exchanges.known)
         return UnknownExchanges.of(counts)
-    tables = (t.POSITIONS, t.EXCHANGES)
-    return count_unknown(
-        run.tables.where, {run.tables.located(x): run.tables.at(x) for x in tables}
-    )
+    return count_unknown(run.tables.where, run.tables.seen(t.POSITIONS, t.EXCHANGES))
 
 
 def _update_lists(
@@ -241,8 +238,7 @@ def _holder_rows(run: HoldersRun, lists: dict[str, list[str]]) -> pa.Table:
 def _exchanges(run: HoldersRun) -> _Exchanges:
     last, tables = run.last, run.tables
     before = known_at(tables.where, last) if last else {}
-    at = {tables.located(t.EXCHANGES): tables.at(t.EXCHANGES)}
-    now = known_exchanges(tables.where, at)
+    now = known_exchanges(tables.where, tables.seen(t.EXCHANGES))
     was_counted = exchanges_in(last.country, before) if last else set[str]()
     return _Exchanges(was_counted, exchanges_in(run.country, now), {*before}, {*now})
 

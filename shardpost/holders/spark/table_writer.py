@@ -91,6 +91,10 @@ class TableWriter:
             return self.versions[table.name]
         return layered(table, self.versions, self._folded[table.name])
 
+    def seen(self, *tables: Table) -> dict[Table, Version]:
+        """Return tables as this run sees them, as `query` takes them."""
+        return {self.located(table): self.at(table) for table in tables}
+
     def read(self, table: Table) -> DataFrame:
         """Return a table as this run sees it."""
         return delta_files.read(self.spark, self.where, self.located(table), self.at(table))

@@ -18,7 +18,8 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.countries import count_unknown, exchanges_in, known_exchanges
+from shardpost.holders.countries import count_unknown
+from shardpost.holders.model import as_of
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_of_keys
@@ -133,11 +134,10 @@ class Build:
         return bool(rows(self.installation.tables, sql, at))
 
     def _holders(self) -> None:
-        at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}
-        codes = exchanges_in(self.rebuild.country, known_exchanges(self.installation.tables, at))
-        open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
-        held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
-        holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
+        for table in (t.POSITIONS, t.EXCHANGES):
+            self.tables.read(table).createOrReplaceTempView(table.name)
+        held = self.tables.spark.sql(as_of.holders(self.rebuild.country, None))
+        holders = held.select("client", fold.sorted_ids(F.col("positions")).alias("positions"))
         rows_ = fold.as_holder_rows(self.tables, holders, self.pinned.shards)
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
 
