@@ -39,7 +39,6 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.holders.spark import fold, history
 from shardpost.holders.spark.compaction_run import FewRows
-from shardpost.holders.spark.latest import compared_schema
 from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.settings import Settings
@@ -179,8 +178,8 @@ def test_both_engines_find_the_same_records_newest_and_newer(
     by_spark = spark.sql(sql, newest=newest, known=known).collect()
     own, theirs = (f"({text.format(records=events.name)})" for text in (every, early))
     versions: dict[Table, Version] = {events: None}
-    opened, schema = OpenedTables(tables, versions), compared_schema(POSITIONS)
-    found = FewRows.kept(opened, sql.format(newest=own, known=theirs), schema)
+    sql = sql.format(newest=own, known=theirs)
+    found = FewRows.compared(OpenedTables(tables, versions), POSITIONS, sql)
     assert {row["key"]: row.asDict() for row in by_spark} == {
         row["key"]: row for row in found.rows.to_pylist()
     }

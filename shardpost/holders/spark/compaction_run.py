@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table
-from shardpost.holders.model.record_order import Numbering
+from shardpost.holders.model.record_order import COUNTS, Numbering, judged_by
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
@@ -93,16 +95,25 @@ class FewRows:
     select: str
 
     @classmethod
-    def kept(
-        cls, opened: OpenedTables, sql: str, schema: pa.Schema, condition: str = "true"
+    def compared(
+        cls, opened: OpenedTables, table: Table, sql: str, condition: str = "true"
     ) -> "FewRows":
-        """Return what a SELECT finds, in the types of a schema, of it what meets a condition.
+        """Return what a SELECT of `compared` finds that meets a condition, in the types of Spark.
 
         Not in one: DataFusion would take the condition for one of a side (view_tables.py).
         """
         opened.keep("few_rows", sql)
         select = f"SELECT * FROM few_rows WHERE {condition}"  # noqa: S608 - ours
+        whole, names = arrow_schema(table), judged_by(table)
+        own = [whole.field(name) for name in ("offset", *names)]
+        old = [whole.field(name).with_name(f"old_{name}") for name in names]
+        made = [("is_newer", pa.bool_()), *((name, pa.int64()) for name in COUNTS)]
+        schema = pa.schema([*own, *old, *(pa.field(*one) for one in made)])
         return cls(opened.query(select).cast(schema), opened, select)
+
+    def sum(self, name: str) -> int:
+        """Return the sum of a column of numbers; 0 of no rows."""
+        return int(pc.sum(self.rows[name]).as_py() or 0)
 
     def query(self, sql: str) -> pa.Table:
         """Return what a SELECT of {changed} rows finds, which are these."""

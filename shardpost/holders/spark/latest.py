@@ -14,13 +14,10 @@ topic that was recreated has none of the records that were read before.
 import logging
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table, Version, text_literal
 from shardpost.errors import shown
@@ -28,7 +25,6 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import (
     COUNTS,
     compared,
-    judged_by,
     lowest_of,
     newest_of_keys,
 )
@@ -160,22 +156,8 @@ def few_changes(run: CompactionRun, source: InputTopic) -> Changes:
     newest = newest_of_keys(is_new).format(records=history.name)
     sql = compared(latest, run.numbering(source)).format(newest=f"({newest})", known=latest.name)
     opened = OpenedTables(run.tables.where, versions)
-    changed = FewRows.kept(opened, sql, compared_schema(latest), "is_newer")
-    return Changes(changed, *(sum_of(changed.rows, name) for name in COUNTS))
-
-
-def compared_schema(table: Table) -> pa.Schema:
-    """Return the columns of a SELECT of `compared`, in the types that Spark has."""
-    whole, names = arrow_schema(table), judged_by(table)
-    own = [whole.field(name) for name in ("offset", *names)]
-    old = [whole.field(name).with_name(f"old_{name}") for name in names]
-    made = [("is_newer", pa.bool_()), *((name, pa.int64()) for name in COUNTS)]
-    return pa.schema([*own, *old, *(pa.field(*one) for one in made)])
-
-
-def sum_of(rows: pa.Table, name: str) -> int:
-    """Return the sum of a column of numbers; 0 of no rows."""
-    return int(pc.sum(rows[name]).as_py() or 0)
+    changed = FewRows.compared(opened, latest, sql, "is_newer")
+    return Changes(changed, *map(changed.sum, COUNTS))
 
 
 def closed_latest(

@@ -25,7 +25,6 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.spark.compaction_run import FewRows, totals
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_with
-from shardpost.holders.spark.latest import compared_schema, sum_of
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
@@ -169,5 +168,5 @@ def _changed_positions(run: HoldersRun, last: Snapshot) -> tuple[DataFrame | Few
         were_there: replace(before, keys=keys_sql),
     }
     sql = compared(t.POSITIONS).format(newest=t.POSITIONS.name, known="positions_before")
-    found = FewRows.kept(OpenedTables(tables, versions), sql, compared_schema(t.POSITIONS))
-    return found, sum_of(found.rows, "opened")
+    found = FewRows.compared(OpenedTables(tables, versions), t.POSITIONS, sql)
+    return found, found.sum("opened")
