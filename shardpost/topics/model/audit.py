@@ -64,7 +64,7 @@ def internal_topics(view: View) -> Iterator[Finding]:
     )
     for setting, (topic, least) in _CREATED_WITH.items():
         if not view.has_few_brokers and topic not in view.cluster.topics:
-            found = _too_low(view, "internal-topics", setting, least, why)
+            found = _too_low(view, setting, least, rule="internal-topics", why=why)
             yield from (replace(one, topic=topic, expected=str(least)) for one in found)
 
 
@@ -72,10 +72,10 @@ def offsets_retention(view: View) -> Iterator[Finding]:
     """Find offsets of groups that expire before a group that pauses comes back."""
     least = max(LEAST_OFFSETS_MINUTES, (view.request_days + 1) * MINUTES_PER_DAY)
     why = "a group that pauses for longer forgets what it has read"
-    yield from _too_low(view, "offsets-retention", OFFSETS_RETENTION, least, why)
+    yield from _too_low(view, OFFSETS_RETENTION, least, rule="offsets-retention", why=why)
 
 
-def _too_low(view: View, rule: str, setting: str, least: int, why: str) -> Iterator[Finding]:
+def _too_low(view: View, setting: str, least: int, *, rule: str, why: str) -> Iterator[Finding]:
     """Find a setting of brokers of which the lowest value is less than that."""
     found = [one[setting] for one in view.cluster.configs.values() if setting in one]
     low = min((one for one in found if one.value), key=_number, default=None)
@@ -174,28 +174,28 @@ def _least(topic: FoundTopic, one: Partition) -> int:
 
 _STATES = (
     _State(
-        "offline-partitions",
-        Severity.LOSS,
-        lambda _, one: one.leader < 0,
-        "a leader of each partition",
-        "nothing can be read from them or written to them, and what they hold is lost with the"
+        rule="offline-partitions",
+        severity=Severity.LOSS,
+        is_so=lambda _, one: one.leader < 0,
+        expected="a leader of each partition",
+        why="nothing can be read from them or written to them, and what they hold is lost with the"
         " disks of the brokers that are away",
     ),
     _State(
-        "under-min-insync",
-        Severity.RISK,
-        lambda topic, one: one.leader >= 0 and len(one.in_sync) < _least(topic, one),
-        f"{IN_SYNC} of them in sync",
-        "writers are refused until there are more",
+        rule="under-min-insync",
+        severity=Severity.RISK,
+        is_so=lambda topic, one: one.leader >= 0 and len(one.in_sync) < _least(topic, one),
+        expected=f"{IN_SYNC} of them in sync",
+        why="writers are refused until there are more",
     ),
     _State(
-        "under-replicated",
-        Severity.RISK,
-        lambda topic, one: (
+        rule="under-replicated",
+        severity=Severity.RISK,
+        is_so=lambda topic, one: (
             one.leader >= 0 and _least(topic, one) <= len(one.in_sync) < len(one.replicas)
         ),
-        "all replicas in sync",
-        "with another broker away, they cannot be written to any more, or are lost",
+        expected="all replicas in sync",
+        why="with another broker away, they cannot be written to any more, or are lost",
     ),
 )
 
