@@ -13,7 +13,6 @@ from shardpost.position_import.model.source import (
     JDBC,
     FileSource,
     Format,
-    JdbcSource,
     Source,
     format_of,
     jdbc_source,
@@ -32,7 +31,14 @@ def find_source(
     if text.lower().startswith(JDBC):
         if format_:
             raise UsageError("--format is for files, found a JDBC URL")
-        return _with_driver(jdbc_source(text, table, query))
+        source = jdbc_source(text, table, query)
+        driver = source.driver
+        if not any(jar.name.startswith(f"{driver.artifact}-") for jar in jars_of("jdbc")):
+            raise UsageError(
+                f"{source.url}: its driver {driver.organisation}:{driver.artifact} is not"
+                " installed: add it to ivy/jdbc.xml, and run `make setup`"
+            )
+        return source
     if table or query:
         raise UsageError("--table and --query are for a JDBC URL")
     if text.strip() in {"", "-"}:
@@ -45,17 +51,6 @@ def find_source(
     given = unquote(text.removeprefix(FILE)) if text.startswith(FILE) else text
     path = Path(given).expanduser().absolute()
     return FileSource(str(path), _format(path, files_of(path), format_))
-
-
-def _with_driver(source: JdbcSource) -> JdbcSource:
-    """Return the source; UsageError, with what to install, if its driver is not among the jars."""
-    driver = source.driver
-    if not any(jar.name.startswith(f"{driver.artifact}-") for jar in jars_of("jdbc")):
-        raise UsageError(
-            f"{source.url}: its driver {driver.organisation}:{driver.artifact} is not installed:"
-            " add it to ivy/jdbc.xml, and run `make setup`"
-        )
-    return source
 
 
 def _format(where: Path, files: list[Path], given: str | None) -> Format:

@@ -237,14 +237,15 @@ class _Import:
 
     def as_json(self, written: int | None) -> dict[str, Any]:
         """Return the result; `written` records by this run, None if it did not apply it."""
+        before = self.before
         return {
             "import_id": self.import_id,
             "source": str(self.request.source),
             "snapshot": self.base.snapshot.number,
             "up_to": f"{self.base.snapshot.number}:{self.found.content}",
             **self.found.plan.as_json(),
-            "applied": written is not None or self.before is not None,
-            "applied_before": self.before.as_json() if self.before else None,
+            "applied": written is not None or before is not None,
+            "applied_before": before and {"at": before.when.isoformat(), "by": before.who},
             "written": written or 0,
             "refused": self.refusal,
         }

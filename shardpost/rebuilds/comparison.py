@@ -7,7 +7,7 @@ logs, where no erasure finds it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, rows, version_at
@@ -87,7 +87,6 @@ MOST_LISTED = 200  # positions whose records are looked up
 
 VALUES = ("client", "ticker", "amount", "exchange")
 _RECORD = (*VALUES, '"partition"', "offset", "timestamp")
-_OPEN_POSITIONS = "SELECT * FROM {side}_positions WHERE is_open"
 _HOLDING = "SELECT * FROM {{side}}_share_holders WHERE cardinality(positions) > 0 AND {which}"
 
 
@@ -153,26 +152,23 @@ class _Views:
                 f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
             )
             for row in rows(self.tables, sql, _of_side(side, view, POSITIONS, EXCHANGES)):
-                record = {"position": row["key"], "topic": self.kafka.topic("positions")}
+                topics = self.kafka.topic("positions"), self.kafka.topic("exchanges")
+                record = {"position": row["key"], "topic": topics[0], "in": side}
                 record |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
                 record["timestamp"] = row["timestamp"].isoformat()
                 by = {"partition": row["e_partition"], "offset": row["e_offset"]}
                 is_known = row["e_offset"] is not None
-                record["country_by"] = (
-                    {"topic": self.kafka.topic("exchanges"), **by} if is_known else None
-                )
+                record["country_by"] = {"topic": topics[1], **by} if is_known else None
                 of_both = records.setdefault(row["key"], [])
-                if of_both and of_both[0] | {"in": side} == record | {"in": side}:
+                if of_both and of_both[0] | {"in": side} == record:
                     of_both[0]["in"] = "both"
                 else:
-                    of_both.append(record | {"in": side})
+                    of_both.append(record)
         return records
 
     def others(self) -> tuple[dict[str, Differences], dict[str, str], list[Row]]:
         """Return how they differ in each of OTHERS, or why one is not compared; and some of it."""
-        found: dict[str, Differences] = {}
-        not_compared: dict[str, str] = {}
-        samples: list[Row] = []
+        found, not_compared, samples = dict[str, Differences](), dict[str, str](), list[Row]()
         for name, what in _COMPARED_OTHERS.items():
             if why := _why_not(what.table, self.old) or _why_not(what.table, self.new):
                 not_compared[name] = why
@@ -188,7 +184,8 @@ class _Views:
 def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Difference:
     """Return what two views differ in, with some samples."""
     views, columns = _Views(tables, kafka, old, new), _id_and_values("key", _RECORD)
-    sql = compared_sql(_OPEN_POSITIONS, "key", _same_values(VALUES), columns)
+    open_ = "SELECT * FROM {side}_positions WHERE is_open"
+    sql = compared_sql(open_, "key", _same_values(VALUES), columns)
     positions, changed = views.differences(sql, POSITIONS)
     topic = kafka.topic("positions")
     samples = [
@@ -216,9 +213,8 @@ def holders_sql(columns: str, which: str = "true") -> str:
 def _record(row: Row, side: str, topic: str) -> Row | None:
     if row[f"{side}_offset"] is None:
         return None
-    values = {name: row[f"{side}_{name}"] for name in VALUES}
-    place = {name: row[f"{side}_{name}"] for name in ("partition", "offset")}
-    return values | {"topic": topic, **place, "timestamp": row[f"{side}_timestamp"].isoformat()}
+    record = {name: row[f"{side}_{name}"] for name in (*VALUES, "partition", "offset")}
+    return record | {"topic": topic, "timestamp": row[f"{side}_timestamp"].isoformat()}
 
 
 def _side(view: Snapshot) -> Row:
@@ -230,8 +226,7 @@ def _side(view: Snapshot) -> Row:
     }
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """A table as it is compared: its rows with `id`, and its columns; samples show the `shown`."""
 
     table: Table

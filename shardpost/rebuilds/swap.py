@@ -64,14 +64,12 @@ def with_number_of_swap(
     if not len(ids):
         return version, 0
     change = partial(_numbered, ids, last.number + 1)
-    files = {
-        path: change
-        for path in table_log.sizes(tables, table, version)
-        if any(
-            pc.any(_is_one_of(ids, part)).as_py()
-            for part in parquet_files.parts(tables, table, path, _IDENTITY)
-        )
-    }
+
+    def has_some(path: str) -> bool:
+        parts = parquet_files.parts(tables, table, path, _IDENTITY)
+        return any(pc.any(_is_one_of(ids, part)).as_py() for part in parts)
+
+    files = {path: change for path in table_log.sizes(tables, table, version) if has_some(path)}
     return commit_files(tables, table, version, files, run), len(ids)
 
 
@@ -184,10 +182,7 @@ def _rows(batch: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.Table:
     """Return rows of the table of holders; who holds nothing there has an empty list."""
     type_ = schema.field("positions").type
     lists = batch["positions"].cast(type_).to_pylist()
-    columns = {
-        "client": batch["client"].cast(pa.string()),
-        "positions": pa.array([ids or [] for ids in lists], type_),
-        "snapshot": pa.array([number] * batch.num_rows, pa.int64()),
-        "shard": batch["shard"].cast(pa.int32()),
-    }
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+    positions = pa.array([ids or [] for ids in lists], type_)
+    columns = {"client": batch["client"], "positions": positions, "shard": batch["shard"]}
+    columns |= {"snapshot": pa.array([number] * batch.num_rows)}
+    return pa.table({name: columns[name] for name in schema.names}).cast(schema)

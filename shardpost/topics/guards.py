@@ -60,10 +60,8 @@ def this_installation(installation: Installation) -> Owner | None:
         table = open_table(installation.tables, SNAPSHOTS)
     except TableNotFoundError:
         return None
-    home, host = (
-        single_line(text, LONGEST) for text in (str(installation.files.home), socket.gethostname())
-    )
-    return Owner(str(table.metadata().id), home, host)
+    home = single_line(str(installation.files.home), LONGEST)
+    return Owner(str(table.metadata().id), home, single_line(socket.gethostname(), LONGEST))
 
 
 def owner(kafka: Kafka) -> Owner | None:
@@ -98,7 +96,10 @@ def require_owner_to_begin(installation: Installation) -> None:
 
     That is if somebody has published already.
     """
-    if require_owner(installation) == (None, None) and _has_records(installation.kafka):
+    if require_owner(installation) != (None, None):
+        return
+    counts = partition_counts(installation.kafka, [], if_there=[_place(installation.kafka).topic])
+    if offsets.partitions_with_records(installation.kafka, counts):
         raise NotOwnerError(
             f"topic {installation.kafka.topic('share-holders')} has records, and"
             f" {installation.tables.root} has no snapshot: another installation has published"
@@ -118,18 +119,12 @@ def take_topics(installation: Installation, *, take_over: bool = False) -> None:
             f"{' --take-over' * take_over}`"
         )
     topic, partition = _place(installation.kafka)
-    offsets.commit_offsets(
-        installation.kafka, GROUP, {topic: {partition: 0}}, json.dumps(asdict(own))
-    )
+    said = json.dumps(asdict(own))
+    offsets.commit_offsets(installation.kafka, GROUP, {topic: {partition: 0}}, said)
 
 
 def _place(kafka: Kafka) -> TopicPartition:
     return TopicPartition(kafka.topic("share-holders"), 0)
-
-
-def _has_records(kafka: Kafka) -> bool:
-    counts = partition_counts(kafka, [], if_there=[kafka.topic("share-holders")])
-    return bool(offsets.partitions_with_records(kafka, counts))
 
 
 # Refuses, by an error, an installation that is not as it must be.

@@ -51,9 +51,8 @@ def inspect_stores(
     installation: Installation, *names: TopicName
 ) -> list[tuple[StoreTopic, TopicMark | None]]:
     """Return each store and what was known of it; refuse as `require_stores`, and write nothing."""
-    files = {
-        topic: _file(installation.files, topic) for topic in map(installation.kafka.topic, names)
-    }
+    topics = map(installation.kafka.topic, names)
+    files = {topic: _file(installation.files, topic) for topic in topics}
     # First: another process may write down a later end.
     known = {topic: _read(file) for topic, file in files.items()}
     found = describe_stores(installation.kafka, list(files))

@@ -144,10 +144,6 @@ class AppliedImport:
     who: str
     when: datetime
 
-    def as_json(self) -> dict[str, str]:
-        """Return when, and by whom."""
-        return {"at": self.when.isoformat(), "by": self.who}
-
 
 Lookup = Callable[[str], AppliedImport | None]
 

@@ -89,17 +89,12 @@ class SourceRows(NamedTuple):
 def read_source(spark: SparkSession, installation: Installation, source: Source) -> SourceRows:
     """Return the rows of a list; ShardpostError if it cannot be read, or lacks a column."""
     if isinstance(source, FileSource):
-        return _files(spark, installation, source)
+        tables, name, reader = installation.tables, f"{uuid4()}.parquet", ListReader(source)
+        _, rows = parquet_files.write_parts(tables, LISTED, reader.parts(), name)
+        paths = delta_files.paths(tables, LISTED, [name] if rows else [])
+        return _as_text(delta_files.read_files(spark, LISTED, paths), reader.found())
     with source_errors(str(source)):
         return _jdbc(spark, installation, source)
-
-
-def _files(spark: SparkSession, installation: Installation, source: FileSource) -> SourceRows:
-    tables, name = installation.tables, f"{uuid4()}.parquet"
-    reader = ListReader(source)
-    _, rows = parquet_files.write_parts(tables, LISTED, reader.parts(), name)
-    paths = delta_files.paths(tables, LISTED, [name] if rows else [])
-    return _as_text(delta_files.read_files(spark, LISTED, paths), reader.found())
 
 
 def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -> SourceRows:
@@ -183,12 +178,17 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
     nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in there.items()]
     fields = (F.concat(F.lit(f'"{name}":'), _json(name)) for name in COLUMNS)
     value = F.concat(F.lit("{"), F.concat_ws(",", *fields), F.lit("}"))
+    # Why a row is rejected before it could be a record.
+    is_nameless = F.coalesce(F.col(POSITION_ID), F.lit("")) == ""
+    own_reason = F.when(is_nameless, f"expected a {POSITION_ID}, found none").when(
+        ~reduce(and_, map(_is_utf8, COLUMNS)), "expected UTF-8, found other bytes"
+    )
     raw = source.select(
         F.coalesce(key, F.lit("?")).cast("binary").alias("key"),
         value.cast("binary").alias("value"),
         *nulls,
         key.alias("readable_key"),
-        _own_reason().alias("own_reason"),
+        own_reason.alias("own_reason"),
         F.struct(*COLUMNS).alias("row"),
     )
     found = decoded(raw, POSITION_FIELDS, ("readable_key", "own_reason", "row"))
@@ -241,15 +241,6 @@ def rejected(rows: DataFrame, states: DataFrame) -> DataFrame:
 
 def _is_utf8(name: str) -> Column:
     return F.is_valid_utf8(F.coalesce(name, F.lit("")))
-
-
-def _own_reason() -> Column:
-    """Return why a row is rejected before it could be a record; null if it is not."""
-    is_read = reduce(and_, map(_is_utf8, COLUMNS))
-    is_nameless = F.coalesce(F.col(POSITION_ID), F.lit("")) == ""
-    return F.when(is_nameless, f"expected a {POSITION_ID}, found none").when(
-        ~is_read, "expected UTF-8, found other bytes"
-    )
 
 
 def _json(name: str) -> Column:

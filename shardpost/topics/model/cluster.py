@@ -56,12 +56,6 @@ class Expected:
     is_own_store: bool = False
     is_internal: bool = False
 
-    @property
-    def least_replicas(self) -> int:
-        """Return how many replicas it needs; fewer than three only as declared of a user's own."""
-        is_own = self.product is None and not self.is_internal
-        return self.replicas if is_own else max(self.replicas, REPLICAS)
-
 
 def with_in_sync(config: Mapping[str, str], replicas: int) -> dict[str, str]:
     """Return settings with as many replicas in sync as that many replicas allow."""

@@ -177,7 +177,9 @@ def replication_factor(view: View) -> Iterator[Finding]:
     """Find fewer replicas than three, on a cluster that could have them."""
     known = view.cluster.known_brokers
     for one, found in () if view.has_few_brokers else view.there:
-        least = one.least_replicas
+        # Fewer than three only as declared of a user's own.
+        is_own = one.product is None and not one.is_internal
+        least = one.replicas if is_own else max(one.replicas, REPLICAS)
         if found.replicas < least:
             yield Finding(
                 rule="replication-factor",
