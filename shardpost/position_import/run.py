@@ -122,10 +122,7 @@ class ImportWriter:
     def _require_no_others(
         self, import_id: bytes | None, known: dict[int, int], own: Mapping[int, int]
     ) -> None:
-        """Refuse if the topic has records behind the known ends that are not of this transaction.
-
-        `known` is brought up to date.
-        """
+        """Refuse records behind the known ends that are not of this transaction; update `known`."""
         kafka = self._installation.kafka
         marks = offsets.watermarks(kafka, {self._topic: len(known)}, committed=False)
         for number, (_, end) in marks[self._topic].items():

@@ -102,10 +102,7 @@ class _Views:
     def differences(
         self, sql: str, table: Table, samples: tuple[int, int] = SAMPLES
     ) -> tuple[Differences, list[Row]]:
-        """Return how many keys of a table are equal and not, and some rows that are not.
-
-        `sql` is of `compared_sql`, with the key as `id`.
-        """
+        """Return how many keys are equal and not, and some rows; `sql` has the key as `id`."""
         opened = OpenedTables(self.tables, both(self.old, self.new, table))
         counts = opened.rows(f"{sql} {_COUNTS}")
         found = Differences(**{row["difference"]: row["n"] for row in counts})

@@ -142,11 +142,7 @@ def remove_unnamed(tables: Tables) -> list[str]:
 def unnamed(
     tables: Tables, views: Collection[Snapshot], rebuilds: Collection[Rebuild]
 ) -> list[Table]:
-    """Return the tables in folders that are there, and that nothing of all this names.
-
-    Those of rebuilds, and those of the tables themselves once the newest snapshot has them
-    elsewhere.
-    """
+    """Return the tables in folders, of rebuilds or from before one, that nothing of this names."""
     newest = max(views, key=lambda view: view.number, default=None)
     if newest is None:
         return []

@@ -65,20 +65,14 @@ def _records(installation: Installation) -> int:
     from shardpost.rebuilds import registry
     from shardpost.rebuilds.model.rebuild import State
 
+    tables = installation.tables
     with table_errors():
-        rebuild, newest = (
-            registry.current(installation.tables),
-            snapshots.newest(installation.tables),
-        )
+        rebuild, newest = registry.current(tables), snapshots.newest(tables)
         if newest is None or not (rebuild is None or rebuild.state is State.BUILDING):
             return 0
-        histories = (one.history for one in INPUTS.values())
-        there = [history for history in histories if history.name in newest.tables]
-        files = (
-            table_log.rows(installation.tables, newest.located(t), newest.tables[t.name])
-            for t in there
-        )
-        return sum(sum(rows.values()) for rows in files)
+        there = [one.history for one in INPUTS.values() if one.history.name in newest.tables]
+        located = ((newest.located(table), newest.tables[table.name]) for table in there)
+        return sum(sum(table_log.rows(tables, *one).values()) for one in located)
 
 
 REBUILD_TABLES = JobSpec("rebuild_tables", _records, has_own_class_archive=True)

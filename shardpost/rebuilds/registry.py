@@ -55,8 +55,7 @@ def current(tables: Tables) -> Rebuild | None:
 
 def require_current(tables: Tables, number: int | None = None) -> Rebuild:
     """Return the rebuild whose tables are there; ShardpostError for none, or another number."""
-    rebuild = current(tables)
-    if rebuild is None:
+    if (rebuild := current(tables)) is None:
         raise ShardpostError("there is no rebuild: start one with `shardpost rebuild start`")
     if number not in (None, rebuild.number):
         raise ShardpostError(

@@ -45,10 +45,7 @@ FIRST = 2
 
 
 def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
-    """Return the rebuild that a request begins, or the same one that was begun before.
-
-    ShardpostError if there is another one, or its tables are in use.
-    """
+    """Return the rebuild that a request begins, or has begun; ShardpostError beside another one."""
     last = snapshots.current(installation.tables)
     in_force = last.country_now(installation.settings.country)
     country = request.country if request.country is not None else in_force
@@ -213,10 +210,7 @@ def _result(tables: Tables, rebuild: Rebuild) -> dict[str, Any]:
 
 
 def top_up_waiting(installation: Installation) -> None:
-    """Top up new tables that wait to be swapped, after a compaction and outside its lock.
-
-    What goes wrong with them is a warning.
-    """
+    """Top up new tables that wait, after a compaction and outside its lock; errors are warnings."""
     try:
         with driver.job_errors():
             if _waiting(installation.tables):

@@ -9,10 +9,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """One declared topic: its name, its settings, and the records that it starts with.
-
-    `starter` is {key: value}; a topic without any record is given all of them.
-    """
+    """One declared topic; without any record it is given all of `starter`, {key: value}."""
 
     name: TopicName
     config: dict[str, str]

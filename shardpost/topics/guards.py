@@ -76,10 +76,7 @@ def owner(kafka: Kafka) -> Owner | None:
 
 
 def require_owner(installation: Installation) -> tuple[Owner | None, Owner | None]:
-    """Return the owner of the topics, and this installation.
-
-    NotOwnerError, which names the owner, if that is another one.
-    """
+    """Return the owner of the topics, and this installation; NotOwnerError names another one."""
     known, own = owner(installation.kafka), this_installation(installation)
     if known is not None and (own is None or own.tables != known.tables):
         raise NotOwnerError(
@@ -108,10 +105,7 @@ def require_owner_to_begin(installation: Installation) -> None:
 
 
 def take_topics(installation: Installation, *, take_over: bool = False) -> None:
-    """Record this installation as the owner, or again; errors as those of `require_owner`.
-
-    ShardpostError if it has no snapshot yet.
-    """
+    """Record this installation as the owner; NotOwnerError, or ShardpostError without snapshot."""
     own = this_installation(installation) if take_over else require_owner(installation)[1]
     if own is None:
         raise ShardpostError(
@@ -151,15 +145,6 @@ class Guards:
     owner: Guard | None = None
     others: tuple[Guard, ...] = ()
 
-    def ask(self, installation: Installation, *, of_owner: bool) -> None:
-        """Ask them, one after another; what refuses a run has changed nothing."""
-        asked = (self.owner, *self.others) if of_owner and self.owner else self.others
-        try:
-            for guard in asked:
-                guard(installation)
-        except KafkaUnreachableError as error:
-            raise nothing_changed(error) from None
-
 
 _COMPACTION = Guards("compact_positions", "compact_positions", waits=True)
 GUARDS = {
@@ -195,7 +180,13 @@ def run(installation: Installation, job: str, *, asks_owner: bool = True) -> Ite
     guards = GUARDS[job]
     wait = installation.files.lock_wait if guards.waits else 0
     with exclusive(installation.files, guards.lock, guards.what, wait=wait):
-        guards.ask(installation, of_owner=asks_owner)
+        try:
+            if asks_owner and guards.owner:
+                guards.owner(installation)
+            for guard in guards.others:
+                guard(installation)
+        except KafkaUnreachableError as error:
+            raise nothing_changed(error) from None
         yield
 
 

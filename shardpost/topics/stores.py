@@ -93,11 +93,7 @@ def _file(files: Files, topic: str) -> SharedFile:
 
 def _remember(store: StoreTopic, before: TopicMark | None, file: SharedFile) -> None:
     known = replace(before or TopicMark(store.topic_id, store.low, store.high), high=store.high)
-
-    def merged(text: str | None) -> str:
-        return _FORM.dump_json(known.merged(_parsed(text, file))).decode()
-
-    file.change(merged)
+    file.change(lambda text: _FORM.dump_json(known.merged(_parsed(text, file))).decode())
 
 
 def _read(file: SharedFile) -> TopicMark | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePosixPath
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from shardpost.errors import ShardpostError, UsageError, one_line
@@ -49,8 +50,7 @@ class FileSource:
         return self.location
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(NamedTuple):
     """The JDBC driver of a kind of database: its class, and where Maven has it."""
 
     class_name: str

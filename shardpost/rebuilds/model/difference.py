@@ -69,10 +69,7 @@ class Difference:
 
     @property
     def share(self) -> float:
-        """The largest share that is not equal of positions, holders, clients or exchanges.
-
-        What a rejected record changes is among these.
-        """
+        """The largest share that is not equal; what a rejected record changes is in the others."""
         return max(one.share for name, one in self.counts.items() if name != "rejected")
 
     def refusal(self, max_changed: float) -> str | None:

@@ -44,10 +44,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is built: finished units of work, and records in them, of all.
-
-    `seconds` is how long that took, over all attempts.
-    """
+    """Finished units of work, and records in them, of all; `seconds` are of all attempts."""
 
     units: int = 0
     records: int = 0

@@ -115,10 +115,7 @@ def _append_histories(
     files: dict[Table, list[str]],
     own: Collection[str],
 ) -> int | None:
-    """Append what is new to histories of its own; return how many records are rejected.
-
-    None if they are those in use.
-    """
+    """Append what is new to its own histories; return how many are rejected, None without own."""
     if t.REJECTED_RECORDS.name not in own:
         return None
     rejected = 0

@@ -112,11 +112,6 @@ class FoundTopic:
         """Return how many replicas that partition has which has fewest."""
         return min((len(one.replicas) for one in self.partitions), default=0)
 
-    @property
-    def in_sync(self) -> int:
-        """Return how many replicas are in sync where these are fewest."""
-        return min((len(one.in_sync) for one in self.partitions), default=0)
-
     def value(self, setting: str) -> str | None:
         """Return an effective value; None where it is not known."""
         found = self.config.get(setting) if self.config else None

@@ -27,10 +27,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One departure; `topic` is None where it concerns the cluster.
-
-    `rule` names its section of the runbook.
-    """
+    """One departure, of the cluster without `topic`; `rule` is its section of the runbook."""
 
     rule: str
     severity: Severity = Severity.RISK

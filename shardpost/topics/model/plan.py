@@ -74,10 +74,7 @@ def departures(expected: Expected, found: FoundTopic) -> dict[str, tuple[str, st
 
 
 def why_not_changed(setting: str, expected: Expected, found: FoundTopic) -> str | None:
-    """Return why a setting is not changed to what is declared; None if nothing can be lost by it.
-
-    The setting is not as declared.
-    """
+    """Return why a departure is not changed to what is declared; None if nothing can be lost."""
     wanted = expected.config[setting]
     if setting == POLICY:
         value = str(found.value(setting))
@@ -118,8 +115,9 @@ def _why_not_in_sync(wanted: int, found: FoundTopic) -> str | None:
             f"with {counted(found.replicas, 'replica')}, nothing could be written while one broker"
             " is away: add replicas first"
         )
-    if found.in_sync < wanted:
-        only = counted(found.in_sync, "replica is", "replicas are")
+    in_sync = min((len(one.in_sync) for one in found.partitions), default=0)
+    if in_sync < wanted:
+        only = counted(in_sync, "replica is", "replicas are")
         return f"only {only} in sync, and nothing could be written: wait for more"
     return None
 
