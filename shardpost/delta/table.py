@@ -156,8 +156,11 @@ MAX_TIME = datetime(2262, 1, 1, tzinfo=UTC)  # exclusive
 
 
 def text_literal(value: str) -> str:
-    """Return a string as a SQL literal; in hexadecimal where the engines differ in quoting."""
-    if value.isprintable() and not set("'\\") & set(value):
+    """Return a string as a SQL literal; in hexadecimal where the engines differ in quoting.
+
+    Spark replaces `${env:HOME}` and its like even within quotes.
+    """
+    if value.isprintable() and not set("'\\$") & set(value):
         return f"'{value}'"
     return f"CAST(X'{value.encode().hex()}' AS STRING)"
 

@@ -39,6 +39,8 @@ SESSION_CONF = {
     # Files are visible only once they are committed to a table's log: no need to move them at once.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # What looks like a variable in a text, such as ${env:HOME}, is that text.
+    "spark.sql.variable.substitute": "false",
     # Of JSON that cannot be parsed, nothing is returned, and of fields with one name the last, in
     # variants too. (holders/spark/decoding.py is right about what is broken without them.)
     "spark.sql.json.enablePartialResults": "false",

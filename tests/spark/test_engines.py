@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
-from shardpost.delta.table import LayeredVersion, Table, Version
+from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
 from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.fields import RecordKind
@@ -54,7 +54,7 @@ from tests.support.simulated_topic import Stored, numbered
 
 IDS = ["10", "9", "009", "09", "a", "B", "0", "00", "1a", "²", "٣", "10" * 12, "1\n", "-1", "1"]
 KEYS = ["", "1", "ab", "abc", "größe", "客户", "x" * 1000, *(f"client{n}" for n in range(300))]
-AWKWARD = "O'Ne\\il's"
+AWKWARD = "O'Ne\\il's ${spark.master}"
 LAYERED = (POSITIONS, EXCHANGES, SHARE_HOLDERS)
 # Columns of which both engines give the same Python values.
 COMPARED = {"key", "client", "positions", "seq", "snapshot", "retry_offset", "is_open", "country"}
@@ -65,6 +65,16 @@ def test_names_and_types_are_those_of_sparks_own_reading(table: Table, spark: Sp
     del spark  # StructType.fromDDL asks the JVM
     theirs = cast("StructType", StructType.fromDDL(table.ddl))
     assert arrow_schema(table) == to_arrow_schema(theirs)
+
+
+@pytest.mark.parametrize("text", [AWKWARD, "'", "\\", "${env:HOME}", "${x", "\n", "größe"])
+def test_a_text_is_the_same_in_the_sql_of_both(
+    text: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    sql = f"SELECT {text_literal(text)} AS text"
+    [row] = spark.sql(sql).collect()
+    assert [row.asDict()] == rows(installed(Settings(home=tmp_path)).tables, sql, {})
+    assert row.text == text
 
 
 def test_ids_stand_in_the_contracts_order(spark: SparkSession) -> None:
