@@ -137,11 +137,13 @@ class _Runner:
                     self.is_over.set()
                     ticker.join()
                     self._write()
-        except ShardpostError as error:
-            self.refusal = error
         except Exception as error:
-            log.exception("how far the redrive is could not be written")
-            self.refusal = error
+            if not isinstance(error, ShardpostError):
+                log.exception("how far the redrive is could not be written")
+            if self.is_begun.is_set():  # what it has done stands
+                self.run.error = f"the end of the run could not be written down: {error}"
+            else:
+                self.refusal = error
         finally:
             self.is_begun.set()
 

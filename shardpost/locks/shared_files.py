@@ -6,6 +6,7 @@ written behind a lock, or says at its next write what this one said.
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class SharedFile:
         if self._files.tables.is_on_store:
             return self._objects.put(self._stored_name, text.encode())
         self._files.folder(*Path(self._name).parts[:-1])
-        temporary = self._path.with_suffix(f".{os.getpid()}")
+        temporary = self._path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
         temporary.write_text(text)
         temporary.replace(self._path)
         return None

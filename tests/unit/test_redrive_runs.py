@@ -77,6 +77,22 @@ def test_what_fails_is_said_and_who_is_second_is_refused(
     assert last_run(installed(settings).files, datetime.now(UTC)) == run
 
 
+def test_a_redrive_whose_end_cannot_be_written_down_has_been_carried_out(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: Redrive) -> None:
+        monkeypatch.setattr(SharedFile, "write", full)
+        raise ShardpostError("Kafka is away")
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(redrive_runs, "plan_redrive", failing)
+    run = start(redrive(settings), {}, 60)
+    assert run.state == "failed"
+    assert run.error == "the end of the run could not be written down: no space left on device"
+
+
 def test_a_redrive_that_cannot_say_how_far_it_is_does_not_begin(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
