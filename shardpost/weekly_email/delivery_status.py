@@ -20,7 +20,6 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import by_partition, partition_of
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_projection import ask_shards, counts_of, listed, open_among
@@ -146,7 +145,20 @@ class WeekStatus:
         audience = self._audience()
 
         def status(shard: int, ledger: Connection) -> ShardStatus:
-            return shard_status(shard, ledger, self.week, audience(shard))
+            members = audience(shard)
+            still_open = [name for name, _ in open_among(ledger, self.week, members.clients)]
+            unknown = [name for name, _ in listed(ledger, self.week, DeliveryState.UNKNOWN)]
+            causes = {
+                str(state): causes_of(
+                    (client, cause_of(reason, client))
+                    for client, reason in listed(ledger, self.week, state)
+                )
+                for state in EXPLAINED
+            }
+            states = counts_of(ledger, self.week)
+            counts = ShardCounts.of(shard, states, len(still_open), unknown)
+            without_contact = sum(client in members.without_contact for client in still_open)
+            return ShardStatus(counts, causes, without_contact)
 
         return ask_shards(self.installation, shards, status, wait=wait)
 
@@ -161,9 +173,11 @@ class WeekStatus:
         audience = self._audience() if state == "open" else None
 
         def those(shard: int, ledger: Connection) -> list[tuple[str, str | None]]:
-            if audience:
-                return _open(ledger, self.week, audience(shard))
-            return listed(ledger, self.week, DeliveryState(state))
+            if audience is None:
+                return listed(ledger, self.week, DeliveryState(state))
+            members = audience(shard)
+            found, why = open_among(ledger, self.week, members.clients), members.without_contact
+            return sorted((client, why.get(client) or said or NOT_MAILED) for client, said in found)
 
         found = ask_shards(self.installation, shards, those)
         for shard, clients in zip(shards, found, strict=True):
@@ -198,32 +212,6 @@ class WeekStatus:
                 of_shards = early.by_shard(self.installation.tables, self.partitions)
                 return lambda shard: of_shards.get(shard, ShardAudience())
         return lambda _: ShardAudience()
-
-
-def shard_status(
-    shard: int, ledger: Connection, week: IsoWeek, audience: ShardAudience
-) -> ShardStatus:
-    """Return the status of one shard by the projection of its ledger."""
-    open_clients = [client for client, _ in open_among(ledger, week, audience.clients)]
-    unknown = [client for client, _ in listed(ledger, week, DeliveryState.UNKNOWN)]
-    causes = {
-        str(state): causes_of(
-            (client, cause_of(reason, client)) for client, reason in listed(ledger, week, state)
-        )
-        for state in EXPLAINED
-    }
-    counts = ShardCounts.of(shard, counts_of(ledger, week), len(open_clients), unknown)
-    without_contact = sum(client in audience.without_contact for client in open_clients)
-    return ShardStatus(counts, causes, without_contact)
-
-
-def _open(
-    ledger: Connection, week: IsoWeek, audience: ShardAudience
-) -> list[tuple[str, str | None]]:
-    """Return who is open of a shard, and why, by their ids."""
-    found = open_among(ledger, week, audience.clients)
-    without = audience.without_contact
-    return sorted((client, without.get(client) or said or NOT_MAILED) for client, said in found)
 
 
 POSITION_FIELDS = tuple(name for name, _ in POSITION)
@@ -261,7 +249,12 @@ def _compared(installation: Installation, frozen: FrozenWeek, late: "LatePositio
         clients = {*names}
         members = clients.intersection(FrozenWeeks(installation.tables).clients(frozen, shard))
         changed |= members
-        missed |= _not_erased(installation.kafka, frozen, shard, clients & now.keys() - members)
+        if strangers := clients & now.keys() - members:
+            week = IsoWeek.parse(frozen.week)
+            entries = ShardLedger(installation.kafka, week, shard).entries()
+            erased = {entry.id for entry in entries if entry.state and entry.is_erased}
+            # Who was a member, and was erased, is not missed.
+            missed |= {name for name in strangers if LedgerId.erased(name) not in erased}
     return LateClients(tuple(sorted(missed)), tuple(sorted(changed)))
 
 
@@ -286,12 +279,3 @@ def _mailed(
         if keys is not None:
             found = found.filter(pc.is_in(fields[0], value_set=keys.cast(pa.string())))
         yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
-
-
-def _not_erased(kafka: Kafka, frozen: FrozenWeek, shard: int, clients: set[str]) -> set[str]:
-    """Return the clients without those that were members, and were erased."""
-    if not clients:
-        return clients
-    entries = ShardLedger(kafka, IsoWeek.parse(frozen.week), shard).entries()
-    erased = {entry.id for entry in entries if entry.state and entry.is_erased}
-    return {client for client in clients if LedgerId.erased(client) not in erased}

@@ -193,7 +193,6 @@ def _text(line: Any) -> str:
 
 # No table of Delta's, but where one would be.
 FOLDER = Table("dry_runs", ())
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def keep(tables: Tables, week: PreparedWeek, run: str, lists: Path) -> None:
@@ -202,7 +201,7 @@ def keep(tables: Tables, week: PreparedWeek, run: str, lists: Path) -> None:
     Not if a client was erased since the week was prepared: it may be in them.
     """
     name = str(week.iso_week)
-    folder = f"{name}/{_NOT_IN_NAMES.sub('-', run)}"
+    folder = f"{name}/{re.sub(r'[^A-Za-z0-9_.-]+', '-', run)}"
     for other in _folders(tables, name):
         if other != folder:
             storage.delete_folder(tables, FOLDER, other)

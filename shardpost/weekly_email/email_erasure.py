@@ -39,7 +39,7 @@ from shardpost.weekly_email.model.ledger import (
     decode,
     erased_id,
 )
-from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, audience_table
 
 
@@ -59,9 +59,19 @@ class AudienceOfClient:
 
 def find_in_audiences(tables: Tables, client: str) -> list[AudienceOfClient]:
     """Return the weeks in which something of the client is left, as it is now."""
-    on_disk, weeks = {*storage.folder_names(tables, AUDIENCES)}, FrozenWeeks(tables).with_audience()
-    found = [_find(tables, client, frozen) for frozen in weeks if frozen.audience in on_disk]
-    return [audience for audience in found if audience.files or audience.left]
+    on_disk, found = {*storage.folder_names(tables, AUDIENCES)}, []
+    for frozen in FrozenWeeks(tables).with_audience():
+        folder, week = frozen.audience, IsoWeek.parse(frozen.week)
+        if folder not in on_disk:
+            continue
+        opened = storage.opened(tables, audience_table(folder))
+        named, shard = row_files(opened, "shard"), partition_of(client, frozen.shards)
+        left = {*_parquet(tables, folder)} - {file.path for file in named}
+        in_shard = [file.path for file in named if file.lowest <= shard <= file.highest]
+        files = (tuple(_having(tables, folder, in_shard, client)), tuple(sorted(left)))
+        if any(files):
+            found.append(AudienceOfClient(week, folder, opened.version(), *files))
+    return found
 
 
 def erase_from_audience(tables: Tables, client: str, audience: AudienceOfClient) -> None:
@@ -89,18 +99,7 @@ def erase_unfrozen(tables: Tables, client: str, *, dry_run: bool) -> set[str]:
     return {name.split(".")[0] for name in having}
 
 
-def _find(tables: Tables, client: str, frozen: FrozenWeek) -> AudienceOfClient:
-    opened = storage.opened(tables, audience_table(frozen.audience))
-    named, shard = row_files(opened, "shard"), partition_of(client, frozen.shards)
-    left = {*_parquet(tables, frozen.audience)} - {file.path for file in named}
-    in_shard = [file.path for file in named if file.lowest <= shard <= file.highest]
-    having = _having(tables, frozen.audience, in_shard, client)
-    files = (tuple(having), tuple(sorted(left)))
-    return AudienceOfClient(IsoWeek.parse(frozen.week), frozen.audience, opened.version(), *files)
-
-
 def _having(tables: Tables, folder: str, paths: Iterable[str], client: str) -> list[str]:
-    """Return those of some files of an audience that have a client."""
     table = audience_table(folder)
     return [
         path
@@ -160,26 +159,18 @@ def erase_from_ledger(
         last = known.entries.get(week)
         for of_week, entry in _entries(installation.kafka, known.client, known.shard, known.end):
             last = entry if of_week == week and not entry.is_erased else last
-        entries = list(_under_hash(known, week, last, is_member=is_member))
-        ledger.write(entries)
-        return bool(entries)
-
-
-def _under_hash(
-    known: ClientLedger, week: IsoWeek, last: LedgerEntry | None, *, is_member: bool
-) -> Iterator[LedgerEntry]:
-    about = LedgerEntry(erased_id(known.client), None, reason=REASON, is_erased=True)
-    if last is not None and last.state is not None:
-        is_sending = last.state is DeliveryState.SENDING  # nobody is sending it any more
-        state = DeliveryState.UNKNOWN if is_sending else last.state
-        erased = replace(about, state=state, message_id=last.message_id, resends=last.resends)
-    elif is_member and week not in known.erased:
-        erased = replace(about, state=DeliveryState.SUPPRESSED)
-    else:
-        return
-    if last is not None:
-        yield LedgerEntry(known.client, None, reason=REASON)
-    yield erased
+        about = LedgerEntry(erased_id(known.client), None, reason=REASON, is_erased=True)
+        if last is not None and last.state is not None:
+            is_sending = last.state is DeliveryState.SENDING  # nobody is sending it any more
+            state = DeliveryState.UNKNOWN if is_sending else last.state
+            erased = replace(about, state=state, message_id=last.message_id, resends=last.resends)
+        elif is_member and week not in known.erased:
+            erased = replace(about, state=DeliveryState.SUPPRESSED)
+        else:
+            return False
+        own = [LedgerEntry(known.client, None, reason=REASON)] if last is not None else []
+        ledger.write([*own, erased])
+        return True
 
 
 def _entries(

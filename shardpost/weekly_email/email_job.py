@@ -32,7 +32,14 @@ def parse_shards(text: str | None, count: int) -> list[int]:
         return list(range(count))
     named: set[int] = set()
     for part in text.split(","):
-        first, last = _shard_span(text, part)
+        match = _SPAN.fullmatch(part)
+        if not match:
+            raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise UsageError(
+                f"shards {text!r}: expected the lower number first, found {part.strip()}"
+            )
         if last >= count:
             raise UsageError(f"shards {text!r}: expected 0 to {count - 1}, found {part.strip()}")
         named.update(range(first, last + 1))
@@ -42,17 +49,6 @@ def parse_shards(text: str | None, count: int) -> list[int]:
 def require_shard_form(text: str | None) -> None:
     """Refuse shards that are none, however many there are."""
     parse_shards(text, MOST_SHARDS)
-
-
-def _shard_span(text: str, part: str) -> tuple[int, int]:
-    """Return the first and the last shard of a part of the text."""
-    match = _SPAN.fullmatch(part)
-    if not match:
-        raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
-    first, last = int(match[1]), int(match[2] or match[1])
-    if first > last:
-        raise UsageError(f"shards {text!r}: expected the lower number first, found {part.strip()}")
-    return first, last
 
 
 def shard_text(shards: Sequence[int]) -> str:

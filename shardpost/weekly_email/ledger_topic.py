@@ -22,7 +22,7 @@ from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Header, Headers, Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import Transactions
 from shardpost.topics import guards
 from shardpost.weekly_email.model.ledger import (
@@ -97,7 +97,22 @@ class ShardLedger:
                 # What is behind it waits to be compacted.
                 rows = [row for row in rows if row["client"] != client]
             if message.key() in (own, erased):
-                rows.append(_row(record_of(message), self._week))
+                record = record_of(message)
+                entry = entry_of(record, self._week)
+                assert entry is not None  # noqa: S101 - its key was compared
+                rows.append(
+                    {
+                        "week": str(self._week),
+                        "client": entry.client,
+                        "shard": record.partition,
+                        "offset": record.offset,
+                        "timestamp": instant_of(record.timestamp).isoformat(),
+                        "state": str(entry.state or "open"),
+                        "message_id": entry.message_id or None,
+                        "reason": entry.reason,
+                        "written": entry.written and entry.written.to_json(),
+                    }
+                )
         return rows
 
     def tombstone(self, key: bytes, reason: str) -> Outgoing:
@@ -174,10 +189,10 @@ class Ledger(ShardLedger):
         self._transactions.close()
 
     def _record(self, entry: LedgerEntry) -> Outgoing:
-        headers: list[Header] = []
+        key = entry.key(self._week)
         if entry.state is None:
-            headers.append(("reason", entry.reason or ""))
-        return Outgoing(self._topic, entry.key(self._week), entry.value(), headers, self._shard)
+            return self.tombstone(key, entry.reason or "")
+        return Outgoing(self._topic, key, entry.value(), [], self._shard)
 
 
 def entry_of(record: Record, week: object) -> LedgerEntry | None:
@@ -185,29 +200,8 @@ def entry_of(record: Record, week: object) -> LedgerEntry | None:
     entry = decode(record.key, record.value, week)
     if entry is None or entry.state is not None:
         return entry
-    return replace(entry, reason=_header(record.headers, "reason"))  # of a tombstone
-
-
-def _row(record: Record, week: IsoWeek) -> dict[str, Any]:
-    entry = entry_of(record, week)
-    assert entry is not None  # noqa: S101 - its key was compared
-    at = instant_of(record.timestamp)
-    return {
-        "week": str(week),
-        "client": entry.client,
-        "shard": record.partition,
-        "offset": record.offset,
-        "timestamp": at.isoformat(),
-        "state": str(entry.state or "open"),
-        "message_id": entry.message_id or None,
-        "reason": entry.reason,
-        "written": entry.written and entry.written.to_json(),
-    }
-
-
-def _header(headers: Headers, name: str) -> str | None:
-    value = dict(headers).get(name)
-    return value.decode(errors="replace") if isinstance(value, bytes) else None
+    said = dict(record.headers).get("reason")  # of a tombstone
+    return replace(entry, reason=said.decode(errors="replace") if isinstance(said, bytes) else None)
 
 
 # How old the last commit may be when content is sent, seconds.
