@@ -68,20 +68,25 @@ def templates_of(settings: TemplateSettings) -> MailTemplates:
 
 def read(settings: TemplateSettings) -> MailTemplates:
     """Return the same without trying them."""
-    language = settings.mail_language and _known(settings.mail_language)
-    folder = settings.mail_templates
+    language, folder = settings.mail_language, settings.mail_templates
+    if language and (language := known_language(language)) is None:
+        raise UsageError(
+            f"setting SHARDPOST_MAIL_LANGUAGE={settings.mail_language!r}: expected a language that"
+            " Babel has the numbers and dates of, such as de or pt-BR"
+        )
     files = tuple(_read(folder)) if folder else ()
     return MailTemplates(files, str(folder or ""), language)
 
 
 def with_subject(templates: MailTemplates, subject: str) -> MailTemplates:
     """Return the templates with another subject, for all languages, which nobody has tried."""
-    others = [(name, text) for name, text in templates.files if not _is_subject(name)]
+    stem = SUBJECT.partition(".")[0]
+    others = [
+        (name, text)
+        for name, text in templates.files
+        if name.partition(".")[0] != stem or not name.endswith(".txt")
+    ]
     return replace(templates, files=(*others, (SUBJECT, subject)), folder="tried")
-
-
-def _is_subject(name: str) -> bool:
-    return name.partition(".")[0] == SUBJECT.partition(".")[0] and name.endswith(".txt")
 
 
 def write_shipped(folder: Path) -> list[Path]:
@@ -102,18 +107,7 @@ def write_shipped(folder: Path) -> list[Path]:
     return list(paths)
 
 
-def _known(language: str) -> str:
-    found = known_language(language)
-    if found is None:
-        raise UsageError(
-            f"setting SHARDPOST_MAIL_LANGUAGE={language!r}: expected a language that Babel has the"
-            " numbers and dates of, such as de or pt-BR"
-        )
-    return found
-
-
 def _read(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of the templates of a folder."""
     if not folder.is_dir():
         raise UsageError(
             f"setting {NAME}={str(folder)!r}: expected a folder, found none; `shardpost email"

@@ -105,17 +105,16 @@ class Unsubscribed:
         """Return the answer; SubscriptionsUnknownError if there is none."""
         now = time.monotonic()
         if self._asked_at is None or now - self._asked_at >= self.interval:
-            self._clients, self._asked_at = self._ask(), now
+            try:
+                newest = snapshots.current(self.tables)
+                self._clients = unsubscribed_since(self.tables, newest, self.since)
+            except UNREADABLE as error:
+                raise SubscriptionsUnknownError(
+                    f"cannot read from the tables who has unsubscribed ({first_line(error)}):"
+                    " mailing stopped; the remaining clients are not mailed yet: run again"
+                ) from None
+            self._asked_at = now
         return client in self._clients
-
-    def _ask(self) -> frozenset[str]:
-        try:
-            return unsubscribed_since(self.tables, snapshots.current(self.tables), self.since)
-        except UNREADABLE as error:
-            raise SubscriptionsUnknownError(
-                f"cannot read from the tables who has unsubscribed ({first_line(error)}): mailing"
-                " stopped; the remaining clients are not mailed yet: run again"
-            ) from None
 
 
 @dataclass
@@ -143,25 +142,23 @@ class SendPlan:
 
         If the mail server still fails as it did, it does so after everybody else was mailed.
         """
+        resent: list[pa.RecordBatch] = []
         try:
-            yield from self._steps(batches)
+            for batch in batches:
+                for start in range(0, batch.num_rows, BATCH):
+                    part = batch.slice(start, BATCH)
+                    states = self._states(part)
+                    chosen = self._chosen(part, states)
+                    unknown = [i for i in chosen if states[i] is DeliveryState.UNKNOWN]
+                    if unknown:
+                        resent.append(part.take(pa.array(unknown)))
+                    fresh = [i for i in chosen if states[i] is not DeliveryState.UNKNOWN]
+                    yield from self._steps_of(part, fresh, states)
+            for part in resent:
+                states = [DeliveryState.UNKNOWN] * len(part)
+                yield from self._steps_of(part, range(len(part)), states)
         except (SubscriptionsUnknownError, TemplateError) as error:
             self.stop_reason = str(error)
-
-    def _steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Step]:
-        resent: list[pa.RecordBatch] = []
-        for batch in batches:
-            for start in range(0, batch.num_rows, BATCH):
-                part = batch.slice(start, BATCH)
-                states = self._states(part)
-                chosen = self._chosen(part, states)
-                unknown = [i for i in chosen if states[i] is DeliveryState.UNKNOWN]
-                if unknown:
-                    resent.append(part.take(pa.array(unknown)))
-                fresh = [i for i in chosen if states[i] is not DeliveryState.UNKNOWN]
-                yield from self._steps_of(part, fresh, states)
-        for part in resent:
-            yield from self._steps_of(part, range(len(part)), [DeliveryState.UNKNOWN] * len(part))
 
     def count_rest(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Read what is left of the audience only to count its open clients."""
@@ -174,7 +171,6 @@ class SendPlan:
         return states
 
     def _chosen(self, batch: pa.RecordBatch, states: Sequence[DeliveryState | None]) -> list[int]:
-        """Return the rows whose clients this run mails."""
         index = self.ledger_index
         clients = batch.column("client").to_pylist() if index.resends else [""] * len(states)
         return [
@@ -193,8 +189,12 @@ class SendPlan:
             Member(**row).as_mailed(states[i])
             for i, row in zip(chosen, rows.select(_MEMBER_COLUMNS).to_pylist(), strict=True)
         ]
+        # Of an early week, an open client without a contact remains open.
+        of_open = None if self.context.is_early else DeliveryState.FAILED
         recipients = [
-            recipient_of(member, without_contact=self._without_contact(states[i]))
+            recipient_of(
+                member, without_contact=of_open if states[i] is None else DeliveryState.FAILED
+            )
             for i, member in zip(chosen, members, strict=True)
         ]
         mailed = [i for i, to in enumerate(recipients) if isinstance(to, Recipient)]
@@ -211,10 +211,6 @@ class SendPlan:
                     yield self._composed(to, held, states[i])
             else:
                 yield self._not_mailed(member.client, to, states[i])
-
-    def _without_contact(self, before: DeliveryState | None) -> DeliveryState | None:
-        remains_open = self.context.is_early and before is None
-        return None if remains_open else DeliveryState.FAILED
 
     def _composed(
         self, to: Recipient, holdings: Holdings, before: DeliveryState | None

@@ -24,7 +24,7 @@ from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.retry import RateLimit
-from shardpost.weekly_email.model.server_health import Refusal, ServerHealth, open_clients_error
+from shardpost.weekly_email.model.server_health import Refusal, open_clients_error
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport, status_document
 from shardpost.weekly_email.outcomes import Progress
@@ -177,12 +177,9 @@ def _send(
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()
-    return _with_refusals(progress.report(plan.open_clients, error), sender.outcomes.health)
-
-
-def _with_refusals(report: ShardReport, health: ServerHealth) -> ShardReport:
-    """Add what the run's other shards need to know; a shard that stopped has none to be decided."""
-    undecided = () if report.error else tuple(refusal.to_json() for refusal in health.provisional)
+    report, health = progress.report(plan.open_clients, error), sender.outcomes.health
+    # A shard that stopped has no refusals that the run's other shards decide about.
+    undecided = () if error else tuple(refusal.to_json() for refusal in health.provisional)
     return replace(report, accepted=health.accepted, refused=health.refused, provisional=undecided)
 
 
@@ -192,7 +189,6 @@ def _run(
     unknown: list[LedgerEntry],
     batches: Iterator[pa.RecordBatch],
 ) -> str | None:
-    """Send; return what stopped the shard, or None."""
     try:
         for entry in unknown:
             log.warning("%s: delivery unknown: %s", shown(entry.client), entry.reason)

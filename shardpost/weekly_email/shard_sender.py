@@ -90,20 +90,18 @@ class ShardSender:
         while True:
             most = self._wait_for_rate_limit()
             group = self._retry_queue.take_due(most)
-            if not self._retry_queue.is_full:
-                self._add_fresh(steps, group, most)
+            while len(group) < most and not self._retry_queue.is_full:
+                match next(steps, None):
+                    case MailToSend() as task:
+                        self._started += 1
+                        group.append(Attempt(0, self._started, task))
+                    case NoMail(entry, before):
+                        self.records.finish(entry, before)
+                    case None:
+                        break
             if group or not self._retry_queue:
                 return group
             self._wait(self._retry_queue.delay)
-
-    def _add_fresh(self, steps: Iterator[Step], group: list[Attempt], most: int) -> None:
-        while len(group) < most and (step := next(steps, None)) is not None:
-            match step:
-                case MailToSend():
-                    self._started += 1
-                    group.append(Attempt(0, self._started, step))
-                case NoMail(entry, before):
-                    self.records.finish(entry, before)
 
     def _wait_for_rate_limit(self) -> int:
         """Wait until at least one mail may be sent; return how many may be sent at once."""
@@ -132,22 +130,16 @@ class ShardSender:
             self._retry_queue.restore(attempt)
         group = group[: len(self._connections)]
         self._rate_limit.spend(len(group))
-        outcomes = self._send_committed([attempt.task for attempt in group])
-        for attempt, outcome in zip(group, outcomes, strict=True):
-            self.outcomes.apply(attempt, outcome)
-        self._progress.log_every_few_seconds(len(self._retry_queue), time.monotonic())
-        self._raise_if_server_fails(outcomes)
-
-    def _send_committed(self, tasks: list[MailToSend]) -> list[SmtpOutcome]:
-        """Commit `sending`, then send; return what became of each mail."""
-        entries = [task.entry(DeliveryState.SENDING) for task in tasks]
+        entries = [attempt.task.entry(DeliveryState.SENDING) for attempt in group]
         commit = ledger_topic.FreshCommit(self._ledger, entries, boot_clock)
         for entry in entries:
             self.records.write(entry)
         self.records.flush()
-        return self._connections.send([task.mail for task in tasks], commit.require)
-
-    def _raise_if_server_fails(self, outcomes: list[SmtpOutcome]) -> None:
+        mails = [attempt.task.mail for attempt in group]
+        outcomes = self._connections.send(mails, commit.require)
+        for attempt, outcome in zip(group, outcomes, strict=True):
+            self.outcomes.apply(attempt, outcome)
+        self._progress.log_every_few_seconds(len(self._retry_queue), time.monotonic())
         if not self._connections:
             last = next(outcome for outcome in outcomes if isinstance(outcome, NotSent))
             raise StoppedError(last.reason)
@@ -262,13 +254,9 @@ class PauseWatch:
         is_due = self._looked_at is None or now - self._looked_at >= WATCH_SECONDS
         if self._found is None and is_due:
             self._looked_at = now
-            self._found = self._look()
+            try:
+                paused = WeekState(self.installation, self.week).paused
+                self._found = paused.explanation if paused else None
+            except UNREADABLE as error:
+                log.warning("%s: cannot read whether it was paused: %s", self.week, error)
         return self._found
-
-    def _look(self) -> str | None:
-        try:
-            paused = WeekState(self.installation, self.week).paused
-        except UNREADABLE as error:
-            log.warning("%s: cannot read whether it was paused: %s", self.week, error)
-            return None
-        return paused.explanation if paused else None

@@ -165,7 +165,10 @@ class SmtpSession:
         refusal = self._send_commands(smtp, _commands(smtp, mail))
         if refusal is None:
             require()
-            return self._write(smtp, _dot_stuffed(mail.content) + DOT)
+            # Dots that begin a line are doubled (RFC 5321, 4.5.2); content ends with CRLF.
+            first = b"." if mail.content.startswith(b".") else b""
+            stuffed = first + mail.content.replace(b"\r\n.", b"\r\n..")
+            return self._write(smtp, stuffed + DOT)
         outcome = self._refused(*refusal)
         if self._smtp is not None:
             self._reset(smtp)
@@ -234,7 +237,6 @@ class SmtpSession:
             self._drop()
 
     def _final_outcome(self, smtp: smtplib.SMTP) -> SmtpOutcome:
-        """Read the reply to the final dot."""
         try:
             _limited(smtp, self._server.timeout("end"))
             code, text = smtp.getreply()
@@ -292,9 +294,3 @@ def _commands(smtp: smtplib.SMTP, mail: Mail) -> list[bytes]:
     if any(end in line for line in lines for end in "\r\n"):
         raise ValueError(f"expected addresses of one line, found {lines}")
     return [*(f"{line}\r\n".encode(encoding) for line in lines), DATA]
-
-
-def _dot_stuffed(content: bytes) -> bytes:
-    """Double the dots that begin a line (RFC 5321, 4.5.2); content ends with CRLF."""
-    first = b"." if content.startswith(b".") else b""
-    return first + content.replace(b"\r\n.", b"\r\n..")

@@ -117,7 +117,13 @@ def erase_old_audiences(
         weeks = FrozenWeeks(installation.tables).list_all()
         clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
         result.warning = clock.warning
-        old = [week for week in weeks if _is_old(clock, week, days)]
+        # An interrupted run may have begun with those that are marked.
+        old = [
+            week
+            for week in weeks
+            if week.audience_erased_at is not None
+            or clock.is_older(days, IsoWeek.parse(week.week).end, week.frozen_at)
+        ]
         gone = [week for week in old if dry_run or _mark(installation, week, now, result)]
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
@@ -137,12 +143,6 @@ class LedgerRetention:
     def of_audience(self) -> int:
         """Those of an audience: it is of no use without its ledger."""
         return min(self.audience_days, self.ledger_days)
-
-
-def _is_old(clock: AgeClock, week: FrozenWeek, days: int) -> bool:
-    """Tell whether a week's audience is to be erased, or an interrupted run began to."""
-    is_old = clock.is_older(days, IsoWeek.parse(week.week).end, week.frozen_at)
-    return week.audience_erased_at is not None or is_old
 
 
 def _mark(
@@ -230,9 +230,8 @@ def _try_to_close(
         else:
             guards.require_owner(installation)
             with WeekState(installation, week).locked(shards):
-                frozen = FrozenWeeks(installation.tables).find(
-                    week
-                )  # it may have been frozen meanwhile
+                # It may have been frozen meanwhile.
+                frozen = FrozenWeeks(installation.tables).find(week)
                 if frozen and frozen.audience_erased_at is None:
                     raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
                 result.records += _close(installation, week, shards, now)
@@ -240,7 +239,7 @@ def _try_to_close(
 
 
 def _close(installation: Installation, week: IsoWeek, shards: Sequence[int], now: datetime) -> int:
-    """Close a week; return how many records were removed from the ledger."""
+    """Return how many records were removed from the ledger."""
     counts = []
     for shard in shards:
         step(f"close {week} shard {shard}")
@@ -277,7 +276,6 @@ def _close_shard(
 
 
 def _empty_shard(installation: Installation, week: IsoWeek, shard: int) -> int:
-    """Delete the week's records of a shard; return how many."""
     with closing(Ledger(installation, week, shard)) as ledger:
         ledger.fence()
         keys = ledger.keys()

@@ -54,7 +54,6 @@ from shardpost.wording import counted
 
 log = logging.getLogger(__name__)
 
-RESOLUTION = timedelta(microseconds=1)
 LOCKS = "weekly_email-"
 
 
@@ -170,13 +169,10 @@ class WeekState:
     def _mark(self, ledger: StoreTopic, now: datetime) -> LedgerMark:
         return LedgerMark(str(self.week), ledger.name, ledger.topic_id, ledger.high, now)
 
-    def _counted_marks(self) -> list[LedgerMark]:
-        """Return the week's marks, from the last one that a person accepted on.
-
-        ShardpostError for a frozen week without any: a run marks the ledger before it freezes.
-        """
+    def _require_whole(self, ledger: StoreTopic) -> None:
+        """Refuse a ledger that has lost records of the week since one of its marks."""
         own = self._own_marks
-        if not own and self.frozen:
+        if not own and self.frozen:  # a run marks the ledger before it freezes
             raise ShardpostError(
                 f"week {self.week}: its audience is frozen, and the table {LEDGER_MARKS.name} has"
                 " no mark of it: whether the ledger lost records of this week is unknown, and a run"
@@ -184,11 +180,7 @@ class WeekState:
                 f" emails accept-ledger --week {self.week}`"
             )
         accepted = [number for number, mark in enumerate(own) if mark.accepted_by is not None]
-        return own[max(accepted, default=0) :]
-
-    def _require_whole(self, ledger: StoreTopic) -> None:
-        """Refuse a ledger that has lost records of the week since one of its marks."""
-        marks = self._counted_marks()
+        marks = own[max(accepted, default=0) :]
         start = tuple(map(min, zip(*(mark.ends for mark in marks), strict=False)))
         for mark in marks:
             if lost := ledger.lost_since(TopicMark(mark.topic_id, start, mark.ends)):
@@ -287,7 +279,7 @@ def add_mark(tables: Tables, mark: LedgerMark) -> None:
 
 def later(at: datetime, last: datetime | None) -> datetime:
     """Return a time after the last: of two machines, one may have a clock that is behind."""
-    return at if last is None else max(at, last + RESOLUTION)
+    return at if last is None else max(at, last + timedelta(microseconds=1))
 
 
 def compacted_ledger(kafka: Kafka) -> StoreTopic:

@@ -19,7 +19,6 @@ from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
-    EarlyAudience,
     ListedClient,
     WeekStatus,
     audience_of,
@@ -85,7 +84,10 @@ def week_document(
     """Return the counts of each shard, why clients got none, and what else is known of the week."""
     closed, audience = found.closed, found.audience
     shards = [*map(ShardStatus, closed.shards)] if closed else by_shard(found)
-    document = status_document(found.week, shards) | gone_document(audience) | _late(found)
+    document = status_document(found.week, shards) | gone_document(audience)
+    if isinstance(audience, FrozenWeek):
+        late = find_late(found.installation, audience)
+        document["late"] = None if late is None else late.as_json()
     is_begun = closed is not None or audience is not None
     document["has_run"] = is_begun or any(one.counts.clients for one in shards)
     if closed is not None:
@@ -93,15 +95,6 @@ def week_document(
     elif paused := found.state.paused:
         document["paused"] = paused.as_json()
     return document
-
-
-def _late(found: WeekStatus) -> dict[str, Any]:
-    """Return whom late records concern, null where that is not known; nothing before a freeze."""
-    audience = found.audience
-    if not isinstance(audience, FrozenWeek):
-        return {}
-    late = find_late(found.installation, audience)
-    return {"late": None if late is None else late.as_json()}
 
 
 def rows_of(found: WeekStatus, client: str) -> list[dict[str, Any]]:
@@ -158,22 +151,16 @@ def _why_open(
         )
     why = found.why_open(client)
     if why is None:
+        no_member = f"{name} got no e-mail of {week}: it was not in that week's audience"
+        if (nothing_known := unknown(client)) is not None:
+            return f"{no_member}: {nothing_known}"
         return (
-            f"{name} got no e-mail of {week}: it was not in that week's audience"
-            f"{_why_no_member(audience, unknown(client))}"
+            f"{no_member}, since it held no stock of SHARDPOST_COUNTRY as of"
+            f" {audience.as_of:%Y-%m-%d %H:%M} UTC, by snapshot {audience.snapshot};"
+            " `shardpost explain` shows which records added or removed its positions"
         )
     said = reason if why == NOT_MAILED else f": {why}"
     return f"{name} has not got the e-mail of {week} yet: it is open{said}"
-
-
-def _why_no_member(audience: FrozenWeek | EarlyAudience, unknown: str | None) -> str:
-    if unknown is not None:
-        return f": {unknown}"
-    return (
-        f", since it held no stock of SHARDPOST_COUNTRY as of {audience.as_of:%Y-%m-%d %H:%M} UTC,"
-        f" by snapshot {audience.snapshot}; `shardpost explain` shows which records added or"
-        " removed its positions"
-    )
 
 
 def reason_text(row: dict[str, Any]) -> str:

@@ -133,15 +133,12 @@ def encoded(header: str, value: str | tuple[Mailbox, ...]) -> str:
     """Return a header's value as it goes on the wire."""
     if isinstance(value, str):
         return _words(header, value) if header == "Subject" else value
-    return ", ".join(_mailbox(header, *one) for one in value)
-
-
-def _mailbox(header: str, name: str, address: str) -> str:
     # Not formataddr: it takes no address beyond ASCII, which SMTPUTF8 (RFC 6532) has as it is.
-    if not name:
-        return address
-    words = f'"{quote_phrase(name)}"' if _is_plain(name) else _words(header, name)
-    return f"{words} <{address}>"
+    parts = []
+    for name, address in value:
+        words = f'"{quote_phrase(name)}"' if _is_plain(name) else _words(header, name)
+        parts.append(f"{words} <{address}>" if name else address)
+    return ", ".join(parts)
 
 
 def _words(header: str, text: str) -> str:

@@ -65,8 +65,13 @@ def holdings_of_batch(
     order in which they are to be shown. `languages`: that of each client's numbers; None, or
     without languages: as records have them. Texts have all rows, and lists at most `most_rows`.
     """
-    frame = _frame(positions)
-    clients = len(positions)
+    flat, clients = pc.list_flatten(positions), len(positions)
+    columns = {
+        name: pc.struct_field(flat, name).to_pandas().fillna("") for name in POSITION_COLUMNS
+    }
+    frame = pd.DataFrame({"owner": pc.list_parent_indices(positions).to_numpy(), **columns}).astype(
+        dict.fromkeys(POSITION_COLUMNS, object)
+    )
     shown = _localized(_shown(frame, POSITION_COLUMNS), languages)
     totals = _localized(_totals(frame), languages)
     table, totals_table = (
@@ -88,15 +93,6 @@ def holdings_of(
     """Return the holdings of one client."""
     type_ = pa.list_(pa.struct([(name, pa.string()) for name in POSITION_COLUMNS]))
     return holdings_of_batch(pa.array([positions], type_), [language], most_rows)[0]
-
-
-def _frame(positions: pa.ListArray) -> pd.DataFrame:
-    flat = pc.list_flatten(positions)
-    columns = {
-        name: pc.struct_field(flat, name).to_pandas().fillna("") for name in POSITION_COLUMNS
-    }
-    owner = pc.list_parent_indices(positions).to_numpy()
-    return pd.DataFrame({"owner": owner, **columns}).astype(dict.fromkeys(POSITION_COLUMNS, object))
 
 
 def _shown(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:

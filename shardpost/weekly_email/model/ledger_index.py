@@ -53,8 +53,12 @@ class LedgerIndex:
                 resends[entry.id] = entry.resends
             if entry.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN):
                 delivery_unknown[entry.id] = entry
-        last = _last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8))
-        return cls(*last, delivery_unknown, resends, has_erased)
+        every = _array(bytes(digests))
+        order = np.argsort(every, kind="stable")
+        every, states = every[order], np.frombuffer(bytes(codes), np.uint8)[order]
+        last = np.ones(len(every), dtype=bool)
+        last[:-1] = every[1:] != every[:-1]
+        return cls(every[last], states[last], delivery_unknown, resends, has_erased)
 
     def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
         """Return the state of each client, also of one that was erased; None is open."""
@@ -104,17 +108,6 @@ def _digest(about: LedgerId) -> bytes:
 def _array(digests: bytes) -> NDArray[np.bytes_]:
     # numpy ignores trailing zeros when it compares these; at one fixed length that is equality.
     return np.frombuffer(digests, dtype=f"S{DIGEST}")
-
-
-def _last(
-    digests: NDArray[np.bytes_], codes: NDArray[np.uint8]
-) -> tuple[NDArray[np.bytes_], NDArray[np.uint8]]:
-    """Sort by digest and keep the last of equal ones."""
-    order = np.argsort(digests, kind="stable")
-    digests, codes = digests[order], codes[order]
-    last = np.ones(len(digests), dtype=bool)
-    last[:-1] = digests[1:] != digests[:-1]
-    return digests[last], codes[last]
 
 
 WHY_UNKNOWN = "the run that was sending it ended before it wrote the outcome"

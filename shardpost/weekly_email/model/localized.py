@@ -114,15 +114,13 @@ class Filters:
         """Return a number by a pattern of Babel's."""
         from babel.numbers import format_decimal
 
-        text: str = format_decimal(value, format, self._locale, decimal_quantization=False)
-        return text
+        return str(format_decimal(value, format, self._locale, decimal_quantization=False))
 
     def format_percent(self, value: Decimal | float | str, format: str | None = None) -> str:  # noqa: A002
         """Return a share by a pattern of Babel's."""
         from babel.numbers import format_percent
 
-        text: str = format_percent(value, format, self._locale)
-        return text
+        return str(format_percent(value, format, self._locale))
 
     def format_date(self, value: date, format: str = "medium") -> str:  # noqa: A002
         """Return a date by a pattern of Babel's."""

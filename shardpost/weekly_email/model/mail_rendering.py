@@ -51,6 +51,7 @@ from shardpost.weekly_email.model.mail_templates import (
 )
 
 LONGEST_LINE = 500
+# What no mail program shows, and what is expected in its place.
 _REFUSED = {
     re.compile(r"(?i)<img\b(?![^>]*\balt\s*=)[^>]*>"): 'an alt="…" of each <img>',
     re.compile(r"(?i)<link\b"): "styles in <style>: mail programs load none",
@@ -118,7 +119,12 @@ class Face:
         """Look through all files, for which the language is None: any can be loaded, into HTML."""
         for name in self._templates.all_files():
             source = self._source(name)
-            _require_mailable(source)
+            for pattern, expected in _REFUSED.items():
+                if match := pattern.search(source.text):
+                    line = source.text[: match.start()].count("\n") + 1
+                    raise TemplateError(
+                        f"{source.path}, line {line}: expected {expected}, found {match[0]!r}"
+                    )
             with self._located(name):
                 self._check_source(name, source)
                 self._environment(name).get_template(name)
@@ -134,9 +140,6 @@ class Face:
                 f"{source.path}, line {first.lineno}: expected one of"
                 f" {', '.join(sorted(known & VARIABLES))}; found {first.name}"
             )
-        self._check_loaded(name, source, parsed)
-
-    def _check_loaded(self, name: str, source: Source, parsed: nodes.Template) -> None:
         language = language_of(name) or self._templates.language
         node: Any
         for node in parsed.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
@@ -229,16 +232,6 @@ def _said(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "expected less text, found more than there is memory for"
     return single_line(first_line(error), LONGEST_LINE)
-
-
-def _require_mailable(source: Source) -> None:
-    """Refuse what no mail program shows."""
-    for pattern, expected in _REFUSED.items():
-        if match := pattern.search(source.text):
-            line = source.text[: match.start()].count("\n") + 1
-            raise TemplateError(
-                f"{source.path}, line {line}: expected {expected}, found {match[0]!r}"
-            )
 
 
 class _Fresh(Template):

@@ -16,10 +16,9 @@ from shardpost.weekly_email.model.localized import ENGLISH, base_of, known_langu
 
 SUBJECT, FROM_NAME, REPLY_TO = "subject.txt", "from_name.txt", "reply_to.txt"
 TEXT, HTML = "weekly_email.txt", "weekly_email.html"
-FOOTERS = ("footer.txt", "footer.html")
 # What is rendered for each mail; footers are included by the text and the HTML.
 PARTS = (SUBJECT, FROM_NAME, REPLY_TO, TEXT, HTML)
-SHIPPED = (*PARTS, *FOOTERS)
+SHIPPED = (*PARTS, "footer.txt", "footer.html")
 KINDS = (".txt", ".html")
 # Rows of each table of the HTML: with more, mail programs cut it (Gmail at 102 KB).
 MOST_ROWS = 150

@@ -72,7 +72,28 @@ class Draft:
         """Return it as it goes on the wire; ComposeError if a header does not fit into a line."""
         headers = {name: encoded(name, value) for name, value in self.headers.items()}
         bodies = {"text/plain": self.text, "text/html": self.html}
-        content = _assemble(headers, bodies, self.message_id)
+        # "=_" never stands in quoted-printable text, so this boundary cannot occur in a body.
+        boundary = f"=_{self.message_id[1:33]}"
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        lines += [
+            "MIME-Version: 1.0",
+            f'Content-Type: multipart/alternative; boundary="{boundary}"',
+        ]
+        head = "\r\n".join(lines).encode(errors="replace")
+        for line in head.split(b"\r\n"):
+            if len(line) > LONGEST_LINE:
+                start = line[:40].decode(errors="replace")
+                raise ComposeError(
+                    f"header {start!r}… has {len(line)} bytes,"
+                    f" a line of an e-mail at most {LONGEST_LINE}"
+                )
+        parts = [
+            f"--{boundary}\r\nContent-Type: {kind}; charset=utf-8\r\n"
+            "Content-Transfer-Encoding: quoted-printable\r\n\r\n".encode()
+            + _quoted(body)
+            for kind, body in bodies.items()
+        ]
+        content = b"\r\n".join([head, b"", *parts, f"--{boundary}--\r\n".encode()])
         address = self.to.address
         return Mail(
             *(self.to.client, self.message_id, self.sender),
@@ -124,14 +145,9 @@ def draft(
     if is_test:
         named = (sender.list_id, context.week, to.client, to.address.text, date.isoformat())
         identity = _identity("\0".join(["test", *map(str, named)]), context.domain)
-        headers |= {"Subject": f"{TEST_MARK} {headers['Subject']}", "Message-ID": identity}
-        headers = {name: value for name, value in headers.items() if name not in _OF_CLIENT}
+        headers |= {"Subject": f"[Test] {headers['Subject']}", "Message-ID": identity}
+        del headers["List-Unsubscribe"], headers["List-Unsubscribe-Post"]
     return Draft(to, identity, sender.address, headers, found.text, found.html)
-
-
-TEST_MARK = "[Test]"
-# What a test has not.
-_OF_CLIENT = ("List-Unsubscribe", "List-Unsubscribe-Post")
 
 
 def _values(
@@ -167,28 +183,6 @@ def message_id(context: EmailContext, client: str) -> str:
 def _identity(text: str, domain: str) -> str:
     digest = sha256(text.encode(errors="surrogatepass")).hexdigest()
     return f"<{digest[:40]}@{domain}>"
-
-
-def _assemble(headers: dict[str, str], bodies: dict[str, str], identity: str) -> bytes:
-    # "=_" never stands in quoted-printable text, so this boundary cannot occur in a body.
-    boundary = f"=_{identity[1:33]}"
-    lines = [f"{name}: {value}" for name, value in headers.items()]
-    lines += ["MIME-Version: 1.0", f'Content-Type: multipart/alternative; boundary="{boundary}"']
-    head = "\r\n".join(lines).encode(errors="replace")
-    for line in head.split(b"\r\n"):
-        if len(line) > LONGEST_LINE:
-            start = line[:40].decode(errors="replace")
-            raise ComposeError(
-                f"header {start!r}… has {len(line)} bytes,"
-                f" a line of an e-mail at most {LONGEST_LINE}"
-            )
-    parts = [
-        f"--{boundary}\r\nContent-Type: {kind}; charset=utf-8\r\n"
-        "Content-Transfer-Encoding: quoted-printable\r\n\r\n".encode()
-        + _quoted(body)
-        for kind, body in bodies.items()
-    ]
-    return b"\r\n".join([head, b"", *parts, f"--{boundary}--\r\n".encode()])
 
 
 def _quoted(body: str) -> bytes:

@@ -84,18 +84,15 @@ def merged_causes(causes: Iterable[Cause]) -> list[Cause]:
 def causes_text(causes: Iterable[Cause], count: int) -> str:
     """Return the largest causes of `count` clients in one line; empty if none is known."""
     largest = list(causes)[:MOST_IN_MESSAGE]
-    named = [_text(cause) for cause in largest]
+    named = []
+    for cause in largest:
+        clients = ", ".join(map(shown, cause.clients))
+        more = ", …" if cause.count > len(cause.clients) else ""
+        named.append(one_line(f'{cause.count} with "{cause.reason}" ({clients}{more})'))
     rest = count - sum(cause.count for cause in largest)
     if named and rest > 0:
         named.append(f"{rest} for other reasons")
     return "; ".join(named)
-
-
-def _text(cause: Cause) -> str:
-    more = ", …" if cause.count > len(cause.clients) else ""
-    return one_line(
-        f'{cause.count} with "{cause.reason}" ({", ".join(map(shown, cause.clients))}{more})'
-    )
 
 
 @dataclass(frozen=True)

@@ -114,30 +114,22 @@ def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek
             audience = _written(installation.tables, week)
             step("audience written")
             now = prepare_week(installation, request, WeekState(installation, request.week))
-            if _is_of(week, now):
+            if week.snapshot.is_in_force(now.snapshot):
                 frozen = _frozen(installation, request, week, audience)
                 weeks.commit(frozen, version)
                 log.info("%s: frozen, of snapshot %d", week.iso_week, frozen.snapshot)
                 return replace(week, frozen=frozen)
+            log.info(
+                "%s: tables were swapped between snapshots %d and %d: computing the audience again",
+                *(week.iso_week, week.snapshot.number, now.snapshot.number),
+            )
             week = now
     return week
-
-
-def _is_of(week: PreparedWeek, now: PreparedWeek) -> bool:
-    """Tell whether what was computed of a week is of the tables that are in use now."""
-    if week.snapshot.is_in_force(now.snapshot):
-        return True
-    log.info(
-        "%s: tables were swapped between snapshots %d and %d: computing the audience again",
-        *(week.iso_week, week.snapshot.number, now.snapshot.number),
-    )
-    return False
 
 
 def _frozen(
     installation: Installation, request: EmailRequest, week: PreparedWeek, audience: str
 ) -> FrozenWeek:
-    """Return the row of a week whose audience is written."""
     counts = FrozenWeeks(installation.tables).counts(audience)
     if not request.accept_drop:
         require_no_collapse(week.state, counts, week.snapshot.counts)

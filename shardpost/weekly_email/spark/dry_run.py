@@ -28,7 +28,7 @@ from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan
 from shardpost.weekly_email.send_shard import SendOptions
 from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_this_task
@@ -131,7 +131,10 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunLis
 
     ShardpostError for what would stop the run.
     """
-    steps = {_client(step): step for step in plan.steps([batch])}
+    steps = {
+        (step.mail if isinstance(step, MailToSend) else step.entry).client: step
+        for step in plan.steps([batch])
+    }
     if plan.stop_reason:
         raise ShardpostError(plan.stop_reason)
     clients = batch.column("client").to_pylist()
@@ -160,10 +163,6 @@ def why_unchanged(state: DeliveryState | None, resends: int) -> str:
         case _ if resends:
             return "delivery unknown, even after a resend: left to a person"
     return "delivery unknown: held for a person; --on-unknown resend mails it again"
-
-
-def _client(step: Step) -> str:
-    return step.mail.client if isinstance(step, MailToSend) else step.entry.client
 
 
 # States in which a client has not got the e-mail of a week.

@@ -15,7 +15,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost import logs
@@ -127,10 +127,7 @@ def send_shards(
     rows = by_shard(audience.spark, members, shards, order).mapInArrow(task, ddl_of(REPORT)).rdd
 
     with ThreadPoolExecutor(at_once) as pool:
-        sent = pool.map(lambda shard: context.runJob(rows, list, [shard]), range(len(shards)))
-        return [_report(row) for [row] in sent]
-
-
-def _report(row: Row) -> ShardReport:
-    lists = {name: tuple(row[name]) for name in ("unknown_clients", "provisional")}
-    return ShardReport(**row.asDict() | lists)
+        jobs = pool.map(lambda shard: context.runJob(rows, list, [shard]), range(len(shards)))
+        sent = [row.asDict() for [row] in jobs]
+    lists = ("unknown_clients", "provisional")
+    return [ShardReport(**row | {name: tuple(row[name]) for name in lists}) for row in sent]
