@@ -97,7 +97,7 @@ def list_text(groups: Sequence["LetterGroup"], due: int) -> str:
             str(one.letters),
             f"{one.oldest:%Y-%m-%d %H:%M:%S} UTC",
             one.such_as,
-            _first_line(one.said),
+            first_line(one.said, LONGEST_ERROR),
         )
         for one in sorted(groups, key=_key_of)
     ]
@@ -111,10 +111,10 @@ def _key_of(group: "LetterGroup") -> tuple[str, str, str]:
     return group.state, group.origin or "", group.error or ""
 
 
-def _first_line(error: str | None) -> str:
+def first_line(error: str | None, longest: int) -> str:
     """Return the first line of a letter's error that says something."""
     lines = (line for line in (error or "").splitlines() if line.strip())
-    return single_line(next(lines, ""), LONGEST_ERROR)
+    return single_line(next(lines, ""), longest)
 
 
 @letters_command.command("show")

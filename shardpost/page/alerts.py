@@ -1,6 +1,6 @@
 """What is firing: since when, who was told of it, its page of the runbook, and its silence."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -47,11 +47,13 @@ def _urgency(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
 @router.get("")
 def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show what is firing, worst first."""
-    found = firing(visit)
+    from shardpost.alerts.channels import channels
+
+    found, installation = firing(visit), visit.installation
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
-    return visit.answer(
-        "alerts.html", found, listing, channels=_channels(visit), told=_told_lately(visit)
-    )
+    to = channels(installation.tables, installation.settings.alert_urls)
+    names = [one.name for one in to]  # which have no secrets
+    return visit.answer("alerts.html", found, listing, channels=names, told=_told_lately(visit))
 
 
 LINES = 50
@@ -87,15 +89,6 @@ def _row(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
         silenced,
         one.condition.text,
     )
-
-
-def _channels(visit: PageRequest) -> list[str]:
-    """Return the names of the channels, which have no secrets."""
-    from shardpost.alerts.channels import channels
-
-    installation = visit.installation
-    found = channels(installation.tables, installation.settings.alert_urls)
-    return [one.name for one in found]
 
 
 def _reader(subject: str) -> dict[str, str]:
@@ -135,7 +128,9 @@ def place_of(condition: Condition, visit: PageRequest) -> Link:
 @router.get("/one")
 def alert(visit: CurrentRequest, key: str) -> Response:
     """Show one alert, who was told, and what silences it."""
-    found = _require(firing(visit), key)
+    found = next((one for one in firing(visit) if one.condition.name == key), None)
+    if found is None:
+        raise NotFoundError(f"no alert {key} is firing: it ended, or never was")
     told = [(name, told.at, str(told.severity)) for name, told in sorted(found.told.items())]
     listing = Listing(("channel", "last sent", "as"), told, "Nobody was told yet.")
     runbook = f"{visit.installation.settings.runbook}{found.condition.rule}"
@@ -149,13 +144,6 @@ def alert(visit: CurrentRequest, key: str) -> Response:
         see=place_of(found.condition, visit),
         runbook=Link(runbook, runbook) if runbook.startswith(("http://", "https://")) else runbook,
     )
-
-
-def _require(known: Iterable[Firing], key: str) -> Firing:
-    found = next((one for one in known if one.condition.name == key), None)
-    if found is None:
-        raise NotFoundError(f"no alert {key} is firing: it ended, or never was")
-    return found
 
 
 Key = Annotated[str, Form()]

@@ -66,11 +66,8 @@ class TypedForm(CommandForm):
 def fields_of(command: Command, names: Iterable[str]) -> list[FormField]:
     """Return the fields of a form that are options of a command."""
     options = _options(command)
-    return [_field(name, options[name]) for name in names]
-
-
-def _field(name: str, option: Option) -> FormField:
-    return FormField(name, option.help or "", option.is_flag, _choices(option))
+    chosen = ((name, options[name]) for name in names)
+    return [FormField(name, one.help or "", one.is_flag, _choices(one)) for name, one in chosen]
 
 
 def _choices(option: Option) -> tuple[str, ...]:

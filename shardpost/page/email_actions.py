@@ -93,25 +93,28 @@ class SentOrder(SendOrder):
 @router.get("/start")
 def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Response:
     """Show what a run of a week would find now, and the form that starts it."""
+    from shardpost.weekly_email.email_job import RunRules
     from shardpost.weekly_email.limits import totals
     from shardpost.weekly_email.own_templates import bounded_templates_of
     from shardpost.weekly_email.prepared_week import preview_week
     from shardpost.weekly_email.week_state import WeekState
     from shardpost.weekly_email.week_status import find_week, week_document
 
-    request = order.request(visit)
-    found = find_week(visit.installation, request.week, visit.now)
+    request, installation = order.request(visit), visit.installation
+    found = find_week(installation, request.week, visit.now)
     if is_being_read(visit, found):
         return visit.answer("emails_reading.html", week=order.week)
     refused = None
     try:
-        installation = visit.installation
         state = WeekState(installation, request.week)
         preview_week(installation, request, state, bounded_templates_of)
     except ShardpostError as error:
         refused = str(error)
     document = week_document(found, visit.memory.ledger.by_shard)
     counts = totals(document["shards"])
+    would_mail = counts["open"] + (counts[order.again.lower()] if order.again else 0)
+    if (order.on_unknown or installation.values(RunRules).on_unknown) == "resend":
+        would_mail += counts["unknown"]
     planned = {"week": order.week, "params": order.conf(), "refused": refused, "counts": counts}
     return visit.answer(
         "emails_start.html",
@@ -122,17 +125,8 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
         counts=counts,
         has_run=document["has_run"],
         refused=refused,
-        would_mail=_would_mail(visit, order, counts),
+        would_mail=would_mail,
     )
-
-
-def _would_mail(visit: PageRequest, order: SendOrder, counts: dict[str, int]) -> int:
-    """Return how many clients of the week a run would try to mail at most."""
-    from shardpost.weekly_email.email_job import RunRules
-
-    on_unknown = order.on_unknown or visit.installation.values(RunRules).on_unknown
-    more = counts[order.again.lower()] if order.again else 0
-    return counts["open"] + more + (counts["unknown"] if on_unknown == "resend" else 0)
 
 
 @router.post("/start", dependencies=acts(EMAILS))
@@ -191,7 +185,10 @@ def lists(
     if visit.request.query_params.get("format") == "csv":
         return _as_csv(f"dry-run-{IsoWeek.parse(week)}-{kind}.csv", chosen, found.lines(chosen, q))
     lines = [*islice(found.lines(chosen, q, (page - 1) * ROWS_OF_A_PAGE), ROWS_OF_A_PAGE)]
-    rows = [_row(visit, week, line) for line in lines]
+    rows = []
+    for line in lines:
+        client, *rest = _cells(line)
+        rows.append((Link(client, visit.url("emails/mail", week=week, client=client)), *rest))
     empty = f"Nobody {MEANS[chosen].replace('are ', 'is ').replace('have ', 'has ')}."
     total = found.count(chosen, q)
     listing = Listing(_columns(chosen), rows, empty if kept else NONE_MADE, total, page)
@@ -204,11 +201,6 @@ def lists(
 
 def _columns(kind: "DryRunList") -> Sequence[str]:
     return ["address" if field == "email" else field for field in kind.fields]
-
-
-def _row(visit: PageRequest, week: str, line: Any) -> Sequence[Any]:
-    client, *rest = _cells(line)
-    return (Link(client, visit.url("emails/mail", week=week, client=client)), *rest)
 
 
 def _cells(line: Any) -> Sequence[Any]:

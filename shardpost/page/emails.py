@@ -1,7 +1,6 @@
 """The weekly e-mails: all weeks, one week by shard and state, and who is in a state."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
@@ -121,16 +120,11 @@ def week(visit: CurrentRequest, week: Required) -> Response:
         late=_late(visit, week, document.get("late")),
         exceeded=_exceeded(visit, found, document),
         incomplete=None if found.closed else found.state.why_incomplete(),
-        paused_at=_paused_at(document),
+        paused_at=parse_instant(paused["at"]) if (paused := document.get("paused")) else None,
         figure=figure,
         left=_left(pace, counts["open"], visit),
         refresh=REFRESH_SECONDS if _is_running(pace, visit) else None,
     )
-
-
-def _paused_at(document: Mapping[str, Any]) -> datetime | None:
-    paused = document.get("paused")
-    return parse_instant(paused["at"]) if paused else None
 
 
 def is_being_read(visit: PageRequest, found: "WeekStatus") -> bool:

@@ -1,6 +1,5 @@
 """Who holds, in which positions, and which records gave and took them."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ from shardpost.page.request import (
 if TYPE_CHECKING:
     from shardpost.holders.model.explain import Transition
     from shardpost.holders.position_history import PositionHistory, RecordOfPosition
-    from shardpost.holders.who_holds import HoldersPage
     from shardpost.kafka.coordinates import Coordinates
 
 router = APIRouter(prefix="/holders", dependencies=[sees(POSITIONS)])
@@ -74,23 +72,6 @@ def holders(
             "why": why_no_holder(installation.tables, at, search, shard),
         }
     asked = {"search": search, "shard": shard, "as_of": as_of, "snapshot": snapshot}
-    empty = NOBODY_SO if shard is not None or as_of else NOBODY
-    if search is not None:
-        empty = NO_CLIENT_SO
-    return visit.answer(
-        "holders.html",
-        found if is_whole else None,
-        _holders(visit, found, page, empty, as_of),
-        snapshot=at,
-        asked=asked,
-        known=known,
-        not_covered=not_covered(at.as_known(visit.now), as_of),
-    )
-
-
-def _holders(
-    visit: PageRequest, found: "HoldersPage", page: int, empty: str, as_of: datetime | None
-) -> Listing:
     rows = [
         (
             _client(visit, one.client, as_of),
@@ -101,7 +82,18 @@ def _holders(
         for one in found.holders
     ]
     columns = ("client", "shard", "positions", "which")
-    return Listing(columns, rows, empty, total=found.total, number=page)
+    empty = NOBODY_SO if shard is not None or as_of else NOBODY
+    if search is not None:
+        empty = NO_CLIENT_SO
+    return visit.answer(
+        "holders.html",
+        found if is_whole else None,
+        Listing(columns, rows, empty, total=found.total, number=page),
+        snapshot=at,
+        asked=asked,
+        known=known,
+        not_covered=not_covered(at.as_known(visit.now), as_of),
+    )
 
 
 def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
@@ -196,13 +188,18 @@ def client(
     is_whole = len(ever) <= MOST_REPLAYED
     replayed = ever if is_whole else ever[(page - 1) * ROWS_OF_A_PAGE : page * ROWS_OF_A_PAGE]
     changes = position_history.explanation_of(installation, at, client, replayed)
-    rejected = rejected_of(installation, at, replayed)
+    rejected = [
+        (one.timestamp, _position(visit, one.position), one.reason, _record(visit, one))
+        for one in rejected_of(installation, at, replayed)
+    ]
     why = None if held else queries.why_no_holder(installation.tables, at, client)
-    timeline = (
-        page_of(_newest_first(visit, changes), CHANGES, page, NO_CHANGE)
-        if is_whole
-        else _last_of_each(visit, changes, page, len(ever))
-    )
+    if is_whole:
+        newest = sorted(changes, key=lambda change: change.timestamp)[::-1]
+        timeline = page_of([_change(visit, one) for one in newest], CHANGES, page, NO_CHANGE)
+    else:  # of each position what was done to it last
+        last = {change.position: change for change in changes}
+        rows = [_change(visit, one) for one in last.values()]
+        timeline = Listing(CHANGES, rows, NO_CHANGE, total=len(ever), number=page)
     return visit.answer(
         "holders_client.html",
         {"holders": held, "explain": changes},
@@ -214,7 +211,7 @@ def client(
         last_week=str(IsoWeek.last_ended(visit.now)),
         is_whole=is_whole,
         why=why,
-        rejected=_rejected(visit, rejected),
+        rejected=Listing(("time", "position", "why it was rejected", "record"), rejected),
         snapshot=at,
         asked={"client": client, "as_of": as_of, "snapshot": snapshot},
         most=SHOWN_POSITIONS,
@@ -225,41 +222,17 @@ def client(
 CHANGES = ("time", "change", "position", "why", "record")
 
 
-def _newest_first(visit: PageRequest, changes: Sequence["Transition"]) -> list[tuple[object, ...]]:
-    newest = sorted(changes, key=lambda change: change.timestamp)[::-1]
-    return [_change(visit, change) for change in newest]
-
-
-def _last_of_each(
-    visit: PageRequest, changes: Sequence["Transition"], page: int, total: int
-) -> Listing:
-    """Return a page of a client with very many positions: of each what was done to it last."""
-    last = {change.position: change for change in changes}
-    rows = [_change(visit, change) for change in last.values()]
-    return Listing(CHANGES, rows, NO_CHANGE, total=total, number=page)
-
-
 def _change(visit: PageRequest, change: "Transition") -> tuple[object, ...]:
-    position = _position(visit, change.position)
-    record = record_link(visit, *change.coordinates)
+    position, record = _position(visit, change.position), _record(visit, change)
     return change.timestamp, str(change.change), position, change.why, record
+
+
+def _record(visit: PageRequest, one: "Transition | RecordOfPosition") -> Link | str:
+    return record_link(visit, *one.coordinates)
 
 
 def _position(visit: PageRequest, position: str) -> Link:
     return Link(position, _at_snapshot(visit, "holders/position", position=position))
-
-
-def _rejected(visit: PageRequest, records: Sequence["RecordOfPosition"]) -> Listing:
-    rows = [
-        (
-            one.timestamp,
-            _position(visit, one.position),
-            one.reason,
-            record_link(visit, *one.coordinates),
-        )
-        for one in records
-    ]
-    return Listing(("time", "position", "why it was rejected", "record"), rows)
 
 
 @router.get("/position")
@@ -314,24 +287,17 @@ def _records(visit: PageRequest, found: "PositionHistory") -> list[tuple[object,
     for change in found.changes:
         effects.setdefault(change.coordinates, []).append(f"{change.change}: {change.client}")
     own = {one.coordinates for one in found.records}
-    timed = [
-        (one.timestamp, _record(visit, one, effects.get(one.coordinates, [])))
-        for one in found.records
-    ]
+    timed: list[tuple[datetime, tuple[object, ...]]] = []
+    for one in found.records:
+        said = "; ".join(effects.get(one.coordinates, ()))
+        said = said or "nothing: it changed nobody's positions"
+        if one.reason is not None:
+            said = f"rejected: {one.reason}"
+        told = (one.client, one.exchange, one.ticker, one.amount, one.snapshot)
+        timed.append((one.timestamp, (one.timestamp, said, *told, _record(visit, one))))
     others = {one.coordinates: one for one in found.changes if one.coordinates not in own}
     for at, change in others.items():
         said = f"{'; '.join(effects[at])} ({change.why})"
-        row = (change.timestamp, said, None, None, None, None, None, record_link(visit, *at))
+        row = (change.timestamp, said, *[None] * 5, _record(visit, change))
         timed.append((change.timestamp, row))
     return [row for _, row in sorted(timed, key=lambda one: one[0], reverse=True)]
-
-
-def _record(
-    visit: PageRequest, one: "RecordOfPosition", effects: Sequence[str]
-) -> tuple[object, ...]:
-    said = "; ".join(effects) or "nothing: it changed nobody's positions"
-    if one.reason is not None:
-        said = f"rejected: {one.reason}"
-    link = record_link(visit, *one.coordinates)
-    told = (one.client, one.exchange, one.ticker, one.amount)
-    return (one.timestamp, said, *told, one.snapshot, link)

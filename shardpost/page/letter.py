@@ -1,6 +1,5 @@
 """One letter: its value, its headers, its life step by step, and what was decided about it."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
@@ -18,7 +17,6 @@ from shardpost.page.value_layout import ON_OWN_PAGE, key_text, laid_out, summary
 if TYPE_CHECKING:
     from shardpost.dead_letters.letter_details import LetterDetails
     from shardpost.kafka.coordinates import Coordinates
-    from shardpost.kafka.records import Record
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # Of a value so much can be edited in a form.
@@ -34,16 +32,31 @@ def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it st
     record = found.record
     value = record.value if record else None
     headers = [(name, text_or_base64(raw)) for name, raw in (record.headers if record else [])]
+    life = [
+        (
+            step.at,
+            str(step.state),
+            step.attempt,
+            step.error,
+            step.due,
+            record_link(visit, step.topic, step.partition, step.offset),
+        )
+        for step in found.life
+    ]
+    forms = [one.as_json() for one in found.decisions]
+    decided = [(parse_instant(one["when"]), one["kind"], one["who"], one["why"]) for one in forms]
     return visit.answer(
         "letter.html",
         found.as_json(),
-        _life(visit, found),
+        Listing(("at", "state", "attempt", "error", "due", "record"), life),
         found=found,
         value=laid_out(value, ON_OWN_PAGE),
         facts=_facts(visit, found),
         headers=Listing(("header", "value"), headers, "Its record is no longer in Kafka."),
         retries=_retries(visit, found),
-        decisions=_decisions(found),
+        decisions=Listing(
+            ("when", "decision", "who", "why"), decided, "Nobody has decided about it."
+        ),
         is_parked=found.state == LetterState.PARKED,
         edited=_edited(value),
         has_crlf=value is not None and b"\r\n" in value,
@@ -78,63 +91,27 @@ def _facts(visit: PageRequest, found: "LetterDetails") -> dict[str, Any]:
     return facts
 
 
-def _life(visit: PageRequest, found: "LetterDetails") -> Listing:
-    rows = [
-        (
-            step.at,
-            str(step.state),
-            step.attempt,
-            step.error,
-            step.due,
-            record_link(visit, step.topic, step.partition, step.offset),
-        )
-        for step in found.life
-    ]
-    return Listing(("at", "state", "attempt", "error", "due", "record"), rows)
-
-
 def _retries(visit: PageRequest, found: "LetterDetails") -> Listing:
     from shardpost.dead_letters.model.letter_format import attempt_of
 
     same = found.record.value if found.record else None
-    became = _became(visit, found.retries)
+    became: dict[Coordinates, str] = {}  # of those in topics that are not to be seen nothing
+    for name, topic in own_topics(visit.installation).items():
+        own = [retry for retry in found.retries if retry.coordinates.topic == name]
+        outcomes, _ = outcomes_of(visit, topic, own if topic.is_seen(visit) else ())
+        became |= {at: one.text for at, one in outcomes.items()}
     rows = [
         (
             instant_of(retry.timestamp),
             attempt_of(retry.headers),
             record_link(visit, *retry.coordinates),
-            _sent(retry, same),
+            "the same value" if retry.value == same else summary(retry.value),
             became.get(retry.coordinates, "unknown"),
         )
         for retry in found.retries
     ]
     empty = "Kafka has no retry of it: it was not retried yet, or long ago."
     return Listing(("sent", "attempt", "record", "value", "what became of it"), rows, empty)
-
-
-def _became(visit: PageRequest, retries: Sequence["Record"]) -> dict["Coordinates", str]:
-    """Return what became of retries; of those in topics that are not to be seen nothing."""
-    found = dict["Coordinates", str]()
-    for name, topic in own_topics(visit.installation).items():
-        own = [retry for retry in retries if retry.coordinates.topic == name]
-        outcomes, _ = outcomes_of(visit, topic, own if topic.is_seen(visit) else ())
-        found |= {at: one.text for at, one in outcomes.items()}
-    return found
-
-
-def _sent(retry: "Record", same: bytes | None) -> str:
-    if retry.value == same:
-        return "the same value"
-    return summary(retry.value)
-
-
-def _decisions(found: "LetterDetails") -> Listing:
-    rows = []
-    for one in found.decisions:
-        form = one.as_json()
-        rows.append((parse_instant(form["when"]), form["kind"], form["who"], form["why"]))
-    empty = "Nobody has decided about it."
-    return Listing(("when", "decision", "who", "why"), rows, empty)
 
 
 def _edited(value: bytes | None) -> str | None:

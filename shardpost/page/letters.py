@@ -8,10 +8,10 @@ from click import Command
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from shardpost.commands.letters import list_command
+from shardpost.commands.letters import first_line, list_command
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import STATES, ListFilters
-from shardpost.errors import ShardpostError, single_line
+from shardpost.errors import ShardpostError
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
 from shardpost.page.redrives import READ_ONE_BY_ONE
@@ -52,11 +52,6 @@ class Wanted(TypedForm):
     page: PageNumber = 1
 
     @property
-    def filters(self) -> ListFilters:
-        """The filters."""
-        return ListFilters(self.state, self.origin, self.error, self.since, self.until)
-
-    @property
     def query(self) -> dict[str, str]:
         """The parameters of an address that has them; a page is none."""
         given = self.model_dump(mode="json", exclude={"page"})
@@ -75,6 +70,10 @@ def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
     is_few = asked.text and found.total <= READ_ONE_BY_ONE  # to be decided about by id
     by_text = found.page(0, READ_ONE_BY_ONE) if is_few else []
     rows = [_group_row(visit, asked, by_text, group) for group in groups]
+    states = [state for state in STATES if any(state in part for part in counts.values())]
+    unit = "hour" if length < timedelta(days=1) else "day"
+    parts = [(at, *(part.get(state, 0) for state in states)) for at, part in counts.items()]
+    newest_parts = parts[-ROWS_OF_A_PAGE:][::-1]
     columns = ("letters", "state", "origin", "error id", "decide", "oldest", "newest", "such as")
     document = {
         "letters": found.total,
@@ -87,8 +86,8 @@ def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
         "letters.html",
         document,
         page_of(rows, columns, asked.page, empty),
-        over_time=_over_time(length, counts),
-        figure=_figure(length, counts),
+        over_time=Listing((f"{unit} from", *states), newest_parts, NO_MATCH),
+        figure=_figure(length, counts, states),
         plan=_plan_url(visit, asked, by_text),
         most_by_text=READ_ONE_BY_ONE if asked.text and not by_text and groups else None,
         is_filtered=any(asked.query.values()),
@@ -111,7 +110,7 @@ def one_by_one(visit: CurrentRequest, asked: AskedFor) -> Response:
             step.attempt,
             step.at,
             step.due,
-            _begins(step.error),
+            first_line(step.error, LONGEST_ERROR) or None,
         )
         for step in steps
     ]
@@ -129,7 +128,8 @@ def _found(visit: PageRequest, asked: Wanted) -> tuple["ListedLetters", dict[str
     from shardpost.dead_letters.redrive_runs import last_run
 
     index = open_index(visit.installation, visit.memory.letters, most_unread=FEW_OFFSETS)
-    found = listed(visit.installation, index, asked.filters, visit.now, text=asked.text)
+    filters = ListFilters(asked.state, asked.origin, asked.error, asked.since, asked.until)
+    found = listed(visit.installation, index, filters, visit.now, text=asked.text)
     origins, errors = names_of(index)
     return found, {
         "found": found,
@@ -167,7 +167,8 @@ def _group_row(
     query = {**asked.query, **{name: value or "" for name, value in chosen.items()}}
     decide = None
     if group.state == LetterState.PARKED and group.error:
-        same = [step for step in by_text if _is_of(step, group)]
+        of_group = (group.origin, group.error)
+        same = [one for one in by_text if (one.origin_topic, one.fingerprint) == of_group]
         address = _plan_url(visit, asked, same, origin=group.origin, error=group.error)
         decide = address and Link("redrive or discard", address)
     return (
@@ -178,12 +179,8 @@ def _group_row(
         decide,
         group.oldest,
         group.newest,
-        _begins(group.said),
+        first_line(group.said, LONGEST_ERROR) or None,
     )
-
-
-def _is_of(step: "Step", group: "LetterGroup") -> bool:
-    return (step.origin_topic, step.fingerprint) == (group.origin, group.error)
 
 
 def _plan_url(
@@ -205,20 +202,9 @@ def _plan_url(
     return visit.url("letters/plan", **{**chosen, **group})
 
 
-def _begins(error: str | None) -> str | None:
-    """Return the first line of an error that says something."""
-    lines = (line for line in (error or "").splitlines() if line.strip())
-    return single_line(next(lines, ""), LONGEST_ERROR) or None
-
-
-def _over_time(length: timedelta, counts: dict[datetime, dict[str, int]]) -> Listing:
-    states = _states_in(counts)
-    rows = [(at, *(part.get(state, 0) for state in states)) for at, part in counts.items()]
-    unit = "hour" if length < timedelta(days=1) else "day"
-    return Listing((f"{unit} from", *states), rows[-ROWS_OF_A_PAGE:][::-1], NO_MATCH)
-
-
-def _figure(length: timedelta, counts: dict[datetime, dict[str, int]]) -> dict[str, Any]:
+def _figure(
+    length: timedelta, counts: dict[datetime, dict[str, int]], states: Sequence[str]
+) -> dict[str, Any]:
     begins = [at.isoformat() for at in counts]
     # A bar stands over its part of time, which Plotly counts in milliseconds.
     over = {"offset": 0, "width": length / timedelta(milliseconds=1)}
@@ -230,7 +216,7 @@ def _figure(length: timedelta, counts: dict[datetime, dict[str, int]]) -> dict[s
             "y": [part.get(state, 0) for part in counts.values()],
             **over,
         }
-        for state in _states_in(counts)
+        for state in states
     ]
     layout = {
         "barmode": "stack",
@@ -239,7 +225,3 @@ def _figure(length: timedelta, counts: dict[datetime, dict[str, int]]) -> dict[s
         "margin": {"l": 50, "r": 10, "t": 30, "b": 40},
     }
     return {"data": bars, "layout": layout}
-
-
-def _states_in(counts: dict[datetime, dict[str, int]]) -> list[str]:
-    return [state for state in STATES if any(state in part for part in counts.values())]

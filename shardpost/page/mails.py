@@ -43,12 +43,16 @@ def mail(visit: CurrentRequest, week: Required, client: Required) -> Response:
     from shardpost.weekly_email.week_status import find_week, rows_of, why_of
 
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
-    rows = rows_of(found, client)
-    listing = Listing(
-        COLUMNS,
-        [_row(visit, row) for row in rows],
-        "The ledger has no record of this client in this week.",
-    )
+    rows, ledger = rows_of(found, client), visit.installation.kafka.topic("weekly-emails")
+    cells = [
+        (
+            parse_instant(row["timestamp"]),
+            *(row["state"], row["message_id"], row["reason"]),
+            record_link(visit, ledger, row["shard"], row["offset"]),
+        )
+        for row in rows
+    ]
+    listing = Listing(COLUMNS, cells, "The ledger has no record of this client in this week.")
     shown, why_none = _shown(visit, found, client, rows)
     return visit.answer(
         "emails_mail.html",
@@ -88,14 +92,6 @@ def try_subject(
         subject=subject,
         templates=visit.installation.settings.mail_templates,
     )
-
-
-def _row(visit: PageRequest, row: Mapping[str, Any]) -> Sequence[Any]:
-    record = record_link(
-        visit, visit.installation.kafka.topic("weekly-emails"), row["shard"], row["offset"]
-    )
-    at = parse_instant(row["timestamp"])
-    return (at, row["state"], row["message_id"], row["reason"], record)
 
 
 @router.get("/html")
@@ -144,7 +140,10 @@ def test(
     why: Reason,
 ) -> Response:
     """Send the mail to another address, marked as a test, outside the ledger."""
+    from shardpost.decisions import Decision, Kind, decisions_topic
+    from shardpost.kafka.transactions import anyone
     from shardpost.weekly_email.mail_preview import preview, send_test
+    from shardpost.weekly_email.model.ledger import erased_id
     from shardpost.weekly_email.own_templates import bounded_rendered
     from shardpost.weekly_email.week_status import find_week, rows_of
 
@@ -152,25 +151,18 @@ def test(
     of = (visit.installation, name, found.week, rows_of(found, name))
     shown = preview(*of, now=visit.now, render=bounded_rendered)
     sent = send_test(visit.installation, shown, to, visit.now)
-    _record_test(visit, f"{week}/{name}".encode(), f"sent as a test to {sent['to']}: {why}")
-    return visit.back_to(
-        "emails/mail", "sent to {to} as a test: {subject}".format(**sent), week=week, client=name
-    )
-
-
-def _record_test(visit: PageRequest, about: bytes, why: str) -> None:
-    from shardpost.decisions import Decision, Kind, decisions_topic
-    from shardpost.kafka.transactions import anyone
-    from shardpost.weekly_email.model.ledger import erased_id
-
-    topic = visit.installation.kafka.topic("weekly-emails")
+    topic, about = visit.installation.kafka.topic("weekly-emails"), f"{week}/{name}"
+    said = f"sent as a test to {sent['to']}: {why}"
     decisions_topic.record(
         visit.installation.kafka,
-        f"{topic}/{erased_id(about.decode())}/test",
-        Decision(about, Kind.TESTED, visit.name, visit.now, why),
+        f"{topic}/{erased_id(about)}/test",
+        Decision(about.encode(), Kind.TESTED, visit.name, visit.now, said),
         {},
         may_write=anyone,  # the test was sent
         done="the test was sent",
+    )
+    return visit.back_to(
+        "emails/mail", "sent to {to} as a test: {subject}".format(**sent), week=week, client=name
     )
 
 

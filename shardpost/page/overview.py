@@ -59,10 +59,6 @@ class Need:
         """What it is, as short as a heading."""
         return single_line(self.what, LONGEST_NAME)
 
-    def row(self) -> tuple[Any, ...]:
-        """Return its row."""
-        return (str(self.severity), self.what, self.text, self.since, self.see)
-
 
 @dataclass(frozen=True)
 class Card:
@@ -94,36 +90,32 @@ class Known:
 @router.get("/")
 def overview(visit: CurrentRequest) -> Response:
     """Show what needs a person, then the numbers."""
-    known = _known(visit)
-    found = sorted(_needs(visit, known), key=lambda one: (urgency(one), str(one.since)))
-    cards = list(_cards(visit, known))
-    silenced = sum(one.is_silenced(visit.now) for one in known.firing)
-    document = {"needs": found, "cards": cards, "silenced": silenced}
-    shown = found[:ROWS_OF_A_PAGE]
-    return visit.answer(
-        "overview.html",
-        document,
-        Listing(NEEDS, [one.row() for one in found], ALL_WELL, total=len(found)),
-        needs=shown,
-        cards=cards,
-        silenced=silenced,
-        is_new=known.snapshot is None and not known.problems,
-        looked_at=known.looked_at,
-    )
-
-
-def _known(visit: PageRequest) -> Known:
     from shardpost.alerts.history import last_looks
     from shardpost.delta import snapshots
     from shardpost.locks.refused_runs import refusals
 
     installation, problems = visit.installation, list[str]()
-    return Known(
+    known = Known(
         _of(problems, lambda: snapshots.newest(installation.tables), None),
         _of(problems, lambda: firing(visit), []),
         _of(problems, lambda: last_looks(installation.tables, visit.now), {}),
         _of(problems, lambda: refusals(installation.files, visit.now), {}),
         problems,
+    )
+    found = sorted(_needs(visit, known), key=lambda one: (urgency(one), str(one.since)))
+    cards = list(_cards(visit, known))
+    silenced = sum(one.is_silenced(visit.now) for one in known.firing)
+    document = {"needs": found, "cards": cards, "silenced": silenced}
+    rows = [(str(one.severity), one.what, one.text, one.since, one.see) for one in found]
+    return visit.answer(
+        "overview.html",
+        document,
+        Listing(NEEDS, rows, ALL_WELL, total=len(found)),
+        needs=found[:ROWS_OF_A_PAGE],
+        cards=cards,
+        silenced=silenced,
+        is_new=known.snapshot is None and not known.problems,
+        looked_at=known.looked_at,
     )
 
 

@@ -169,9 +169,9 @@ def _of_fate(visit: PageRequest, fate: "Fate", record: "Record") -> RecordOutcom
     return RecordOutcome(str(fate))
 
 
-def letter_link(visit: PageRequest, letter: str, text: str) -> Link:
-    """Return a link to a letter's own page."""
-    return Link(text, visit.url("letters/letter", id=letter))
+def letter_link(visit: PageRequest, letter: str, text: str | None = None) -> Link:
+    """Return a link to a letter's own page, with its id if with no other text."""
+    return Link(text or letter, visit.url("letters/letter", id=letter))
 
 
 def _of_letters(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:

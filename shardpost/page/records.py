@@ -27,7 +27,7 @@ from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.kafka.coordinates import Coordinates
-    from shardpost.kafka.record_pages import Bounds, Places, RecordPage, State, Wanted
+    from shardpost.kafka.record_pages import Bounds, Places, RecordPage, State
 
 router = APIRouter(prefix="/records", dependencies=[access.sees(access.POSITIONS)])
 
@@ -149,7 +149,13 @@ def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
     )
     page = record_pages.read_page(installation.kafka, wanted, bounds)
     if not page.is_whole:
-        notes.append(_how_far(page, wanted, bounds))
+        read = sum(page.next[number] - first for number, first in places.items())
+        ends = {n: own.end(committed=asked.committed) for n, own in bounds.items()}
+        left = sum(max(0, ends[number] - first) for number, first in places.items())
+        notes.append(
+            f"the time for one page was over after {read:,} of {left:,} offsets: the next page goes"
+            " on from there"
+        )
     if asked.committed:
         notes += _open_transactions(visit, topic, bounds)
     outcomes, problem = outcomes_of(visit, topic, page.records)
@@ -161,16 +167,6 @@ def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
     has_earlier = asked.key is None and any(places[n] > own.low for n, own in bounds.items())
     earlier = record_pages.before(bounds, places, ROWS_OF_A_PAGE) if has_earlier else None
     return Shown(asked, page, bounds, notes, outcomes, states, earlier)
-
-
-def _how_far(page: "RecordPage", wanted: "Wanted", bounds: "Mapping[int, Bounds]") -> str:
-    read = sum(page.next[number] - first for number, first in wanted.places.items())
-    ends = {n: own.end(committed=wanted.committed) for n, own in bounds.items()}
-    left = sum(max(0, ends[number] - first) for number, first in wanted.places.items())
-    return (
-        f"the time for one page was over after {read:,} of {left:,} offsets: the next page goes on"
-        " from there"
-    )
 
 
 def _partitions(topic: OwnTopic, asked: Question, count: int) -> range | list[int]:

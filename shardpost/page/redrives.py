@@ -20,7 +20,8 @@ from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selecti
 from shardpost.errors import UsageError, one_line
 from shardpost.page.access import LETTERS, acts, sees
 from shardpost.page.command_form import CommandForm, TypedForm, fields_of
-from shardpost.page.rendering import Link, Listing
+from shardpost.page.record_outcomes import letter_link
+from shardpost.page.rendering import Listing
 from shardpost.page.request import CurrentRequest, PageRequest, Reason, patient_installation
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 from shardpost.wording import counted
@@ -28,7 +29,6 @@ from shardpost.wording import counted
 if TYPE_CHECKING:
     from shardpost.dead_letters.listed_letters import ListedLetters
     from shardpost.dead_letters.redrive import Redrive
-    from shardpost.dead_letters.redrive_runs import RedriveRun
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # A parking lot with more records is read only if one asks for it: the numbers are there sooner.
@@ -123,7 +123,9 @@ def edit(
     crlf: Annotated[bool, Form()] = False,
 ) -> Response:
     """Show what redriving one letter with another value would do."""
-    made = _bytes_of(value) if written == "base64" else _typed(value, crlf=crlf)
+    text = value.replace("\r\n", "\n")  # forms send each end of a line as two characters
+    typed = (text.replace("\n", "\r\n") if crlf else text).encode()
+    made = _bytes_of(value) if written == "base64" else typed
     return _plan(visit, Chosen(ids=id), made)
 
 
@@ -137,7 +139,12 @@ def apply(visit: CurrentRequest, applied: Annotated[Applied, Form()]) -> Respons
     value = None if applied.value is None else _bytes_of(applied.value)
     redrive = _redrive(visit, applied.plan, value, applied.why, is_patient=True)
     run = start(redrive, applied.plan.query(), ANSWER_SECONDS)
-    return visit.back_to("letters/run", _said(run))
+    if run.is_going:
+        return visit.back_to("letters/run", "It goes on by itself: this page says how far it is.")
+    said = f"{counted(run.done, 'letter')} {DECISIONS[run.decision]}"
+    said += f", {run.refused} refused" * bool(run.refused)
+    said += f", {run.not_shown} that the plan did not show left" * bool(run.not_shown)
+    return visit.back_to("letters/run", f"{said}.")
 
 
 @router.post("/stop", dependencies=acts(LETTERS))
@@ -155,34 +162,19 @@ def last(visit: CurrentRequest) -> Response:
     from shardpost.dead_letters.redrive_runs import last_run
 
     run = last_run(visit.installation.files, visit.now)
-    refusals = [] if run is None else [(one["letter_id"], one["reason"]) for one in run.refusals]
+    again, refusals = None, list[tuple[str, str]]()
+    if run is not None:
+        refusals = [(one["letter_id"], one["reason"]) for one in run.refusals]
+        # Of the plan of what is left, which has shown these letters; none with another value.
+        again = None if run.decision == "edited" else visit.url("letters/plan", **run.selection)
     return visit.answer(
         "redrive_run.html",
         run,
         _refused(visit, refusals),
         run=run,
-        again=_again(visit, run),
+        again=again,
         decisions=DECISIONS,
     )
-
-
-def _said(run: "RedriveRun") -> str:
-    if run.is_going:
-        return "It goes on by itself: this page says how far it is."
-    done = f"{counted(run.done, 'letter')} {DECISIONS[run.decision]}"
-    done += f", {run.refused} refused" * bool(run.refused)
-    done += f", {run.not_shown} that the plan did not show left" * bool(run.not_shown)
-    return f"{done}."
-
-
-def _again(visit: PageRequest, run: "RedriveRun | None") -> str | None:
-    """Return the address of the plan of what a run has left; None of one with another value.
-
-    It has shown these letters, and no others.
-    """
-    if run is None or run.decision == "edited":
-        return None
-    return visit.url("letters/plan", **run.selection)
 
 
 def _redrive(
@@ -205,6 +197,8 @@ def _redrive(
 def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
     from shardpost.dead_letters.redrive_plan import lot_size, plan_of_ids, plan_redrive
     from shardpost.dead_letters.redrive_runs import last_run
+    from shardpost.holders.countries import problem_of
+    from shardpost.holders.inputs import input_topics
 
     redrive = _redrive(visit, chosen, value, "")
     is_read = lot_size(redrive) <= READ_AT_ONCE or chosen.whole
@@ -219,9 +213,14 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
             else _counted(redrive, found)
         )
     rows = [
-        (one["letters"], one["origin"], one["error"], _letter_link(visit, one["such_as"]))
+        (one["letters"], one["origin"], one["error"], letter_link(visit, one["such_as"]))
         for one in document["groups"]
     ]
+    origins = {one["origin"] for one in document["groups"]}
+    inputs = sorted(origins & {*input_topics(visit.installation.kafka)})
+    problem = None
+    if value is not None:  # what a compaction would have against it
+        problem = next((problem_of(visit.installation, one, value) for one in inputs), None)
     columns = ("letters", "origin", "error", "such as")
     empty = "No parked letter is selected, or each is refused."
     refusals = [(one["letter_id"], one["reason"]) for one in document["refusals"]]
@@ -237,27 +236,11 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
         decisions=DECISIONS,
         value=None if value is None else base64.b64encode(value).decode(),
         shown=None if value is None else laid_out(value, ON_OWN_PAGE),
-        problem=None if value is None else _problem(visit, document, value),
-        checked=bool(_inputs_of(visit, document)),
-        unchanged=_inputs_of(visit, document) if value is None and chosen.do == "redrive" else (),
+        problem=problem,
+        checked=bool(inputs),
+        unchanged=inputs if value is None and chosen.do == "redrive" else (),
         run=last_run(visit.installation.files, visit.now),
     )
-
-
-def _problem(visit: PageRequest, document: dict[str, Any], value: bytes) -> str | None:
-    """Return what a compaction would have against the new value of a letter of an input."""
-    from shardpost.holders.countries import problem_of
-
-    found = (problem_of(visit.installation, topic, value) for topic in _inputs_of(visit, document))
-    return next(found, None)
-
-
-def _inputs_of(visit: PageRequest, document: dict[str, Any]) -> list[str]:
-    """Return the letters' origins that are inputs of the compaction."""
-    from shardpost.holders.inputs import input_topics
-
-    origins = {group["origin"] for group in document["groups"]}
-    return sorted(origins & {*input_topics(visit.installation.kafka)})
 
 
 def _listed(visit: PageRequest, redrive: "Redrive") -> "ListedLetters":
@@ -288,18 +271,8 @@ def _counted(redrive: "Redrive", found: "ListedLetters") -> dict[str, Any]:
 
 
 def _refused(visit: PageRequest, refusals: list[tuple[str, str]]) -> Listing:
-    rows = [(_letter_link(visit, one), why) for one, why in refusals]
+    rows = [(letter_link(visit, one), why) for one, why in refusals]
     return Listing(("letter", "why it is refused"), rows, "None is refused.")
-
-
-def _letter_link(visit: PageRequest, id_: str) -> Link:
-    return Link(id_, visit.url("letters/letter", id=id_))
-
-
-def _typed(text: str, *, crlf: bool) -> bytes:
-    """Return a text as it was typed: forms send each end of a line as two characters."""
-    text = text.replace("\r\n", "\n")
-    return (text.replace("\n", "\r\n") if crlf else text).encode()
 
 
 def _bytes_of(text: str) -> bytes:

@@ -167,15 +167,13 @@ class PageRequest(PageContext):
         if wanted == "json":
             return Response(json_text(document), status, HEADERS, "application/json")
         if wanted == "csv" and listing is not None:
-            headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{self._file()}"'}
+            name = self.request.url.path.rstrip("/").rpartition("/")[2]
+            file = f"{name}-{self.now:%Y%m%dT%H%M%SZ}.csv"
+            headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{file}"'}
             return PlainTextResponse(listing.as_csv(), media_type="text/csv", headers=headers)
         given = {"listing": listing, "document": document, **values}
         text = environment().get_template(template).render(visit=self, sections=SECTIONS, **given)
         return HTMLResponse(text, status, HEADERS)
-
-    def _file(self) -> str:
-        name = self.request.url.path.rstrip("/").rpartition("/")[2]
-        return f"{name}-{self.now:%Y%m%dT%H%M%SZ}.csv"
 
     def back_to(self, path: str, said: str, **query: object) -> Response:
         """Return to a page after an action, which says there what was done."""

@@ -51,21 +51,17 @@ def _all_decided(visit: PageRequest) -> list[Decided]:
 
 
 def _row(row: RunRow, visit: PageRequest) -> tuple[Any, ...]:
+    run = None
+    if row["dag"] and row["run_id"]:
+        run = Link(row["run_id"], visit.airflow_url("dags", row["dag"], "runs", row["run_id"]))
     return (
         Link(row["key"], visit.url("runs/key", key=row["key"])),
         row["state"],
         datetime.fromisoformat(row["since"]),
         row["dag"],
         row["requested_by"],
-        _run(row, visit),
+        run,
     )
-
-
-def _run(row: RunRow, visit: PageRequest) -> Link | None:
-    """Return the page of the run in Airflow."""
-    if not row["dag"] or not row["run_id"]:
-        return None
-    return Link(row["run_id"], visit.airflow_url("dags", row["dag"], "runs", row["run_id"]))
 
 
 def _decided_row(one: Decided) -> tuple[Any, ...]:

@@ -39,7 +39,6 @@ from shardpost.page.request import Memory, PageContext
 from shardpost.wording import counted
 
 STATIC = FOLDER / "static"
-UNKNOWN_USER = 401
 STATUS = {UsageError: 400, NotFoundError: 404}
 # A year: the address has the version in it.
 CACHED = {
@@ -81,25 +80,22 @@ def static(version: str, name: str) -> Response:
 def refusal(request: Request, status: int, why: str) -> Response:
     """Return a page that says why there is no other, and what was sent in vain."""
     place = PageContext(request)
+    title = "Not found" if status == HTTPStatus.NOT_FOUND else "This was refused"
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        title = "This cannot be shown"
     text = (
         environment()
         .get_template("refusal.html")
         .render(
             visit=place,
             sections=SECTIONS,
-            title=_title(status),
+            title=title,
             why=why,
             ways=_ways(place, status),
             sent=getattr(request.state, "sent", ()),
         )
     )
     return HTMLResponse(text, status, HEADERS)
-
-
-def _title(status: int) -> str:
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "This cannot be shown"
-    return "Not found" if status == HTTPStatus.NOT_FOUND else "This was refused"
 
 
 def _ways(place: PageContext, status: int) -> list[Link]:
@@ -118,16 +114,13 @@ def _form_page(place: PageContext) -> str | None:
     request = place.request
     page = urlsplit(request.headers.get("referer", ""))
     is_ours = page.netloc == request.headers.get("host") and page.path.startswith(f"{place.root}/")
-    if not is_ours or not _is_page(request, page.path):
+    scope = {**request.scope, "method": "GET", "path": page.path}
+    # Some paths take only what a form sends.
+    is_seen = any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    if not is_ours or not is_seen:
         return None
     query = [(name, value) for name, value in parse_qsl(page.query) if name != "said"]
     return page.path + (f"?{urlencode(query)}" if query else "")
-
-
-def _is_page(request: Request, path: str) -> bool:
-    """Tell whether there is something to see at a path: some take only what a form sends."""
-    scope = {**request.scope, "method": "GET", "path": path}
-    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
 
 def in_words(status: int, detail: str, path: str) -> str:
@@ -195,7 +188,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     if not wants_page:
         headers = {**HEADERS, **(found.headers or {})}
         return JSONResponse({"detail": found.detail}, found.status_code, headers)
-    if found.status_code == UNKNOWN_USER and request.method == "GET":
+    if found.status_code == HTTPStatus.UNAUTHORIZED and request.method == "GET":
         login = get_auth_manager().get_url_login(next_url=str(request.url))
         return RedirectResponse(login, 302, HEADERS)
     why = in_words(found.status_code, str(found.detail), request.url.path)

@@ -20,7 +20,6 @@ from shardpost.page.rendering import (
     ROWS_OF_A_PAGE,
     Link,
     Listing,
-    Points,
     chart_of,
     numbers_of,
     page_of,
@@ -44,40 +43,35 @@ def sizes(
     visit: CurrentRequest, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]
 ) -> Response:
     """Show the size of each table, what keeps its files, and how it grew."""
+    from shardpost.alerts.history import series
     from shardpost.maintenance.stored_tables import table_sizes
 
-    found = table_sizes(visit.installation.tables)
+    tables = visit.installation.tables
+    found = table_sizes(tables)
     found_rows = [
         (one.table, one.rows, one.files, one.bytes, one.log_bytes, one.versions, one.kept_for)
         for one in found
     ]
     largest = sorted(found, key=lambda one: -one.bytes)[:MOST_LINES]
-    kept = _kept_sizes(visit, days)
-    growth = {one.table: kept[one.table] for one in largest if one.table in kept}
+    with table_errors():  # as the watch has kept them
+        kept = series(tables, ["table_bytes"], visit.now - timedelta(days), visit.now)
+    points = {json.loads(labels)["table"]: of_table for (_, labels), of_table in kept.items()}
+    growth = {
+        one.table: [point.last for point in points[one.table]]
+        for one in largest
+        if one.table in points
+    }
     return visit.answer(
         "tables.html",
         found,
         Listing(SIZES, found_rows, NO_TABLE),
         total=in_bytes(sum(one.bytes + one.log_bytes for one in found)),
-        where=visit.installation.tables.root,
+        where=tables.root,
         figure=chart_of(growth, "bytes") if growth else None,
         numbers=numbers_of(growth),
         days=days,
         periods=PERIODS,
     )
-
-
-def _kept_sizes(visit: PageRequest, days: int) -> dict[str, Points]:
-    """Return {table: its size in bytes over time}, as the watch has kept it."""
-    from shardpost.alerts.history import series
-
-    since = visit.now - timedelta(days)
-    with table_errors():
-        kept = series(visit.installation.tables, ["table_bytes"], since, visit.now)
-    return {
-        json.loads(labels)["table"]: [one.last for one in points]
-        for (_, labels), points in kept.items()
-    }
 
 
 @router.get("/snapshots")

@@ -123,10 +123,20 @@ def lag(
 
     Each partition is asked for by `now`, and as JSON or CSV: that takes a second or more.
     """
+    from shardpost.lag.measure import measure
+    from shardpost.lag.model.report import Selection
+
     is_measured = now or visit.request.query_params.get("format") in {"json", "csv"}
     last = _last(visit, group, topic)
-    rows, problems = _measured(visit, group, topic) if is_measured else ([], [])
-    if last is None and not is_measured:
+    rows, problems = list[Any](), list[str]()
+    if is_measured:
+        asked = Selection([group], [topic])
+        try:
+            found = measure(visit.installation, visit.now, asked, asks_sizes=False)
+            rows, problems = [*found.rows], [*found.problems]
+        except ShardpostError as error:
+            problems = [str(error)]
+    elif last is None:
         problems = [f"group {group} had no offsets in topic {topic} at the last look"]
     empty = "The group has committed no offset there."
     listing = Listing((*PARTITIONS, "why"), [_partition_row(one, visit) for one in rows], empty)
@@ -150,20 +160,6 @@ def look(visit: CurrentRequest, back: Annotated[Literal["", "topics"], Form()] =
     """Have the DAG watch_kafka look now, unless it is looking."""
     run = access.unfinished_run(KAFKA) or access.start_run(visit.name, KAFKA, {}, "look now")
     return visit.back_to(back, f"{run} of {KAFKA} looks: once it has ended, it is here")
-
-
-def _measured(visit: PageRequest, group: str, topic: str) -> tuple[list[Any], list[str]]:
-    """Return the rows of each partition, and what could not be asked."""
-    from shardpost.lag.measure import measure
-    from shardpost.lag.model.report import Selection
-
-    try:
-        found = measure(
-            visit.installation, visit.now, Selection([group], [topic]), asks_sizes=False
-        )
-    except ShardpostError as error:
-        return [], [str(error)]
-    return [*found.rows], [*found.problems]
 
 
 def _last(visit: PageRequest, group: str, topic: str) -> dict[str, Any] | None:
