@@ -8,8 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form
 from fastapi.responses import Response
 
+from shardpost.alerts.channels import channels, last_lines
 from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition, urgency
 from shardpost.alerts.model.firing import Firing, Silence
+from shardpost.delta.query import table_errors
 from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import CLIENTS_HIDDEN, KAFKA, acts, sees
@@ -25,7 +27,6 @@ NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
 def firing(visit: PageRequest) -> list[Firing]:
     """Return what fires, as the user may see it: over or silenced last, the others worst first."""
     from shardpost.alerts.history import list_firing
-    from shardpost.delta.query import table_errors
 
     with table_errors():
         known = sorted(list_firing(visit.installation.tables), key=lambda one: _urgency(one, visit))
@@ -47,8 +48,6 @@ def _urgency(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
 @router.get("")
 def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show what is firing, worst first."""
-    from shardpost.alerts.channels import channels
-
     found, installation = firing(visit), visit.installation
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
     to = channels(installation.tables, installation.settings.alert_urls)
@@ -61,8 +60,6 @@ LINES = 50
 
 def _told_lately(visit: PageRequest) -> Listing:
     """Return what was told last, also of what is over: the end of alerts.log."""
-    from shardpost.alerts.channels import last_lines
-
     if not visit.sees_clients:
         return Listing(("when", "told"), (), CLIENTS_HIDDEN)
     lines = (line.partition(" ") for line in last_lines(visit.installation.files, visit.now, LINES))

@@ -14,18 +14,25 @@ from fastapi.responses import Response, StreamingResponse
 from shardpost.commands.email import email_command
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
-from shardpost.page.access import EMAILS, acts, sees
+from shardpost.page.access import EMAILS, acts, sees, start_run
 from shardpost.page.command_form import TypedForm, fields_of
 from shardpost.page.emails import is_being_read
 from shardpost.page.mails import unpacked
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason, Required
+from shardpost.weekly_email import week_decisions
+from shardpost.weekly_email.email_job import EmailRequest, Mode, RunRules
+from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.own_templates import bounded_templates_of
+from shardpost.weekly_email.prepared_week import preview_week
+from shardpost.weekly_email.week_decisions import Outcome, Resolution
+from shardpost.weekly_email.week_state import WeekState
+from shardpost.weekly_email.week_status import find_week, week_document
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
     from shardpost.weekly_email.dry_runs import DryRunList
-    from shardpost.weekly_email.email_job import EmailRequest
 
 
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
@@ -45,9 +52,6 @@ def resolve(
     client: Annotated[list[str] | None, Form()] = None,
 ) -> Response:
     """Record of clients whose delivery is unknown that they got the mail, or did not."""
-    from shardpost.weekly_email import week_decisions
-    from shardpost.weekly_email.week_decisions import Outcome, Resolution
-
     if not client:
         raise UsageError("client: expected at least one that is ticked, found none")
     clients = tuple(dict.fromkeys(map(unpacked, client)))
@@ -75,10 +79,8 @@ class SendOrder(TypedForm):
         """Return the params of the run: those that are not as by default."""
         return self.model_dump(include=set(SendOrder.model_fields), exclude_defaults=True)
 
-    def request(self, visit: PageRequest) -> "EmailRequest":
+    def request(self, visit: PageRequest) -> EmailRequest:
         """Return what such a run would be asked for; UsageError for what no run can be."""
-        from shardpost.weekly_email.email_job import EmailRequest, Mode
-
         mode = Mode.DRY_RUN if self.dry_run else Mode.SEND
         options = self.model_dump(include=set(SendOrder.model_fields) - {"week", "dry_run"})
         return EmailRequest(IsoWeek.parse(self.week), visit.now, mode, **options)
@@ -93,13 +95,6 @@ class SentOrder(SendOrder):
 @router.get("/start")
 def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Response:
     """Show what a run of a week would find now, and the form that starts it."""
-    from shardpost.weekly_email.email_job import RunRules
-    from shardpost.weekly_email.limits import totals
-    from shardpost.weekly_email.own_templates import bounded_templates_of
-    from shardpost.weekly_email.prepared_week import preview_week
-    from shardpost.weekly_email.week_state import WeekState
-    from shardpost.weekly_email.week_status import find_week, week_document
-
     request, installation = order.request(visit), visit.installation
     found = find_week(installation, request.week, visit.now)
     if is_being_read(visit, found):
@@ -132,8 +127,6 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
 @router.post("/start", dependencies=acts(EMAILS))
 def start(visit: CurrentRequest, order: Annotated[SentOrder, Form()]) -> Response:
     """Start a run of the DAG weekly_email."""
-    from shardpost.page.access import start_run
-
     order.request(visit)
     run_id = start_run(visit.name, EMAILS, order.conf(), order.why)
     what = "dry run" if order.dry_run else "run"
@@ -145,8 +138,6 @@ def start(visit: CurrentRequest, order: Annotated[SentOrder, Form()]) -> Respons
 @router.post("/pause", dependencies=acts(EMAILS))
 def pause(visit: CurrentRequest, week: Annotated[str, Form()], why: Reason) -> Response:
     """Stop runs that mail a week, and have others refuse it."""
-    from shardpost.weekly_email import week_decisions
-
     week_decisions.pause(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
     said = f"{week} is paused: runs that mail it end within seconds"
     return visit.back_to("emails/week", said, week=week)
@@ -155,8 +146,6 @@ def pause(visit: CurrentRequest, week: Annotated[str, Form()], why: Reason) -> R
 @router.post("/resume", dependencies=acts(EMAILS))
 def resume(visit: CurrentRequest, week: Annotated[str, Form()], why: Reason) -> Response:
     """Let runs mail a week again that was paused."""
-    from shardpost.weekly_email import week_decisions
-
     week_decisions.resume(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
     said = f"{week} is resumed: a run mails who is not mailed yet"
     return visit.back_to("emails/start", said, week=week)

@@ -1,21 +1,30 @@
 """The weekly e-mails: all weeks, one week by shard and state, and who is in a state."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from shardpost.errors import UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Required
-from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import COLUMNS, STATES, cause_of
-
-if TYPE_CHECKING:
-    from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
-    from shardpost.weekly_email.week_status import KnownWeek, Pace
+from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
+from shardpost.weekly_email.limits import MailLimits, too_many, totals, why_too_late
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_report import COLUMNS, STATES, cause_of, late_line
+from shardpost.weekly_email.week_status import (
+    KnownWeek,
+    Pace,
+    find_week,
+    known_weeks,
+    pace_of,
+    state_document,
+    week_document,
+)
+from shardpost.wording import duration_text
 
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
@@ -33,8 +42,6 @@ QUIET_SECONDS = 60
 @router.get("")
 def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show the weeks that were begun, the newest first."""
-    from shardpost.weekly_email.week_status import known_weeks
-
     known = known_weeks(visit.installation.tables)
     first = (page - 1) * ROWS_OF_A_PAGE
     shown = known[first : first + ROWS_OF_A_PAGE]
@@ -62,7 +69,7 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     )
 
 
-def _week_row(visit: PageRequest, known: "KnownWeek", counts: Mapping[str, int]) -> Sequence[Any]:
+def _week_row(visit: PageRequest, known: KnownWeek, counts: Mapping[str, int]) -> Sequence[Any]:
     frozen, week = known.frozen, str(known.week)
     note = None
     if known.closed is not None:
@@ -91,9 +98,6 @@ def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[
 @router.get("/week")
 def week(visit: CurrentRequest, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
-    from shardpost.weekly_email.limits import totals
-    from shardpost.weekly_email.week_status import find_week, pace_of, week_document
-
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     if is_being_read(visit, found):
         return visit.answer("emails_reading.html", week=week)
@@ -127,7 +131,7 @@ def week(visit: CurrentRequest, week: Required) -> Response:
     )
 
 
-def is_being_read(visit: PageRequest, found: "WeekStatus") -> bool:
+def is_being_read(visit: PageRequest, found: WeekStatus) -> bool:
     """Tell whether a page has to wait for the ledger: whoever wants JSON or CSV does wait."""
     if found.closed is not None or visit.request.query_params.get("format"):
         return False
@@ -152,19 +156,14 @@ def _causes(visit: PageRequest, week: str, state: str, document: Mapping[str, An
 
 def _late(visit: PageRequest, week: str, late: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return whom late records concern, as the page shows it; None if nobody."""
-    from shardpost.weekly_email.model.week_report import late_line
-
     if not late or not late["clients"]:
         return None
     rows = [(Link(one, visit.url("holders/client", client=one)),) for one in late["clients"]]
     return {"line": late_line(late), "listing": Listing(("client",), rows)}
 
 
-def _exceeded(visit: PageRequest, found: "WeekStatus", document: Mapping[str, Any]) -> list[str]:
+def _exceeded(visit: PageRequest, found: WeekStatus, document: Mapping[str, Any]) -> list[str]:
     """Return which limits the week exceeds, and what to do."""
-    from shardpost.weekly_email.limits import MailLimits, too_many, why_too_late
-    from shardpost.weekly_email.model.week import FrozenWeek
-
     if found.closed is not None:
         return []
     limits = visit.installation.values(MailLimits)
@@ -175,16 +174,14 @@ def _exceeded(visit: PageRequest, found: "WeekStatus", document: Mapping[str, An
     return reasons
 
 
-def _is_running(pace: "Pace | None", visit: PageRequest) -> bool:
+def _is_running(pace: Pace | None, visit: PageRequest) -> bool:
     if pace is None or pace.newest is None:
         return False
     return (visit.now - pace.newest).total_seconds() < QUIET_SECONDS
 
 
-def _left(pace: "Pace | None", open_clients: int, visit: PageRequest) -> dict[str, Any] | None:
+def _left(pace: Pace | None, open_clients: int, visit: PageRequest) -> dict[str, Any] | None:
     """Return the pace of a send that is running, as facts; None where none is."""
-    from shardpost.wording import duration_text
-
     if pace is None or not _is_running(pace, visit):
         return None
     left = open_clients / pace.per_second if pace.sent else None
@@ -207,9 +204,6 @@ def clients(
     tick: str = "",
 ) -> Response:
     """Show who is in a state; of the unknown, with what a person can decide."""
-    from shardpost.errors import UsageError
-    from shardpost.weekly_email.week_status import find_week, state_document
-
     if state not in STATES:
         raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
@@ -232,7 +226,7 @@ def clients(
     )
 
 
-def _listed(visit: PageRequest, found: "WeekStatus", state: str, reason: str, page: int) -> Listing:
+def _listed(visit: PageRequest, found: WeekStatus, state: str, reason: str, page: int) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
     columns = ("client", "shard", "reason")
     empty = f"No client is in state {state}{' for that reason' if reason else ''}."
@@ -248,7 +242,7 @@ def _listed(visit: PageRequest, found: "WeekStatus", state: str, reason: str, pa
 
 
 def _shards_of_page(
-    visit: PageRequest, found: "WeekStatus", state: str, page: int
+    visit: PageRequest, found: WeekStatus, state: str, page: int
 ) -> tuple[int, list[int], int]:
     """Return how many there are, the shards that a page is of, and how many come before it."""
     first = (page - 1) * ROWS_OF_A_PAGE
@@ -264,6 +258,6 @@ def _shards_of_page(
     return before, chosen, max(0, skipped)
 
 
-def _client_row(visit: PageRequest, found: "WeekStatus", one: "ListedClient") -> Sequence[Any]:
+def _client_row(visit: PageRequest, found: WeekStatus, one: ListedClient) -> Sequence[Any]:
     url = visit.url("emails/mail", week=found.week, client=one.client)
     return (Link(one.client, url), one.shard, one.reason)

@@ -1,11 +1,30 @@
 """Who holds, in which positions, and which records gave and took them."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from shardpost import tables
+from shardpost.delta.snapshot_retention import kept_snapshots
+from shardpost.holders import queries, who_holds
+from shardpost.holders.model.explain import Transition
+from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
+from shardpost.holders.position_history import (
+    MOST_RECORDS,
+    PositionHistory,
+    RecordOfPosition,
+    explanation_of,
+    holder_then,
+    position_history,
+    positions_ever,
+    rejected_of,
+)
+from shardpost.holders.queries import not_covered, pruned, unknown_position, why_no_holder
+from shardpost.holders.who_holds import by_shard, counts_over_time
+from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.partitioning import partition_of
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import record_link
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
@@ -18,11 +37,7 @@ from shardpost.page.request import (
     Required,
     Text,
 )
-
-if TYPE_CHECKING:
-    from shardpost.holders.model.explain import Transition
-    from shardpost.holders.position_history import PositionHistory, RecordOfPosition
-    from shardpost.kafka.coordinates import Coordinates
+from shardpost.weekly_email.model.week import IsoWeek
 
 router = APIRouter(prefix="/holders", dependencies=[sees(POSITIONS)])
 
@@ -48,11 +63,6 @@ def holders(
     page: PageNumber = 1,
 ) -> Response:
     """Show who holds, client by client; or whose ids begin with what is searched."""
-    from shardpost import tables
-    from shardpost.holders import queries, who_holds
-    from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
-    from shardpost.holders.queries import not_covered, why_no_holder
-
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
     is_whole = visit.request.query_params.get("format") == "json"
     found = who_holds.holders_page(
@@ -104,9 +114,6 @@ def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
 @router.get("/shards")
 def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
     """Show how the holders are spread over the shards."""
-    from shardpost import tables
-    from shardpost.holders.who_holds import by_shard
-
     at = tables.snapshot(snapshot, visit.installation.settings)
     found = by_shard(visit.installation.tables, at)
     rows = [
@@ -134,9 +141,6 @@ def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
 @router.get("/history")
 def history(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show how many held at each snapshot."""
-    from shardpost.delta.snapshot_retention import kept_snapshots
-    from shardpost.holders.who_holds import counts_over_time
-
     found = counts_over_time(visit.installation.tables)
     committed = [(one["snapshot"], one["committed_at"]) for one in found]
     kept = kept_snapshots(committed, visit.now, visit.installation.tables.snapshot_days)
@@ -174,20 +178,14 @@ def client(
     page: PageNumber = 1,
 ) -> Response:
     """Show one client's positions, and the timeline of the records that put or took them."""
-    from shardpost import tables
-    from shardpost.holders import position_history, queries, who_holds
-    from shardpost.holders.position_history import rejected_of
-    from shardpost.kafka.partitioning import partition_of
-    from shardpost.weekly_email.model.week import IsoWeek
-
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
     held = who_holds.query_holders(
         installation.tables, at, who_holds.HoldersQuery(client, None, as_of)
     )
-    ever = position_history.positions_ever(installation.tables, at, client)
+    ever = positions_ever(installation.tables, at, client)
     is_whole = len(ever) <= MOST_REPLAYED
     replayed = ever if is_whole else ever[(page - 1) * ROWS_OF_A_PAGE : page * ROWS_OF_A_PAGE]
-    changes = position_history.explanation_of(installation, at, client, replayed)
+    changes = explanation_of(installation, at, client, replayed)
     rejected = [
         (one.timestamp, _position(visit, one.position), one.reason, _record(visit, one))
         for one in rejected_of(installation, at, replayed)
@@ -222,12 +220,12 @@ def client(
 CHANGES = ("time", "change", "position", "why", "record")
 
 
-def _change(visit: PageRequest, change: "Transition") -> tuple[object, ...]:
+def _change(visit: PageRequest, change: Transition) -> tuple[object, ...]:
     position, record = _position(visit, change.position), _record(visit, change)
     return change.timestamp, str(change.change), position, change.why, record
 
 
-def _record(visit: PageRequest, one: "Transition | RecordOfPosition") -> Link | str:
+def _record(visit: PageRequest, one: Transition | RecordOfPosition) -> Link | str:
     return record_link(visit, *one.coordinates)
 
 
@@ -244,10 +242,6 @@ def position(
     page: PageNumber = 1,
 ) -> Response:
     """Show who has a position, or had it, why it counts or not, and all its records."""
-    from shardpost import tables
-    from shardpost.holders.position_history import MOST_RECORDS, holder_then, position_history
-    from shardpost.holders.queries import not_covered, pruned, unknown_position
-
     at = tables.snapshot(snapshot, visit.installation.settings)
     found = position_history(visit.installation, at, position)
     notes = [not_covered(at.as_known(visit.now), as_of), pruned(at)]
@@ -281,7 +275,7 @@ def _client(visit: PageRequest, client: str, as_of: datetime | None = None) -> L
 RECORDS = ("time", "what it did", "client", "exchange", "ticker", "amount", "snapshot", "record")
 
 
-def _records(visit: PageRequest, found: "PositionHistory") -> list[tuple[object, ...]]:
+def _records(visit: PageRequest, found: PositionHistory) -> list[tuple[object, ...]]:
     """Return rows of all records of a position, and of those of exchanges that changed it."""
     effects: dict[Coordinates, list[str]] = {}
     for change in found.changes:

@@ -1,22 +1,20 @@
 """One letter: its value, its headers, its life step by step, and what was decided about it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.dead_letters.letter_details import LetterDetails, describe, text_or_base64
+from shardpost.dead_letters.model.letter_format import LetterState, attempt_of
 from shardpost.errors import ShardpostError, shown
 from shardpost.instants import instant_of, parse_instant
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.record_outcomes import outcomes_of, own_topics, record_link
 from shardpost.page.rendering import HEADERS, Link, Listing
 from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.page.value_layout import ON_OWN_PAGE, key_text, laid_out, summary
-
-if TYPE_CHECKING:
-    from shardpost.dead_letters.letter_details import LetterDetails
-    from shardpost.kafka.coordinates import Coordinates
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # Of a value so much can be edited in a form.
@@ -26,8 +24,6 @@ EDITED_BYTES = 100_000
 @router.get("/letter")
 def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it stands in the address
     """Show one letter."""
-    from shardpost.dead_letters.letter_details import describe, text_or_base64
-
     found = describe(visit.installation, id)
     record = found.record
     value = record.value if record else None
@@ -66,8 +62,6 @@ def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it st
 @router.get("/value")
 def value(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it stands in the address
     """Return a letter's value as it is, to be saved."""
-    from shardpost.dead_letters.letter_details import describe
-
     record = describe(visit.installation, id).record
     if record is None or record.value is None:
         raise ShardpostError(f"letter {shown(id)}: its value is no longer in Kafka")
@@ -75,7 +69,7 @@ def value(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it sta
     return Response(record.value, media_type="application/octet-stream", headers=headers)
 
 
-def _facts(visit: PageRequest, found: "LetterDetails") -> dict[str, Any]:
+def _facts(visit: PageRequest, found: LetterDetails) -> dict[str, Any]:
     origin = next((step for step in found.life if step.origin_offset is not None), None)
     newest = next((step for step in reversed(found.life) if step.fingerprint), None)
     facts: dict[str, Any] = {"state": found.state or "unknown"}
@@ -91,9 +85,7 @@ def _facts(visit: PageRequest, found: "LetterDetails") -> dict[str, Any]:
     return facts
 
 
-def _retries(visit: PageRequest, found: "LetterDetails") -> Listing:
-    from shardpost.dead_letters.model.letter_format import attempt_of
-
+def _retries(visit: PageRequest, found: LetterDetails) -> Listing:
     same = found.record.value if found.record else None
     became: dict[Coordinates, str] = {}  # of those in topics that are not to be seen nothing
     for name, topic in own_topics(visit.installation).items():

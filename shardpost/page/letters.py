@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from click import Command
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from shardpost.commands.letters import first_line, list_command
+from shardpost.dead_letters.letter_index import open_index
+from shardpost.dead_letters.letter_topics import not_visible
+from shardpost.dead_letters.letters_table import FEW_OFFSETS
+from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters, listed, names_of
 from shardpost.dead_letters.model.letter_format import LetterState
-from shardpost.dead_letters.model.letter_history import STATES, ListFilters
+from shardpost.dead_letters.model.letter_history import STATES, ListFilters, Step
+from shardpost.dead_letters.redrive_runs import last_run
 from shardpost.errors import ShardpostError
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
@@ -18,11 +23,8 @@ from shardpost.page.redrives import READ_ONE_BY_ONE
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.page.value_layout import key_text
+from shardpost.topics.stores import inspect_stores
 from shardpost.wording import counted
-
-if TYPE_CHECKING:
-    from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters
-    from shardpost.dead_letters.model.letter_history import Step
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 NONE_AT_ALL = (
@@ -120,13 +122,8 @@ def one_by_one(visit: CurrentRequest, asked: AskedFor) -> Response:
     return visit.answer("letter_list.html", steps, listing, **given)
 
 
-def _found(visit: PageRequest, asked: Wanted) -> tuple["ListedLetters", dict[str, Any]]:
+def _found(visit: PageRequest, asked: Wanted) -> tuple[ListedLetters, dict[str, Any]]:
     """Return the letters, and what every page of them has."""
-    from shardpost.dead_letters.letter_index import open_index
-    from shardpost.dead_letters.letters_table import FEW_OFFSETS
-    from shardpost.dead_letters.listed_letters import listed, names_of
-    from shardpost.dead_letters.redrive_runs import last_run
-
     index = open_index(visit.installation, visit.memory.letters, most_unread=FEW_OFFSETS)
     filters = ListFilters(asked.state, asked.origin, asked.error, asked.since, asked.until)
     found = listed(visit.installation, index, filters, visit.now, text=asked.text)
@@ -144,9 +141,6 @@ def _found(visit: PageRequest, asked: Wanted) -> tuple["ListedLetters", dict[str
 
 def _warnings(visit: PageRequest, unread: int) -> list[str]:
     """Return why the letters may not be all."""
-    from shardpost.dead_letters.letter_topics import not_visible
-    from shardpost.topics.stores import inspect_stores
-
     said = []
     if unread:
         said.append(
@@ -161,7 +155,7 @@ def _warnings(visit: PageRequest, unread: int) -> list[str]:
 
 
 def _group_row(
-    visit: PageRequest, asked: Wanted, by_text: Sequence["Step"], group: "LetterGroup"
+    visit: PageRequest, asked: Wanted, by_text: Sequence[Step], group: LetterGroup
 ) -> tuple[object, ...]:
     chosen = {"state": group.state, "origin": group.origin, "error": group.error}
     query = {**asked.query, **{name: value or "" for name, value in chosen.items()}}
@@ -184,7 +178,7 @@ def _group_row(
 
 
 def _plan_url(
-    visit: PageRequest, asked: Wanted, by_text: Sequence["Step"], **group: str | None
+    visit: PageRequest, asked: Wanted, by_text: Sequence[Step], **group: str | None
 ) -> str | None:
     """Return the address of a decision about the parked ones of the letters that are asked for.
 

@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
+from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
+from shardpost.kafka.transactions import anyone
 from shardpost.page.access import EMAILS, acts, sees
 from shardpost.page.record_outcomes import record_link
 from shardpost.page.rendering import HEADERS, Listing
 from shardpost.page.request import CurrentRequest, PageRequest, Reason, Required
+from shardpost.weekly_email.delivery_status import WeekStatus
+from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.own_templates import bounded_rendered
+from shardpost.weekly_email.week_status import find_week, rows_of, why_of
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.delivery_status import WeekStatus
     from shardpost.weekly_email.mail_preview import MailPreview
 
 router = APIRouter(prefix="/emails/mail", dependencies=[sees(EMAILS)])
@@ -40,8 +45,6 @@ Subject = Annotated[str, Form(min_length=1, max_length=500)]
 @router.get("")
 def mail(visit: CurrentRequest, week: Required, client: Required) -> Response:
     """Show a client's mail of a week, and the ledger's records of it."""
-    from shardpost.weekly_email.week_status import find_week, rows_of, why_of
-
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     rows, ledger = rows_of(found, client), visit.installation.kafka.topic("weekly-emails")
     cells = [
@@ -77,8 +80,6 @@ def try_subject(
     as_html: Annotated[bool, Form()] = False,
 ) -> Response:
     """Show the mail as it would be with another subject, a template, which is kept nowhere."""
-    from shardpost.weekly_email.week_status import find_week
-
     found, name = find_week(visit.installation, IsoWeek.parse(week), visit.now), unpacked(client)
     shown, why_none = _shown(visit, found, name, (), subject)
     if as_html:
@@ -97,8 +98,6 @@ def try_subject(
 @router.get("/html")
 def html(visit: CurrentRequest, week: Required, client: Required) -> Response:
     """Return the HTML of the mail alone, for a frame that runs and loads nothing."""
-    from shardpost.weekly_email.week_status import find_week, rows_of
-
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
     return _framed(*_shown(visit, found, client, rows_of(found, client)))
 
@@ -112,7 +111,7 @@ def _framed(shown: "MailPreview | None", why_none: str | None) -> Response:
 
 def _shown(
     visit: PageRequest,
-    found: "WeekStatus",
+    found: WeekStatus,
     client: str,
     rows: Sequence[Mapping[str, Any]],
     subject: str | None = None,
@@ -122,7 +121,6 @@ def _shown(
     With a subject that is tried it is as a run of now would write it.
     """
     from shardpost.weekly_email.mail_preview import preview
-    from shardpost.weekly_email.own_templates import bounded_rendered
 
     of = (visit.installation, client, found.week, rows)
     try:
@@ -140,12 +138,7 @@ def test(
     why: Reason,
 ) -> Response:
     """Send the mail to another address, marked as a test, outside the ledger."""
-    from shardpost.decisions import Decision, Kind, decisions_topic
-    from shardpost.kafka.transactions import anyone
     from shardpost.weekly_email.mail_preview import preview, send_test
-    from shardpost.weekly_email.model.ledger import erased_id
-    from shardpost.weekly_email.own_templates import bounded_rendered
-    from shardpost.weekly_email.week_status import find_week, rows_of
 
     name, found = unpacked(client), find_week(visit.installation, IsoWeek.parse(week), visit.now)
     of = (visit.installation, name, found.week, rows_of(found, name))

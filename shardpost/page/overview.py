@@ -14,7 +14,12 @@ from fastapi.responses import Response
 
 from shardpost.alerts.model.alert import urgency
 from shardpost.alerts.model.firing import Firing
+from shardpost.delta import snapshots
+from shardpost.delta.query import table_errors
+from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError, single_line
+from shardpost.holders.following import following
+from shardpost.locks.refused_runs import Refusal, refusals
 from shardpost.page.access import KAFKA, sees
 from shardpost.page.alerts import LONGEST_NAME, firing, needs_a_person, place_of
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing
@@ -27,8 +32,6 @@ from shardpost.wording import counted, duration_text, in_bytes
 
 if TYPE_CHECKING:
     from shardpost.alerts.history import LastValues
-    from shardpost.delta.snapshot import Snapshot
-    from shardpost.locks.refused_runs import Refusal
 
 router = APIRouter(dependencies=[sees(KAFKA)])
 NEEDS = ("severity", "what", "found", "since", "see")
@@ -75,10 +78,10 @@ class Card:
 class Known:
     """What is known at once; of what cannot be read, why."""
 
-    snapshot: "Snapshot | None"
+    snapshot: Snapshot | None
     firing: list[Firing]
     looks: "Mapping[str, LastValues]"
-    refusals: "Mapping[str, Refusal]"
+    refusals: Mapping[str, Refusal]
     problems: list[str]
 
     @property
@@ -91,8 +94,6 @@ class Known:
 def overview(visit: CurrentRequest) -> Response:
     """Show what needs a person, then the numbers."""
     from shardpost.alerts.history import last_looks
-    from shardpost.delta import snapshots
-    from shardpost.locks.refused_runs import refusals
 
     installation, problems = visit.installation, list[str]()
     known = Known(
@@ -121,8 +122,6 @@ def overview(visit: CurrentRequest) -> Response:
 
 def _of(problems: list[str], ask: Callable[[], T], otherwise: T) -> T:
     """Return an answer; of one that is not to be had, note why."""
-    from shardpost.delta.query import table_errors
-
     try:
         with table_errors():
             return ask()
@@ -199,10 +198,7 @@ def _cards(visit: PageRequest, known: Known) -> Iterator[Card]:
     yield Card("Alerts", str(len(active)), "firing, or happened today", visit.url("alerts"))
 
 
-def _snapshot_card(visit: PageRequest, newest: "Snapshot | None") -> Card:
-    from shardpost.delta.snapshot import NEVER
-    from shardpost.holders.following import following
-
+def _snapshot_card(visit: PageRequest, newest: Snapshot | None) -> Card:
     if newest is None:
         return Card("Snapshot", "none", "nothing is compacted yet", visit.url("tables/snapshots"))
     known, counts = newest.as_known(visit.now), newest.counts

@@ -3,13 +3,21 @@
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import Response
 
+from shardpost.dead_letters.letter_details import text_or_base64
+from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.position_history import position_history
+from shardpost.holders.record_fates import kept_record
 from shardpost.instants import instant_of
+from shardpost.kafka import record_pages
+from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.record_pages import Bounds, Found, State
+from shardpost.kafka.records import Record
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import (
     IN_EFFECT,
@@ -24,11 +32,6 @@ from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link
 from shardpost.page.request import CurrentRequest, Number, PageRequest, Required
 from shardpost.page.value_layout import ON_OWN_PAGE, Layout, laid_out, summary
 
-if TYPE_CHECKING:
-    from shardpost.kafka.coordinates import Coordinates
-    from shardpost.kafka.record_pages import Bounds, Found, State
-    from shardpost.kafka.records import Record
-
 
 @dataclass(frozen=True)
 class ShownRecord:
@@ -37,10 +40,10 @@ class ShownRecord:
     `state` is None of one that is committed for certain, since only such ones were read.
     """
 
-    record: "Record"
+    record: Record
     most: int
     outcome: RecordOutcome | None = None
-    state: "State | None" = None
+    state: State | None = None
 
     @property
     def time(self) -> datetime | None:
@@ -103,8 +106,6 @@ class ShownRecord:
 
 
 def _text(raw: str | bytes | None) -> str | None:
-    from shardpost.dead_letters.letter_details import text_or_base64
-
     return text_or_base64(raw)
 
 
@@ -138,9 +139,6 @@ def record(visit: CurrentRequest, topic: Required, partition: Number, offset: Nu
 
 def _counts(visit: PageRequest, position: str, notes: list[str]) -> str | None:
     """Return whether a position counts by its latest record, and why."""
-    from shardpost.delta import snapshots
-    from shardpost.holders.position_history import position_history
-
     try:
         snapshot = snapshots.current(visit.installation.tables)
         found = position_history(visit.installation, snapshot, position)
@@ -154,19 +152,15 @@ def _counts(visit: PageRequest, position: str, notes: list[str]) -> str | None:
 
 def _place(
     visit: PageRequest, topic: str, partition: int | None, offset: int | None
-) -> "tuple[OwnTopic, Coordinates]":
-    from shardpost.kafka.coordinates import Coordinates
-
+) -> tuple[OwnTopic, Coordinates]:
     own = own_topic(visit, topic)
     if partition is None or offset is None:
         raise UsageError("expected a partition and an offset")
     return own, Coordinates(own.name, partition, offset)
 
 
-def _found(visit: PageRequest, topic: OwnTopic, at: "Coordinates") -> "tuple[Found, list[str]]":
+def _found(visit: PageRequest, topic: OwnTopic, at: Coordinates) -> tuple[Found, list[str]]:
     """Return a record out of Kafka, else as history keeps it; and what is to be said of that."""
-    from shardpost.kafka import record_pages
-
     try:
         bounds = record_pages.bounds_of(visit.installation.kafka, at.topic, at.partition)[
             at.partition
@@ -183,7 +177,7 @@ def _found(visit: PageRequest, topic: OwnTopic, at: "Coordinates") -> "tuple[Fou
     return record_pages.Found(kept, None), notes
 
 
-def _why_none(at: "Coordinates", bounds: "Bounds") -> str:
+def _why_none(at: Coordinates, bounds: Bounds) -> str:
     if at.offset < bounds.low:
         return f"Kafka has deleted {at}: the first offset that it keeps there is {bounds.low}"
     if at.offset >= bounds.high:
@@ -194,16 +188,11 @@ def _why_none(at: "Coordinates", bounds: "Bounds") -> str:
     )
 
 
-def _kept(
-    visit: PageRequest, topic: OwnTopic, at: "Coordinates", notes: list[str]
-) -> "Record | None":
+def _kept(visit: PageRequest, topic: OwnTopic, at: Coordinates, notes: list[str]) -> Record | None:
     """Return a record of an input, or a retry of one, as history keeps it."""
     origins = INPUTS if topic.kind == "retries" else (topic.kind,)
     if topic.kind not in (*INPUTS, "retries"):
         return None
-    from shardpost.delta import snapshots
-    from shardpost.holders.record_fates import kept_record
-
     try:
         snapshot = snapshots.current(visit.installation.tables)
         kept = (kept_record(visit.installation, snapshot, origin, at) for origin in origins)

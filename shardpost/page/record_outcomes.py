@@ -2,21 +2,27 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from fastapi import HTTPException
 
+from shardpost.dead_letters import letter_topics
+from shardpost.dead_letters.letters_table import letters_named
+from shardpost.dead_letters.model.letter_format import ID, OPEN, ORIGIN_TOPIC, header_text, name_of
+from shardpost.dead_letters.model.letter_history import step_of
+from shardpost.dead_letters.model.letters import letter_id
+from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.record_fates import Fate, FateKind, fates_of
 from shardpost.installation import Installation
+from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.records import Record, header_bytes
 from shardpost.page import access
 from shardpost.page.rendering import Link
 from shardpost.page.request import PageRequest
 from shardpost.settings.topic_names import TopicName
-
-if TYPE_CHECKING:
-    from shardpost.holders.record_fates import Fate
-    from shardpost.kafka.coordinates import Coordinates
-    from shardpost.kafka.records import Record
+from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
+from shardpost.weekly_email.model.week import IsoWeek
 
 INPUTS: tuple[TopicName, ...] = ("positions", "clients", "exchanges")
 # Who sees a topic's records: who may see each DAG that works on them.
@@ -118,11 +124,11 @@ class RecordOutcome:
         return self.text.removeprefix(self.word).lstrip(": ")
 
 
-Outcomes = dict["Coordinates", RecordOutcome]
+Outcomes = dict[Coordinates, RecordOutcome]
 
 
 def outcomes_of(
-    visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]
+    visit: PageRequest, topic: OwnTopic, records: Sequence[Record]
 ) -> tuple[Outcomes, str | None]:
     """Return what became of records of a topic, and why that is not known if it is not."""
     tell = _TELLERS.get(topic.kind)
@@ -134,14 +140,11 @@ def outcomes_of(
         return {}, f"what became of these records is not known: {error}"
 
 
-def _of_inputs(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_inputs(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
     return _fates(visit, topic.kind, records)
 
 
-def _fates(visit: PageRequest, origin: TopicName, records: Sequence["Record"]) -> Outcomes:
-    from shardpost.delta import snapshots
-    from shardpost.holders.record_fates import fates_of
-
+def _fates(visit: PageRequest, origin: TopicName, records: Sequence[Record]) -> Outcomes:
     snapshot = snapshots.current(visit.installation.tables)
     fates = fates_of(
         visit.installation, snapshot, origin, [record.coordinates for record in records]
@@ -150,10 +153,7 @@ def _fates(visit: PageRequest, origin: TopicName, records: Sequence["Record"]) -
     return {at: _of_fate(visit, fate, by_place[at]) for at, fate in fates.items()}
 
 
-def _of_fate(visit: PageRequest, fate: "Fate", record: "Record") -> RecordOutcome:
-    from shardpost.dead_letters.model.letters import letter_id
-    from shardpost.holders.record_fates import FateKind
-
+def _of_fate(visit: PageRequest, fate: Fate, record: Record) -> RecordOutcome:
     match fate.kind:
         case FateKind.TAKEN:
             return RecordOutcome(str(fate), None, "good", IN_EFFECT)
@@ -174,10 +174,7 @@ def letter_link(visit: PageRequest, letter: str, text: str | None = None) -> Lin
     return Link(text or letter, visit.url("letters/letter", id=letter))
 
 
-def _of_letters(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
-    from shardpost.dead_letters import letter_topics
-    from shardpost.dead_letters.model.letter_history import step_of
-
+def _of_letters(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
     is_store = topic.kind == "dead-letters"
     count = letter_topics.partitions(visit.installation.kafka)[topic.name] if is_store else None
     rules = visit.installation.settings.retry_rules
@@ -185,10 +182,7 @@ def _of_letters(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]
     return _lives(visit, {at: step.id for at, step in steps.items() if step})
 
 
-def _lives(visit: PageRequest, names: Mapping["Coordinates", str]) -> Outcomes:
-    from shardpost.dead_letters.letters_table import letters_named
-    from shardpost.dead_letters.model.letter_format import OPEN
-
+def _lives(visit: PageRequest, names: Mapping[Coordinates, str]) -> Outcomes:
     found = letters_named(visit.installation, {*names.values()}) if names else {}
     outcomes = {}
     for at, name in names.items():
@@ -202,11 +196,8 @@ def _lives(visit: PageRequest, names: Mapping["Coordinates", str]) -> Outcomes:
     return outcomes
 
 
-def _of_retries(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_retries(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
     """Return what became of retries: by history of those of our inputs, else by their letters."""
-    from shardpost.dead_letters.model.letter_format import ID, ORIGIN_TOPIC, header_text, name_of
-    from shardpost.kafka.records import header_bytes
-
     origins = {visit.installation.kafka.topic(kind): kind for kind in INPUTS}
     of_origin: dict[TopicName, list[Record]] = {}
     names = {}
@@ -229,11 +220,8 @@ def _of_retries(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]
 _TAG_OF_STATE = {"sent": "good", "failed": "bad", "unknown": "bad", "sending": "warn"}
 
 
-def _of_ledger(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_ledger(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
     """Return the state that each record of the ledger gives its client."""
-    from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
-    from shardpost.weekly_email.model.week import IsoWeek
-
     found: Outcomes = {}
     for record in records:
         text = (record.key or b"")[:WEEK_BYTES]
@@ -254,7 +242,7 @@ def _of_ledger(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"])
     return found
 
 
-def _of_holders(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]) -> Outcomes:
+def _of_holders(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
     found: Outcomes = {}
     for record in records:
         client = (record.key or b"").decode(errors="replace")
@@ -264,7 +252,7 @@ def _of_holders(visit: PageRequest, topic: OwnTopic, records: Sequence["Record"]
     return found
 
 
-_Teller = Callable[[PageRequest, OwnTopic, Sequence["Record"]], Outcomes]
+_Teller = Callable[[PageRequest, OwnTopic, Sequence[Record]], Outcomes]
 _TELLERS: Mapping[TopicName, _Teller] = {
     "positions": _of_inputs,
     "clients": _of_inputs,

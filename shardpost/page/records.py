@@ -5,12 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from shardpost.dead_letters.model.letter_format import keys_of
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.kafka import record_pages
+from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.reading import open_transaction_at
+from shardpost.kafka.record_pages import Bounds, Places, RecordPage, State
 from shardpost.page import access
 from shardpost.page.record import ShownRecord
 from shardpost.page.record_outcomes import (
@@ -24,10 +30,6 @@ from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing
 from shardpost.page.request import CurrentRequest, Instant, Number, PageRequest, Text
 from shardpost.page.value_layout import IN_LIST
 from shardpost.wording import counted
-
-if TYPE_CHECKING:
-    from shardpost.kafka.coordinates import Coordinates
-    from shardpost.kafka.record_pages import Bounds, Places, RecordPage, State
 
 router = APIRouter(prefix="/records", dependencies=[access.sees(access.POSITIONS)])
 
@@ -107,12 +109,12 @@ class Shown:
     """A page of records, and what is said of them; no page where they cannot be read."""
 
     asked: Question | None
-    page: "RecordPage | None"
-    bounds: "Mapping[int, Bounds]"
+    page: RecordPage | None
+    bounds: Mapping[int, Bounds]
     notes: list[str] = field(default_factory=list)
-    outcomes: "dict[Coordinates, RecordOutcome]" = field(default_factory=dict)
-    states: "dict[Coordinates, State]" = field(default_factory=dict)
-    earlier: "Places | None" = None
+    outcomes: dict[Coordinates, RecordOutcome] = field(default_factory=dict)
+    states: dict[Coordinates, State] = field(default_factory=dict)
+    earlier: Places | None = None
 
     @cached_property
     def records(self) -> list[ShownRecord]:
@@ -137,8 +139,6 @@ class Shown:
 
 
 def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
-    from shardpost.kafka import record_pages
-
     installation = visit.installation
     every = record_pages.bounds_of(installation.kafka, topic.name, asked.partition)
     bounds = {n: own for n, own in every.items() if n in _partitions(topic, asked, len(every))}
@@ -171,8 +171,6 @@ def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
 
 def _partitions(topic: OwnTopic, asked: Question, count: int) -> range | list[int]:
     """Return the partitions that are read: of a key the one where its records are, if one knows."""
-    from shardpost.kafka.partitioning import partition_of
-
     if asked.partition is not None:
         return [asked.partition]
     if asked.key is None or topic.kind == "dead-letters":  # placed by the keys of their origins
@@ -187,17 +185,13 @@ def _partitions(topic: OwnTopic, asked: Question, count: int) -> range | list[in
 
 def _keys(text: str | None) -> set[bytes] | None:
     """Return the keys that are written so: text, or `base64 …` for any bytes."""
-    from shardpost.dead_letters.model.letter_format import keys_of
-
     return None if text is None else keys_of(text)
 
 
 def _places(
-    visit: PageRequest, asked: Question, bounds: "Mapping[int, Bounds]", notes: list[str]
-) -> "Places":
+    visit: PageRequest, asked: Question, bounds: Mapping[int, Bounds], notes: list[str]
+) -> Places:
     """Return where reading begins in each partition; add what has to be said of that."""
-    from shardpost.kafka import record_pages
-
     if asked.at is not None:
         return _parsed_places(asked.at, bounds)
     if asked.offset is not None:
@@ -211,7 +205,7 @@ def _places(
     return record_pages.before(bounds, ends, ROWS_OF_A_PAGE)
 
 
-def _parsed_places(text: str, bounds: "Mapping[int, Bounds]") -> dict[int, int]:
+def _parsed_places(text: str, bounds: Mapping[int, Bounds]) -> dict[int, int]:
     if not _PLACES.fullmatch(text):
         raise UsageError("at: expected partition:offset, as the link to the next page has them")
     pairs = (pair.split(":") for pair in text.split(","))
@@ -220,11 +214,11 @@ def _parsed_places(text: str, bounds: "Mapping[int, Bounds]") -> dict[int, int]:
     return {number: max(own.low, known.get(number, own.low)) for number, own in bounds.items()}
 
 
-def _places_text(places: "Places") -> str:
+def _places_text(places: Places) -> str:
     return ",".join(f"{number}:{offset}" for number, offset in sorted(places.items()))
 
 
-def _out_of_range(topic: str, offset: int, bounds: "Mapping[int, Bounds]") -> list[str]:
+def _out_of_range(topic: str, offset: int, bounds: Mapping[int, Bounds]) -> list[str]:
     """Return why an offset is not there, if no partition that is read has it."""
     if any(own.low <= offset < own.high for own in bounds.values()):
         return []
@@ -240,12 +234,9 @@ def _out_of_range(topic: str, offset: int, bounds: "Mapping[int, Bounds]") -> li
 
 
 def _open_transactions(
-    visit: PageRequest, topic: OwnTopic, bounds: "Mapping[int, Bounds]"
+    visit: PageRequest, topic: OwnTopic, bounds: Mapping[int, Bounds]
 ) -> list[str]:
     """Say which transactions keep records from who reads committed ones."""
-    from shardpost.kafka.coordinates import Coordinates
-    from shardpost.kafka.reading import open_transaction_at
-
     said = []
     open_ones = [number for number, own in bounds.items() if own.stable < own.high]
     for number in open_ones[:TRANSACTIONS_TOLD]:

@@ -5,7 +5,7 @@ import binascii
 import re
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import parse_qsl, urlencode
 
 from click import Command
@@ -14,10 +14,24 @@ from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from shardpost.commands.parked_letters import redrive_command
+from shardpost.dead_letters.letter_index import open_index
+from shardpost.dead_letters.letters_table import FEW_OFFSETS
+from shardpost.dead_letters.listed_letters import ListedLetters, listed
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import ListFilters
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection, require_fitting
+from shardpost.dead_letters.redrive import Redrive
+from shardpost.dead_letters.redrive_plan import (
+    RedrivePlan,
+    lot_size,
+    plan_of_ids,
+    plan_redrive,
+    prepared,
+)
+from shardpost.dead_letters.redrive_runs import ask_to_stop, last_run, start
 from shardpost.errors import UsageError, one_line
+from shardpost.holders.countries import problem_of
+from shardpost.holders.inputs import input_topics
 from shardpost.page.access import LETTERS, acts, sees
 from shardpost.page.command_form import CommandForm, TypedForm, fields_of
 from shardpost.page.record_outcomes import letter_link
@@ -25,10 +39,6 @@ from shardpost.page.rendering import Listing
 from shardpost.page.request import CurrentRequest, PageRequest, Reason, patient_installation
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 from shardpost.wording import counted
-
-if TYPE_CHECKING:
-    from shardpost.dead_letters.listed_letters import ListedLetters
-    from shardpost.dead_letters.redrive import Redrive
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # A parking lot with more records is read only if one asks for it: the numbers are there sooner.
@@ -132,8 +142,6 @@ def edit(
 @router.post("/apply", dependencies=acts(LETTERS))
 def apply(visit: CurrentRequest, applied: Annotated[Applied, Form()]) -> Response:
     """Carry a decision out, and show how far it has come."""
-    from shardpost.dead_letters.redrive_runs import start
-
     if applied.plan.up_to is None:
         raise UsageError("expected what the plan has shown, found none: open the plan again")
     value = None if applied.value is None else _bytes_of(applied.value)
@@ -150,8 +158,6 @@ def apply(visit: CurrentRequest, applied: Annotated[Applied, Form()]) -> Respons
 @router.post("/stop", dependencies=acts(LETTERS))
 def stop(visit: CurrentRequest, run: Annotated[str, Form()]) -> Response:
     """Stop what goes on after the letters that it is writing."""
-    from shardpost.dead_letters.redrive_runs import ask_to_stop
-
     ask_to_stop(visit.installation.files, run)
     return visit.back_to("letters/run", "It stops after the letters that it is writing.")
 
@@ -159,8 +165,6 @@ def stop(visit: CurrentRequest, run: Annotated[str, Form()]) -> Response:
 @router.get("/run")
 def last(visit: CurrentRequest) -> Response:
     """Show how far the last decision is, or how it ended."""
-    from shardpost.dead_letters.redrive_runs import last_run
-
     run = last_run(visit.installation.files, visit.now)
     again, refusals = None, list[tuple[str, str]]()
     if run is not None:
@@ -179,9 +183,7 @@ def last(visit: CurrentRequest) -> Response:
 
 def _redrive(
     visit: PageRequest, chosen: Chosen, value: bytes | None, why: str, *, is_patient: bool = False
-) -> "Redrive":
-    from shardpost.dead_letters.redrive_plan import prepared
-
+) -> Redrive:
     selection = chosen.selection()
     if value is not None:
         if len(selection.ids or ()) != 1 or chosen.do == "discard":
@@ -195,11 +197,6 @@ def _redrive(
 
 
 def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
-    from shardpost.dead_letters.redrive_plan import lot_size, plan_of_ids, plan_redrive
-    from shardpost.dead_letters.redrive_runs import last_run
-    from shardpost.holders.countries import problem_of
-    from shardpost.holders.inputs import input_topics
-
     redrive = _redrive(visit, chosen, value, "")
     is_read = lot_size(redrive) <= READ_AT_ONCE or chosen.whole
     if is_read:
@@ -243,12 +240,8 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
     )
 
 
-def _listed(visit: PageRequest, redrive: "Redrive") -> "ListedLetters":
+def _listed(visit: PageRequest, redrive: Redrive) -> ListedLetters:
     """Return the parked letters that a decision is about, by the list."""
-    from shardpost.dead_letters.letter_index import open_index
-    from shardpost.dead_letters.letters_table import FEW_OFFSETS
-    from shardpost.dead_letters.listed_letters import listed
-
     chosen = redrive.request.selection
     of = chosen.filters if chosen.ids is None else ListFilters()
     filters = replace(of, state=LetterState.PARKED)
@@ -257,10 +250,8 @@ def _listed(visit: PageRequest, redrive: "Redrive") -> "ListedLetters":
     return found.before(redrive.shown.ends)
 
 
-def _counted(redrive: "Redrive", found: "ListedLetters") -> dict[str, Any]:
+def _counted(redrive: Redrive, found: ListedLetters) -> dict[str, Any]:
     """Return the plan by the list: how many are parked, and not which of them are refused."""
-    from shardpost.dead_letters.redrive_plan import RedrivePlan
-
     groups = [
         {"origin": one.origin, "error": one.error, "letters": one.letters, "such_as": one.such_as}
         for one in found.groups()

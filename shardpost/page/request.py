@@ -5,8 +5,7 @@ Parameters of addresses may be empty, as a form leaves them; a page has none but
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -23,17 +22,15 @@ from fastapi.responses import (
 from pydantic import AfterValidator, BeforeValidator
 
 from shardpost import __version__
+from shardpost.dead_letters.letter_index import KeptIndex
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
 from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment
+from shardpost.weekly_email.kept_statuses import KeptStatuses
 from shardpost.wording import json_text
-
-if TYPE_CHECKING:
-    from shardpost.dead_letters.letter_index import KeptIndex
-    from shardpost.weekly_email.kept_statuses import KeptStatuses
 
 # Who waits for a page waits no longer for Kafka, nor for what others are doing.
 MOST_SECONDS = 5.0
@@ -68,22 +65,12 @@ async def require_known(request: Request) -> None:
             raise UsageError(f"{unknown[0]}: expected one of {names}, found this parameter")
 
 
+@dataclass(frozen=True)
 class Memory:
-    """The memory of one app; its parts are imported when a page first asks for them."""
+    """The memory of one app: the index of letters, and the statuses of weeks."""
 
-    @cached_property
-    def letters(self) -> "KeptIndex":
-        """The index of letters."""
-        from shardpost.dead_letters.letter_index import KeptIndex
-
-        return KeptIndex()
-
-    @cached_property
-    def ledger(self) -> "KeptStatuses":
-        """The statuses of weeks."""
-        from shardpost.weekly_email.kept_statuses import KeptStatuses
-
-        return KeptStatuses()
+    letters: KeptIndex = field(default_factory=KeptIndex)
+    ledger: KeptStatuses = field(default_factory=KeptStatuses)
 
 
 @dataclass(frozen=True)

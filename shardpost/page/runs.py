@@ -9,10 +9,23 @@ from fastapi.responses import Response
 from shardpost.decisions import Kind
 from shardpost.errors import NotFoundError, shown
 from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.record_pages import bounds_of
 from shardpost.page.access import RUNS, acts, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import MAX_OFFSET, CurrentRequest, PageNumber, PageRequest, Reason
-from shardpost.run_requests.request_client import Decided, RunRow, SentRequest
+from shardpost.run_requests.model.requests import ALREADY_RUNNING
+from shardpost.run_requests.request_client import (
+    RECENT_DECISIONS,
+    Decided,
+    RunRow,
+    SentRequest,
+    conf_of,
+    list_decided,
+    list_runs,
+    request_status,
+    send_request,
+)
 
 router = APIRouter(prefix="/runs", dependencies=[sees(RUNS)])
 COLUMNS = ("key", "state", "since", "DAG", "requested by", "run")
@@ -26,8 +39,6 @@ REFRESH_SECONDS = 3
 @router.get("")
 def runs(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show which keys are at work, and what was decided on requests lately."""
-    from shardpost.run_requests.request_client import list_runs
-
     decided = _all_decided(visit)
     found = list_runs(visit.installation.kafka, decided)
     at_work = [row for row in found if row["state"] != str(Kind.CONFLICT)]
@@ -43,8 +54,6 @@ def runs(visit: CurrentRequest, page: PageNumber = 1) -> Response:
 
 
 def _all_decided(visit: PageRequest) -> list[Decided]:
-    from shardpost.run_requests.request_client import RECENT_DECISIONS, list_decided
-
     installation = visit.installation
     days = installation.settings.request_days
     return list_decided(installation.kafka, visit.now, days, most=RECENT_DECISIONS)
@@ -73,8 +82,6 @@ def _decided_row(one: Decided) -> tuple[Any, ...]:
 @router.get("/key")
 def key(visit: CurrentRequest, key: str) -> Response:
     """Show what runs under one key, and what was decided on it."""
-    from shardpost.run_requests.request_client import list_runs
-
     decided = [one for one in _all_decided(visit) if one.row()["key"] == key]
     rows = [row for row in list_runs(visit.installation.kafka, decided) if row["key"] == key]
     active = next((row for row in rows if row["state"] != str(Kind.CONFLICT)), None)
@@ -96,8 +103,6 @@ def request(
     conf: Annotated[str, Form()] = "",
 ) -> Response:
     """Ask for a run; what becomes of it is on the page of the request."""
-    from shardpost.run_requests.request_client import conf_of, send_request
-
     if not visit.may_run(dag):
         raise HTTPException(403, f"for users who may run the DAG {dag}")
     params = conf_of("params", conf.strip() or "{}")
@@ -121,11 +126,6 @@ def outcome(
     since: Annotated[int, Query(ge=0, le=MAX_OFFSET)],
 ) -> Response:
     """Show what became of one request, which is asked again until that is settled."""
-    from shardpost.kafka.reading import read_to_end
-    from shardpost.kafka.record_pages import bounds_of
-    from shardpost.run_requests.model.requests import ALREADY_RUNNING
-    from shardpost.run_requests.request_client import request_status
-
     installation = visit.installation
     kafka = installation.kafka
     at = Coordinates(kafka.topic("run-requests"), partition, offset)

@@ -25,7 +25,10 @@ from shardpost.page.rendering import (
     page_of,
 )
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
+from shardpost.rebuilds import registry
+from shardpost.rebuilds.model.difference import TITLES
 from shardpost.rebuilds.model.rebuild import Source
+from shardpost.rebuilds.registry import compare_open, list_described, needs_top_up
 from shardpost.wording import in_bytes, parse_share
 
 router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
@@ -126,8 +129,6 @@ def snapshot(visit: CurrentRequest, number: Annotated[int, Query(ge=1)]) -> Resp
 @router.get("/rebuilds")
 def rebuilds(visit: CurrentRequest) -> Response:
     """Show all rebuilds, and what can be done with the one whose tables are there."""
-    from shardpost.rebuilds.registry import list_described
-
     with table_errors():
         found = list_described(visit.installation.tables)
     rows = [_rebuild_row(one) for one in reversed(found)][:ROWS_OF_A_PAGE]
@@ -160,9 +161,6 @@ DIFFERENCES = ("of", "equal", "changed", "only in the old", "only in the new", "
 @router.get("/diff")
 def diff(visit: CurrentRequest) -> Response:
     """Compare the rebuilt tables with the old ones, key by key."""
-    from shardpost.rebuilds.model.difference import TITLES
-    from shardpost.rebuilds.registry import compare_open, list_described, needs_top_up
-
     with table_errors():
         found = compare_open(visit.installation.tables, visit.installation.kafka, visit.now)
         is_behind = needs_top_up(visit.installation.tables)
@@ -196,8 +194,6 @@ def swap(
     why: Reason,
 ) -> Response:
     """Have the DAG put the rebuilt tables in use, if no more differs then than was looked at."""
-    from shardpost.rebuilds import registry
-
     parse_share(max_changed)
     with table_errors():
         rebuild = registry.require_current(visit.installation.tables, number)
@@ -209,8 +205,6 @@ def swap(
 @router.post("/rebuilds/rollback", dependencies=acts(REBUILDS))
 def rollback(visit: CurrentRequest, number: Annotated[int, Form()], why: Reason) -> Response:
     """Have the DAG put the tables before the swap in use again."""
-    from shardpost.rebuilds import registry
-
     with table_errors():
         registry.require_current(visit.installation.tables, number)
     return _started(visit, {"action": "rollback", "why": why}, why)

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import Response
 
+from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
+from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.record_outcomes import own_topics, records_url, topic_link
@@ -21,6 +23,7 @@ from shardpost.page.rendering import (
     page_of,
 )
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
+from shardpost.topics.topics_file import expected_topics
 from shardpost.wording import duration_text
 
 router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
@@ -58,8 +61,6 @@ def topics(visit: CurrentRequest, page: PageNumber = 1) -> Response:
 
 def _audited(visit: PageRequest) -> tuple[list[Any], list[tuple[Link | str, int]]]:
     """Return the findings, and the declared topics that are there with their partitions."""
-    from shardpost.kafka.topic_metadata import cluster_metadata
-    from shardpost.topics.topics_file import expected_topics
     from shardpost.watch.audit import audit
 
     installation = visit.installation
@@ -180,7 +181,6 @@ def _is_of(row: tuple[Any, ...], group: str, topic: str) -> bool:
 def _looked(visit: PageRequest) -> Any:
     """Return what the last look that could ask for lag has found; None if none has."""
     from shardpost.alerts.history import last_looks
-    from shardpost.delta.query import table_errors
 
     with table_errors():
         return last_looks(visit.installation.tables, visit.now).get(LAG)
@@ -203,7 +203,6 @@ def _charts(
 ) -> list[tuple[str, Any, Listing]]:
     """Return a title, a figure and its numbers for each metric of the group that was kept."""
     from shardpost.alerts.history import series
-    from shardpost.delta.query import table_errors
 
     names, labels = [name for name, *_ in CHARTS], {"group": group, "topic": topic}
     since = visit.now - timedelta(days)
