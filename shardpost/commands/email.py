@@ -211,7 +211,14 @@ def preview_command(client: str, week: str, is_opened: bool) -> int:
     else:
         click.echo(harmless("\n".join(_lines(found))))
     if is_opened:
-        _open(found.html)
+        # Only this user can read the file.
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="shardpost-mail-", suffix=".html", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(found.html)
+        is_shown = webbrowser.open(Path(file.name).as_uri())
+        where = "opened" if is_shown else "no browser found: the HTML is in"
+        click.echo(f"{where} {file.name}", err=True)
     return DONE
 
 
@@ -236,18 +243,6 @@ def _lines(found: "MailPreview") -> Iterator[str]:
         yield f"{name}: {one_line(value)}"
     yield ""
     yield found.text.rstrip("\n")
-
-
-def _open(html: str) -> None:
-    """Write HTML into a file that only this user can read, and open it."""
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="shardpost-mail-", suffix=".html", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(html)
-    is_shown = webbrowser.open(Path(file.name).as_uri())
-    click.echo(
-        f"{'opened' if is_shown else 'no browser found: the HTML is in'} {file.name}", err=True
-    )
 
 
 @email_command.command("test")

@@ -183,21 +183,18 @@ def verify_command(client: str, token: str) -> int:
     """
     from shardpost.unsubscribe import is_genuine
 
-    installation = opened()
-    if installation.settings.unsubscribe_secret is None:
+    settings = opened().settings
+    list_id, secrets = settings.mail_list_id, settings.unsubscribe_secret
+    if secrets is None:
         raise UsageError(
             "setting SHARDPOST_UNSUBSCRIBE_SECRET: expected the secret of {token}, found none"
         )
-    names = {
-        "list_id": installation.settings.mail_list_id,
-        "secrets": installation.settings.unsubscribe_secret,
-    }
-    genuine = is_genuine(token, client, **names)
+    genuine = is_genuine(token, client, list_id=list_id, secrets=secrets)
     print_document({"client": client, "genuine": genuine}, lambda: "genuine" if genuine else "")
     if not genuine:
         click.echo(
             f"shardpost: not genuine: that token was not made for client {shown(client)} of list"
-            f" {installation.settings.mail_list_id} by a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
+            f" {list_id} by a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
             err=True,
         )
     return DONE if genuine else COULD_NOT
@@ -265,12 +262,8 @@ def _state_text(found: "WeekStatus", document: dict[str, Any]) -> str:
 
     if found.closed is not None:
         return found.closed.explanation
-    is_known = document["count"] or has_run(found)
-    return state_text(document) if is_known else no_run(found.week)
-
-
-def state_text(document: dict[str, Any]) -> str:
-    """Return the groups: each reason, and under it a line for each client."""
+    if not document["count"] and not has_run(found):
+        return no_run(found.week)
     lines = [f"{document['week']}: {document['count']} {document['state']}"]
     for group in document["groups"]:
         if group["reason"] is not None:

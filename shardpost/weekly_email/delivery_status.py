@@ -76,16 +76,6 @@ class EarlyAudience:
                 why = why_no_mail_can_be_written(row["email"], has_contact=row["has_contact"])
                 yield row["client"], why
 
-    def by_shard(self, tables: Tables, partitions: int) -> dict[int, ShardAudience]:
-        """Return the audience of each shard."""
-        shards = {shard: ShardAudience() for shard in range(partitions)}
-        for client, why in self.members(tables):
-            shard = shards[partition_of(client, partitions)]
-            shard.clients.append(client)
-            if why:
-                shard.without_contact[client] = why
-        return shards
-
 
 WeekAudience = FrozenWeek | EarlyAudience | None
 
@@ -188,11 +178,8 @@ class WeekStatus:
         """Return why a member of the audience is open yet; None if it is no known member."""
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
-                return (
-                    NOT_MAILED
-                    if FrozenWeeks(self.installation.tables).member(frozen, client)
-                    else None
-                )
+                if FrozenWeeks(self.installation.tables).member(frozen, client):
+                    return NOT_MAILED
             case EarlyAudience() as early:
                 for _, why in early.members(self.installation.tables, client):
                     return why or NOT_MAILED
@@ -209,8 +196,13 @@ class WeekStatus:
                 weeks = FrozenWeeks(self.installation.tables)
                 return lambda shard: ShardAudience(weeks.clients(frozen, shard))
             case EarlyAudience() as early:
-                of_shards = early.by_shard(self.installation.tables, self.partitions)
-                return lambda shard: of_shards.get(shard, ShardAudience())
+                shards = {shard: ShardAudience() for shard in range(self.partitions)}
+                for client, why in early.members(self.installation.tables):
+                    audience = shards[partition_of(client, self.partitions)]
+                    audience.clients.append(client)
+                    if why:
+                        audience.without_contact[client] = why
+                return lambda shard: shards.get(shard, ShardAudience())
         return lambda _: ShardAudience()
 
 

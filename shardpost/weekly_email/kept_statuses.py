@@ -53,7 +53,7 @@ class KeptStatuses:
 
     def by_shard(self, status: WeekStatus) -> list[ShardStatus]:
         """Return what `status.by_shard()` does."""
-        return self._by_shard(status, _Ends(status.installation, status.partitions))
+        return self._by_shard(status, _ends(status.installation, status.partitions))
 
     def is_read(self, status: WeekStatus) -> bool:
         """Tell whether `by_shard` is quick now; if not, it is being read meanwhile."""
@@ -98,14 +98,14 @@ class KeptStatuses:
     def _read(self, installation: Installation, weeks: Sequence[IsoWeek], now: datetime) -> None:
         topic = installation.kafka.topic("weekly-emails")
         partitions = partition_counts(installation.kafka, [topic])[topic]
-        ends = _Ends(installation, partitions)
+        ends = _ends(installation, partitions)
         for week in weeks:
             state = WeekState(installation, week)
             self._by_shard(WeekStatus(state, audience_of(state, now), partitions), ends)
         self._read_at = now
 
-    def _by_shard(self, status: WeekStatus, ends: "_Ends") -> list[ShardStatus]:
-        of = (ends.topic_id, status.audience, ends.of(status.week))
+    def _by_shard(self, status: WeekStatus, ends: Callable[[IsoWeek], object]) -> list[ShardStatus]:
+        of = (status.audience, ends(status.week))
         known, shards = self._kept.get(status.week, (None, []))
         if known != of:
             shards = status.by_shard()
@@ -117,14 +117,9 @@ class KeptStatuses:
         return shards
 
 
-class _Ends:
-    """Where the ledger has the last record of each week now, by shard, and which topic it is."""
-
-    def __init__(self, installation: Installation, partitions: int) -> None:
-        topic = installation.kafka.topic("weekly-emails")
-        self.topic_id = topic_ids(installation.kafka, [topic]).get(topic)
-        self._shards = last_offsets(installation, partitions)
-
-    def of(self, week: IsoWeek) -> tuple[int | None, ...]:
-        """Return those of a week."""
-        return tuple(shard.get(str(week)) for shard in self._shards)
+def _ends(installation: Installation, partitions: int) -> Callable[[IsoWeek], object]:
+    """Return what says where the ledger's topic has the last record of a week now, by shard."""
+    topic = installation.kafka.topic("weekly-emails")
+    topic_id = topic_ids(installation.kafka, [topic]).get(topic)
+    shards = last_offsets(installation, partitions)
+    return lambda week: (topic_id, *(shard.get(str(week)) for shard in shards))

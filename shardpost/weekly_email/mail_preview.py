@@ -42,7 +42,6 @@ from shardpost.weekly_email.smtp_server import Phase, SenderSettings, SmtpServer
 if TYPE_CHECKING:
     from shardpost.holders.spark.held_positions import Contact
 
-# Somebody waits for a test.
 TEST_SECONDS = 30.0
 NOWHERE = Address("nobody@invalid", needs_utf8=False)
 
@@ -127,7 +126,6 @@ def preview(
 def _as_sent(
     sources: "_Sources", row: Mapping[str, Any], looks: Iterable[MailLook], secrets: str | None
 ) -> MailPreview:
-    """Return a mail as it was handed to the mail server; ShardpostError if that is not known."""
     if (written := Written.from_json(row["written"])) is None:
         raise ShardpostError("its ledger record does not say from what it was written")
     found = sources.of_written(written)
@@ -161,17 +159,16 @@ def send_test(
     address = check_address(to)
     if isinstance(address, UnusableAddress):
         raise UsageError(f"address: {address.reason}")
-    server = installation.values(SmtpServer)
+    server = replace(installation.values(_HastyServer), mail_attempts=1)
     # Refuses settings by which a real server is sent nothing.
     installation.values(SenderSettings).sender(server)
     made = mail.test(address, now)
-    with closing(SmtpSession(_HastyServer(**{**vars(server), "mail_attempts": 1}))) as session:
+    with closing(SmtpSession(server)) as session:
         outcome = session.send(made.mail())
     match outcome:
         case Accepted():
             sent = {"to": address.text, "subject": _text(made.headers["Subject"])}
-            of = {"client": mail.client, "week": mail.week}
-            return of | sent | {"message_id": made.message_id}
+            return {"client": mail.client, "week": mail.week, **sent, "message_id": made.message_id}
         case NoReply(reason):
             raise ShardpostError(f"the test may have been sent or not: {reason}")
     raise ShardpostError(f"the test was not sent: {outcome.reason}")
@@ -195,14 +192,12 @@ class _Source:
         return Recipient(member.client, member.name or "", address, member.language)
 
     def draft(self, to: Recipient, now: datetime, *, is_test: bool = False) -> Draft:
-        """Write the mail."""
         templates = self.context.templates
         language = templates.language_for(to.language)
         holdings = holdings_of(self.positions, language, templates.most_rows)
         return draft(self.context, to, holdings, now, is_test=is_test, render=self.render)
 
     def preview(self, made: Draft) -> MailPreview:
-        """Return a mail of it as people read it."""
         context = self.context
         headers = {name: _text(value) for name, value in made.headers.items()}
         if made.to.address == NOWHERE:
@@ -229,7 +224,6 @@ class _Sources:
     render: Rendering
 
     def of_now(self) -> _Source:
-        """Return from what a run of now would write the mail."""
         if frozen := FrozenWeeks(self.tables).find(self.week):
             return self._frozen(frozen)
         snapshot = snapshots.current(self.tables)

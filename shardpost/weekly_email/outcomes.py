@@ -131,11 +131,6 @@ class RetryQueue:
         return len(self._heap)
 
     @property
-    def is_full(self) -> bool:
-        """Whether no fresh mail should be started."""
-        return len(self) >= MAX_QUEUED
-
-    @property
     def delay(self) -> float:
         """Seconds until the first attempt is due."""
         return self._heap[0].due - time.monotonic()

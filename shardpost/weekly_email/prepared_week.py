@@ -24,6 +24,7 @@ from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import WeekPausedError
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
 from shardpost.weekly_email.week_state import WeekState
@@ -111,8 +112,8 @@ def preview_week(
     templates = templates_of(installation.values(TemplateSettings))
     latest = request.week.as_of(request.now, early=request.early)
     state.require_open(request.now)
-    if request.is_real:
-        state.require_not_paused()
+    if request.is_real and state.paused:
+        raise WeekPausedError(state.paused.explanation)
     ledger = state.require_ledger()
     chosen = email_job.parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(installation.tables)
@@ -123,8 +124,7 @@ def preview_week(
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
     _require_not_ahead(snapshot, request.now)
     if frozen is None:
-        _require_covered(snapshot, request)
-        _require_history(snapshot, request.week, as_of)
+        _require_covered(snapshot, request, as_of)
     week = PreparedWeek(state, ledger, as_of, sender, snapshot, chosen, frozen, templates)
     if request.is_real:
         guards.require_owner(installation)
@@ -162,8 +162,11 @@ def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: C
         )
 
 
-def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:
-    """Refuse a snapshot that lacks records of before the week's end; of an early one, its start."""
+def _require_covered(snapshot: Snapshot, request: EmailRequest, as_of: datetime) -> None:
+    """Refuse a snapshot that lacks records of before the week's end; of an early one, its start.
+
+    Or one that has no longer the history of that instant.
+    """
     week, what = request.week, "started" if request.early else "ended"
     since = week.start if request.early else week.end
     if snapshot.looked_at < since:
@@ -171,9 +174,6 @@ def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:
             f"week {week} {what} {since:%Y-%m-%d %H:%M} UTC, and {_coverage(snapshot)}: run"
             " `shardpost compact` first"
         )
-
-
-def _require_history(snapshot: Snapshot, week: IsoWeek, as_of: datetime) -> None:
     try:
         snapshot.require_history(as_of)
     except ShardpostError as error:

@@ -25,7 +25,14 @@ from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
+from shardpost.weekly_email.outcomes import (
+    MAX_QUEUED,
+    Attempt,
+    DeliveryRecords,
+    Outcomes,
+    Progress,
+    RetryQueue,
+)
 from shardpost.weekly_email.send_plan import UNREADABLE, MailToSend, NoMail, Step
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 from shardpost.weekly_email.smtp_server import SmtpServer
@@ -90,7 +97,7 @@ class ShardSender:
         while True:
             most = self._wait_for_rate_limit()
             group = self._retry_queue.take_due(most)
-            while len(group) < most and not self._retry_queue.is_full:
+            while len(group) < most and len(self._retry_queue) < MAX_QUEUED:
                 match next(steps, None):
                     case MailToSend() as task:
                         self._started += 1

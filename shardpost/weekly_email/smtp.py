@@ -162,20 +162,15 @@ class SmtpSession:
         self, smtp: smtplib.SMTP, mail: Mail, require: Callable[[], None]
     ) -> SmtpOutcome | None:
         """Send the whole mail; return its outcome if the server refused it before, or None."""
-        refusal = self._send_commands(smtp, _commands(smtp, mail))
-        if refusal is None:
-            require()
-            # Dots that begin a line are doubled (RFC 5321, 4.5.2); content ends with CRLF.
-            first = b"." if mail.content.startswith(b".") else b""
-            stuffed = first + mail.content.replace(b"\r\n.", b"\r\n..")
-            return self._write(smtp, stuffed + DOT)
-        outcome = self._refused(*refusal)
-        if self._smtp is not None:
-            self._reset(smtp)
-        return outcome
-
-    def _write(self, smtp: smtplib.SMTP, content: bytes) -> SmtpOutcome | None:
-        """Write the content; return its outcome if the server refused it meanwhile, or None."""
+        if (refusal := self._send_commands(smtp, _commands(smtp, mail))) is not None:
+            outcome = self._refused(*refusal)
+            if self._smtp is not None:
+                self._reset(smtp)
+            return outcome
+        require()
+        # Dots that begin a line are doubled (RFC 5321, 4.5.2); content ends with CRLF.
+        first = b"." if mail.content.startswith(b".") else b""
+        content = first + mail.content.replace(b"\r\n.", b"\r\n..") + DOT
         sock = _limited(smtp, self._server.timeout("block"))
         try:
             # Not smtp.send(), which closes the connection before its reply could be read.

@@ -164,7 +164,6 @@ EXAMPLES = ("example", "example.com", "example.net", "example.org", "invalid")
 
 
 def _require_real_sender(sender: Sender, host: str) -> None:
-    """Refuse the example sender or the example URL to unsubscribe."""
     if _is_example(sender.address.rpartition("@")[2]):
         raise UsageError(
             f"setting SHARDPOST_MAIL_FROM: {sender.address} is an example, and the mail server"

@@ -105,7 +105,9 @@ def erase_old_audiences(
 
     Of a week that is being mailed none is erased. LockedError beside a freeze.
     """
-    result, days = ErasedAudiences(dry_run), installation.values(LedgerRetention).of_audience
+    result, retention = ErasedAudiences(dry_run), installation.values(LedgerRetention)
+    # An audience is of no use without its ledger.
+    days = min(retention.audience_days, retention.ledger_days)
     if not dry_run:
         with table_errors():
             dry_runs.forget_old(installation.tables, now, days)
@@ -138,11 +140,6 @@ class LedgerRetention:
 
     audience_days: int
     ledger_days: int
-
-    @property
-    def of_audience(self) -> int:
-        """Those of an audience: it is of no use without its ledger."""
-        return min(self.audience_days, self.ledger_days)
 
 
 def _mark(
@@ -252,7 +249,13 @@ def _close(installation: Installation, week: IsoWeek, shards: Sequence[int], now
     records = 0
     for shard in shards:
         step(f"empty {week} shard {shard}")
-        records += _empty_shard(installation, week, shard)
+        with closing(Ledger(installation, week, shard)) as ledger:
+            ledger.fence()
+            keys = ledger.keys()
+            for start in range(0, len(keys), BATCH):
+                batch = keys[start : start + BATCH]
+                ledger.write([], [ledger.tombstone(key, WHY) for key in batch])
+        records += len(keys)
     step(f"finish {week}")
     emptied = replace(row, emptied_at=now)
     table_log.append(installation.tables, CLOSED_WEEKS, lambda: emptied)
@@ -273,13 +276,3 @@ def _close_shard(
         counts = {state: now_counted[state] for state in CLOSED_STATES}
         ledger.close_week(closed_value(counts, now))
         return counts
-
-
-def _empty_shard(installation: Installation, week: IsoWeek, shard: int) -> int:
-    with closing(Ledger(installation, week, shard)) as ledger:
-        ledger.fence()
-        keys = ledger.keys()
-        for start in range(0, len(keys), BATCH):
-            batch = keys[start : start + BATCH]
-            ledger.write([], [ledger.tombstone(key, WHY) for key in batch])
-        return len(keys)

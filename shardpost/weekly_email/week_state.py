@@ -48,7 +48,6 @@ from shardpost.weekly_email.model.week_tables import (
     ClosedWeek,
     LedgerMark,
     PausedWeek,
-    WeekPausedError,
 )
 from shardpost.wording import counted
 
@@ -123,11 +122,6 @@ class WeekState:
         """Refuse a week that is closed."""
         if closed := self.closed(now):
             raise WeekClosedError(closed.explanation)
-
-    def require_not_paused(self) -> None:
-        """Refuse a week that is paused."""
-        if self.paused:
-            raise WeekPausedError(self.paused.explanation)
 
     # The ledger
 

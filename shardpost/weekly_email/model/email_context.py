@@ -11,7 +11,7 @@ from email.header import Header
 from email.utils import quote as quote_phrase
 from functools import cached_property, lru_cache
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from shardpost.errors import ShardpostError, UsageError, single_line
 from shardpost.settings import addresses
@@ -94,12 +94,6 @@ class EmailContext:
     def domain(self) -> str:
         """The domain of the sender, in which Message-ID and List-Id are made."""
         return self.sender.address.rpartition("@")[2]
-
-    @property
-    def unsubscribe_site(self) -> str:
-        """Where the URL to unsubscribe leads, without anything that names a client."""
-        parts = urlsplit(self.sender.unsubscribe_url)
-        return f"{parts.scheme}://{parts.netloc}/"
 
     def unsubscribe_url(self, client: str) -> str:
         """Return the client's own URL to unsubscribe, percent-encoded."""

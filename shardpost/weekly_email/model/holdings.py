@@ -102,7 +102,6 @@ def _shown(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
 
 
 def _localized(shown: pd.DataFrame, languages: Sequence[str | None]) -> pd.DataFrame:
-    """Return the rows with their numbers in the language of their owners."""
     if not any(languages):
         return shown
     owners = [languages[owner] for owner in shown["owner"]]

@@ -94,10 +94,6 @@ class LedgerIndex:
         counts = np.bincount(self.codes, minlength=len(STATES)).tolist()
         return Counter({state: counts[code] for state, code in _CODES.items() if state is not None})
 
-    def change(self, before: DeliveryState, after: DeliveryState) -> None:
-        """Put all clients that are in one state into another."""
-        self.codes[self.codes == _CODES[before]] = _CODES[after]
-
 
 def _digest(about: LedgerId) -> bytes:
     person = OF_ERASED.encode() if about.is_erased else b""
@@ -118,7 +114,8 @@ def sending_to_unknown(ledger_index: LedgerIndex) -> list[LedgerEntry]:
 
     Call it only when no run can be sending, or in one that only reads.
     """
-    ledger_index.change(DeliveryState.SENDING, DeliveryState.UNKNOWN)
+    codes = ledger_index.codes
+    codes[codes == _CODES[DeliveryState.SENDING]] = _CODES[DeliveryState.UNKNOWN]
     return [
         replace(entry, state=DeliveryState.UNKNOWN, reason=WHY_UNKNOWN)
         for entry in ledger_index.delivery_unknown.values()

@@ -8,14 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal, localcontext
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from babel import Locale
 
 # Where the setting names none, Babel's filters are those of this one.
 ENGLISH = "en"
+# The filters that are functions of Babel's, and in which of its modules they are.
+OF_BABEL = {
+    **dict.fromkeys(("format_decimal", "format_percent"), "numbers"),
+    **dict.fromkeys(("format_date", "format_time", "format_datetime"), "dates"),
+}
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,3}")
 MOST_DIGITS = 60
 _NUMBER = re.compile(rf"(-?)([0-9]{{1,{MOST_DIGITS}}})(?:\.([0-9]{{1,{MOST_DIGITS}}}))?", re.ASCII)
@@ -102,46 +108,26 @@ class Filters:
 
     def day(self, value: date) -> str:
         """Return a date with the day of the week."""
-        return _iso_day(value) if self.language is None else self.format_date(value, "full")
+        if self.language is None:
+            return _iso_day(value)
+        return self.of_babel("format_date", value, "full")
 
     def instant(self, value: datetime) -> str:
         """Return a date and the time of day."""
         if self.language is None:
             return f"{_iso_day(value.date())} {value:%H:%M}"
-        return f"{self.format_date(value, 'full')} {self.format_time(value, 'short')}"
+        time = self.of_babel("format_time", value, "short")
+        return f"{self.day(value)} {time}"
 
-    def format_decimal(self, value: Decimal | float | str, format: str | None = None) -> str:  # noqa: A002 - Babel's
-        """Return a number by a pattern of Babel's."""
-        from babel.numbers import format_decimal
-
-        return str(format_decimal(value, format, self._locale, decimal_quantization=False))
-
-    def format_percent(self, value: Decimal | float | str, format: str | None = None) -> str:  # noqa: A002
-        """Return a share by a pattern of Babel's."""
-        from babel.numbers import format_percent
-
-        return str(format_percent(value, format, self._locale))
-
-    def format_date(self, value: date, format: str = "medium") -> str:  # noqa: A002
-        """Return a date by a pattern of Babel's."""
-        from babel.dates import format_date
-
-        return str(format_date(value, format, self._locale))
-
-    def format_time(self, value: datetime, format: str = "medium") -> str:  # noqa: A002
-        """Return a time of day, UTC, by a pattern of Babel's."""
-        from babel.dates import format_time
-
-        return str(format_time(value, format, locale=self._locale))
-
-    def format_datetime(self, value: datetime, format: str = "medium") -> str:  # noqa: A002
-        """Return a time by a pattern of Babel's."""
-        from babel.dates import format_datetime
-
-        return str(format_datetime(value, format, locale=self._locale))
+    def of_babel(self, name: str, value: object, format: str | None = None) -> str:  # noqa: A002 - Babel's
+        """Return a value by a function of Babel's, in UTC, and by a pattern if one is given."""
+        function = getattr(import_module(f"babel.{OF_BABEL[name]}"), name)
+        given: dict[str, Any] = {} if format is None else {"format": format}
+        if name == "format_decimal":
+            given["decimal_quantization"] = False
+        return str(function(value, locale=self._locale, **given))
 
     def as_dict(self) -> dict[str, Callable[..., str]]:
         """Return the filters as Jinja takes them."""
-        own = (self.number, self.day, self.instant, self.format_decimal, self.format_percent)
-        dates = (self.format_date, self.format_time, self.format_datetime)
-        return {one.__name__: one for one in (*own, *dates)}
+        own = {"number": self.number, "day": self.day, "instant": self.instant}
+        return own | {name: partial(self.of_babel, name) for name in OF_BABEL}

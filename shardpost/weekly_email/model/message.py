@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from email.utils import format_datetime
 from hashlib import sha256
+from urllib.parse import urlsplit
 
 from shardpost.errors import single_line
 from shardpost.settings.addresses import Mailbox
@@ -125,7 +126,8 @@ def draft(
     language = context.templates.language_for(to.language)
     values = _values(context, to, holdings, language)
     if is_test:
-        values["unsubscribe"] = context.unsubscribe_site
+        site = urlsplit(context.sender.unsubscribe_url)
+        values["unsubscribe"] = f"{site.scheme}://{site.netloc}/"
     found = render(context.templates, language, values)
     sender, identity = context.sender, message_id(context, to.client)
     answers = mailboxes(found.reply_to)
@@ -153,7 +155,6 @@ def draft(
 def _values(
     context: EmailContext, to: Recipient, holdings: Holdings, language: str | None
 ) -> Values:
-    """Return what the templates are given (model/mail_templates.py)."""
     return {
         **context.shared_values,
         "client": single_line(to.client, LONGEST_NAME),
