@@ -99,9 +99,18 @@ class _Round:
 
     def notify(self) -> Notified:
         """Send what is due; then once more, where a channel is found to be down, or to be back."""
-        alerts = self._alerts(self._names)
+        due = (alert for name in self._names for alert in self._due(name))
+        alerts = list({(alert.state, alert.condition.key): alert for alert in due}.values())
         deliveries = self._send(self._channels)
-        self._note_channels(deliveries)
+        known = {one.condition.key: one for one in self.firing}
+        for delivery in deliveries:
+            key = (CHANNEL_DOWN, delivery.channel)
+            if delivery.problem:
+                found = channel_down(delivery)
+                known[key] = known.get(key, Firing(found, self._now)).found(found, self._now)
+            elif key in known:
+                known[key] = known[key].ended(self._now)
+        self.firing = list(known.values())
         down = {delivery.channel for delivery in deliveries if delivery.problem}
         self._send([channel for channel in self._channels if channel.name not in down])
         if alerts:
@@ -128,29 +137,12 @@ class _Round:
         states = ((one, one.due(channel, self._now)) for one in self.firing)
         return [one.alert(state) for one, state in states if state]
 
-    def _alerts(self, names: Iterable[str]) -> list[Alert]:
-        """Return what is due to any of the channels, once each."""
-        alerts = (alert for name in names for alert in self._due(name))
-        return list({(alert.state, alert.condition.key): alert for alert in alerts}.values())
-
     def _taken(self, channel: str, alerts: Iterable[Alert]) -> None:
         keys = {alert.condition.key for alert in alerts}
         self.firing = [
             one.taken(channel, self._now) if one.condition.key in keys else one
             for one in self.firing
         ]
-
-    def _note_channels(self, deliveries: Iterable[Delivery]) -> None:
-        """Let a condition begin for each channel that is down, and end for each that is not."""
-        known = {one.condition.key: one for one in self.firing}
-        for delivery in deliveries:
-            key = (CHANNEL_DOWN, delivery.channel)
-            if delivery.problem:
-                found = channel_down(delivery)
-                known[key] = known.get(key, Firing(found, self._now)).found(found, self._now)
-            elif key in known:
-                known[key] = known[key].ended(self._now)
-        self.firing = list(known.values())
 
     def _to(self, channel: Channel) -> list[Alert]:
         """Return what is due to a channel; that it was down is not, unless there is nothing else.

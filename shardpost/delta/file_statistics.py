@@ -54,12 +54,12 @@ def add_actions(tables: Tables, table: Table, folder: str) -> list[AddAction]:
         path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
         return _add_action(system, table, info, path)
 
-    infos = [info for info in listed if _is_data(info.base_name)]
+    infos = [
+        info
+        for info in listed
+        if info.base_name.endswith(".parquet") and not info.base_name.startswith(("_", "."))
+    ]
     return [action for action, rows in storage.side_by_side(read, infos) if rows]
-
-
-def _is_data(name: str) -> bool:
-    return name.endswith(".parquet") and not name.startswith(("_", "."))
 
 
 def add_action(tables: Tables, table: Table, path: str) -> AddAction:
@@ -75,17 +75,10 @@ def _add_action(
     with system.open_input_file(info.path) as file:
         metadata = pq.ParquetFile(file).metadata
     at = int(info.mtime.timestamp() * 1000)
-    statistics = _as_text(_statistics(metadata, table.contacts))
+    # deltalake 1.6.6 reads the escape of a character beyond U+1FFFF as another character, and
+    # would pass over files that have what is asked for.
+    statistics = json.dumps(_statistics(metadata, table.contacts), ensure_ascii=False)
     return AddAction(path, info.size, {}, at, True, statistics), metadata.num_rows
-
-
-def _as_text(statistics: dict[str, Any]) -> str:
-    """Return statistics as a log has them, texts as they are.
-
-    deltalake 1.6.6 reads the escape of a character beyond U+1FFFF as another character, and would
-    pass over files that have what is asked for.
-    """
-    return json.dumps(statistics, ensure_ascii=False)
 
 
 def _statistics(metadata: pq.FileMetaData, without_bounds: Collection[str]) -> dict[str, Any]:

@@ -230,7 +230,9 @@ def _write(tables: Tables, table: Table, path: str, parts: Iterable[pa.Table]) -
     system, root = storage.folder(tables, table)
     storage.make_folder_of(tables, table, path)
     schema = arrow_schema(table)
-    options = {"store_schema": False, "use_dictionary": _in_dictionaries(table, schema)}
+    fields = (field for field in schema if field.name not in table.not_in_dictionaries)
+    in_dictionaries = [leaf for field in fields for leaf in _leaves(field.name, field.type)]
+    options = {"store_schema": False, "use_dictionary": in_dictionaries}
     if table.sorted_by:
         options |= {"write_page_index": True, "max_rows_per_page": PAGE_ROWS}
     try:
@@ -261,12 +263,6 @@ def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
             waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.concat_tables(waiting)
-
-
-def _in_dictionaries(table: Table, schema: pa.Schema) -> list[str]:
-    """Return the paths of the Parquet columns that are written with dictionaries."""
-    fields = (field for field in schema if field.name not in table.not_in_dictionaries)
-    return [path for field in fields for path in _leaves(field.name, field.type)]
 
 
 def _leaves(path: str, type_: pa.DataType) -> Iterator[str]:

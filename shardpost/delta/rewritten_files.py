@@ -4,12 +4,11 @@ Of who is erased, a row stays, with its key and its coordinates; the columns of 
 are emptied. Rows that are looked at by key come in parts of which each fits into memory.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
 from zlib import crc32
 
 import numpy as np
@@ -136,23 +135,19 @@ def split_by_key(
     with ExitStack() as stack:
         count = min(parts, MOST_PARTS)
         files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(count)]
-        _write_parts(rows, key, files)
+        with ExitStack() as writing:
+            writers: dict[int, ipc.RecordBatchStreamWriter] = {}
+            for table in rows:
+                for number, part in _parts_of(table, key, len(files)):
+                    if number not in writers:
+                        writer = ipc.new_stream(files[number], table.schema, options=_IPC_OPTIONS)
+                        writers[number] = writing.enter_context(writer)
+                    writers[number].write_table(part)
         for file in files:
             if file.tell():
                 file.seek(0)
                 with ipc.open_stream(file) as reader:
                     yield reader.read_all()
-
-
-def _write_parts(rows: Iterable[pa.Table], key: str, files: Sequence[IO[bytes]]) -> None:
-    with ExitStack() as stack:
-        writers: dict[int, ipc.RecordBatchStreamWriter] = {}
-        for table in rows:
-            for number, part in _parts_of(table, key, len(files)):
-                if number not in writers:
-                    writer = ipc.new_stream(files[number], table.schema, options=_IPC_OPTIONS)
-                    writers[number] = stack.enter_context(writer)
-                writers[number].write_table(part)
 
 
 def _parts_of(table: pa.Table, key: str, count: int) -> Iterator[tuple[int, pa.Table]]:

@@ -92,13 +92,13 @@ def retrying(table: Table, write: Callable[[], T], most: int = MOST_CONFLICTS) -
 
 def append(tables: Tables, table: Table, make: Callable[[], Any]) -> None:
     """Append the value that `make` returns as a row, again while other runs are writing."""
-    retrying(table, lambda: _append(tables, table, make()))
 
+    def write() -> None:
+        row, found = arrow_rows(table, [make()]), opened(tables, table)
+        tables.require_held()
+        write_deltalake(found, row, mode="append")
 
-def _append(tables: Tables, table: Table, value: Any) -> None:
-    row, found = arrow_rows(table, [value]), opened(tables, table)
-    tables.require_held()
-    write_deltalake(found, row, mode="append")
+    retrying(table, write)
 
 
 def newest_version(tables: Tables, table: Table) -> int | None:

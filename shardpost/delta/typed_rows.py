@@ -134,13 +134,10 @@ def _column(field: str, hint: Any) -> _Column:
     name = next((mark.name for mark in marks if isinstance(mark, Named)), field)
     is_json = Mark.JSON in marks
     parts = cast("type[Any]", hint) if is_dataclass(hint) and not is_json else None
-    read = _of_text(hint) if is_json else _reader(hint)
+    read = of_json = _reader(hint)
+    if is_json:
+        read = lambda text: (of_json or _same)(json.loads(text))  # noqa: E731
     return _Column(field, name, hint, frozenset(marks), is_optional, parts, read)
-
-
-def _of_text(kind: Any) -> Reader:
-    read = _reader(kind)
-    return lambda text: (read or _same)(json.loads(text))
 
 
 def _reader(kind: Any) -> Reader | None:

@@ -168,19 +168,14 @@ def _is_healthy(part: Mapping[str, str], since: datetime) -> bool:
     return healthy and all(datetime.fromisoformat(text) >= since for text in beats)
 
 
-def _own_pids(settings: Settings) -> set[int]:
-    """Return the pids of those of the four that run, with all their descendants."""
-    parents = [pid for daemon in _daemons(settings, {}).values() if (pid := daemon.pid)]
-    pids = set(parents)
-    for pid in parents:
-        with suppress(psutil.NoSuchProcess):
-            pids |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
-    return pids
-
-
 def _kill_orphans(settings: Settings) -> None:
     """Kill what this stack's Airflow started and left behind."""
-    home, own = str(settings.home), _own_pids(settings)
+    parents = [pid for daemon in _daemons(settings, {}).values() if (pid := daemon.pid)]
+    own = set(parents)  # with all their descendants
+    for pid in parents:
+        with suppress(psutil.NoSuchProcess):
+            own |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    home = str(settings.home)
     ours = [process for process in psutil.process_iter() if _home_of(process) == home]
     orphans = [process for process in ours if process.pid not in own]
     for process in orphans:

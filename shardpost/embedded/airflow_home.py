@@ -51,7 +51,9 @@ def task_logs(settings: Settings) -> Path:
 
 def environment(settings: Settings) -> dict[str, str]:
     """Return the variables of a process of this Airflow, with our settings."""
-    home = settings.home / "airflow"
+    home, logs = settings.home / "airflow", task_logs(settings)
+    spark = {"conn_type": "spark", "host": settings.spark_master}
+    spark_connection = json.dumps(spark | {"extra": {"deploy-mode": "client"}})
     return {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -73,8 +75,13 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
         "NO_COLOR": "1",
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit
-        SPARK_CONNECTION: os.environ.get(SPARK_CONNECTION) or _spark_connection(settings),
-        **_paths(settings),
+        SPARK_CONNECTION: os.environ.get(SPARK_CONNECTION) or spark_connection,
+        # Every path that a generated airflow.cfg names, for one restored from another home.
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database(settings)}",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
+        "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": f"{logs}/dag_processor",
         **_secrets(settings),
         **with_login(settings).environ(),
         FIRST_WEEK: settings.weekly_first or _first_week(settings),
@@ -98,18 +105,6 @@ def with_login(settings: Settings) -> Settings:
 def password(settings: Settings) -> str:
     """Return the password of USER; the first call chooses a random one."""
     return _kept(settings, "passwords.json", {USER: secrets.token_urlsafe(12)})[USER]
-
-
-def _paths(settings: Settings) -> dict[str, str]:
-    """Return every path that a generated airflow.cfg names, for one restored from another home."""
-    logs = task_logs(settings)
-    return {
-        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database(settings)}",
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
-        "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),
-    }
 
 
 def _secrets(settings: Settings) -> dict[str, str]:
@@ -138,8 +133,3 @@ def _kept(settings: Settings, name: str, fresh: dict[str, str]) -> dict[str, str
         beside.replace(path)
     kept: dict[str, str] = json.loads(path.read_text())
     return kept
-
-
-def _spark_connection(settings: Settings) -> str:
-    form = {"conn_type": "spark", "host": settings.spark_master}
-    return json.dumps(form | {"extra": {"deploy-mode": "client"}})

@@ -86,7 +86,15 @@ def play(settings: Settings, api: AirflowApi, received: Received, now: datetime,
     week = str(IsoWeek.of(now))
     say(f"\nthe e-mail of week {week}, early, since the week has not ended:")
     _run_dag(settings, api, "weekly_email", {"week": week, "early": True}, say)
-    _show_mail(received(), say)
+    mails = list(received())
+    say(f"\n{len(mails)} e-mails arrived:")
+    for mail in mails:
+        message = email.message_from_bytes(mail, policy=policy.default)
+        headers = [f"{name}: {message[name]}" for name in ("From", "To", "Subject", "Message-ID")]
+        body = message.get_body(("plain",))
+        text = body.get_content().splitlines() if body else []
+        for line in ["", *headers, "", *text]:
+            say(f"  {line}")
     say("\nposition 3 moves to client3, position 4 is closed:")
     produce(settings, (MOVED, CLOSED), say)
     _run_dag(settings, api, "compact_positions", {}, say)
@@ -113,14 +121,6 @@ def _show_holders(settings: Settings, say: Say) -> None:
         say(f"  {client}: {', '.join(ids)}")
 
 
-def _show_mail(received: Iterable[bytes], say: Say) -> None:
-    mails = list(received)
-    say(f"\n{len(mails)} e-mails arrived:")
-    for mail in mails:
-        for line in _as_lines(mail):
-            say(f"  {line}")
-
-
 def kept_in(home: Path) -> Received:
     """Return what reads the mails of the embedded sink."""
     return lambda: (file.read_bytes() for file in sorted((home / "mail").glob("*.eml")))
@@ -136,14 +136,6 @@ def kept_by_mailpit(url: str) -> Received:
                 yield client.get(f"/api/v1/message/{one['ID']}/raw").raise_for_status().content
 
     return received
-
-
-def _as_lines(mail: bytes) -> list[str]:
-    message = email.message_from_bytes(mail, policy=policy.default)
-    headers = [f"{name}: {message[name]}" for name in ("From", "To", "Subject", "Message-ID")]
-    body = message.get_body(("plain",))
-    text = body.get_content().splitlines() if body else []
-    return ["", *headers, "", *text]
 
 
 # All others have their defaults: the demo uses nobody's own Kafka, mail server or topics.
@@ -168,7 +160,15 @@ def run_demo(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None
             raise
         say(f"\ndone after {time.monotonic() - began:.0f} s")
         if keep:
-            _say_how_to_use(own, airflow, say)
+            variables = own.environ()
+            names = ("HOME", "KAFKA_PORT", "SMTP_PORT", "AIRFLOW_PORT")
+            exported = (f"SHARDPOST_{name}={variables[f'SHARDPOST_{name}']}" for name in names)
+            say(
+                f"the stack is still up: {airflow['address']}, user {airflow['user']}, password"
+                f" {airflow['password']}"
+            )
+            say("to use it, or to stop it with `shardpost down`:")
+            say("  export " + " ".join(exported))
         else:
             stack.down(own, say=say)
 
@@ -186,17 +186,6 @@ def _home(settings: Settings, *, keep: bool) -> Iterator[Path]:
     yield home
     if not keep:  # after a failure it is kept, with its logs
         shutil.rmtree(home)
-
-
-def _say_how_to_use(own: Settings, airflow: dict[str, str], say: Say) -> None:
-    variables = own.environ()
-    names = [f"SHARDPOST_{name}" for name in ("HOME", "KAFKA_PORT", "SMTP_PORT", "AIRFLOW_PORT")]
-    say(
-        f"the stack is still up: {airflow['address']}, user {airflow['user']}, password"
-        f" {airflow['password']}"
-    )
-    say("to use it, or to stop it with `shardpost down`:")
-    say("  export " + " ".join(f"{name}={variables[name]}" for name in names))
 
 
 def play_on_services(settings: Settings, mailpit: str, *, now: datetime, say: Say) -> None:

@@ -116,7 +116,15 @@ class AwaitedRecords:
         """
         until = time.monotonic() + seconds
         with suppress(ShardpostError, KafkaException):
-            reader = self._reading(offsets)
+            if self._reader is None:
+                self._reader = self._consumer("shardpost-reader", **_WAITING)
+            if self._awaited != offsets:
+                asked = [
+                    confluent_kafka.TopicPartition(*at, first) for at, first in offsets.items()
+                ]
+                self._reader.assign(asked)
+                self._awaited = offsets
+            reader = self._reader
             while (left := until - time.monotonic()) > 0:
                 message = reader.poll(left)
                 if message is not None and not message.error():
@@ -124,15 +132,6 @@ class AwaitedRecords:
                     return True
         time.sleep(max(0.0, until - time.monotonic()))
         return False
-
-    def _reading(self, offsets: Mapping[TopicPartition, int]) -> GroupConsumer:
-        if self._reader is None:
-            self._reader = self._consumer("shardpost-reader", **_WAITING)
-        if self._awaited != offsets:
-            asked = [confluent_kafka.TopicPartition(*at, first) for at, first in offsets.items()]
-            self._reader.assign(asked)
-            self._awaited = offsets
-        return self._reader
 
     def _leave(self, reader: GroupConsumer) -> None:
         self._awaited = {}

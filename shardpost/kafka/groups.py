@@ -57,7 +57,12 @@ def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[in
     """
     found = client.list_topics(timeout=seconds).topics.get(OFFSETS_TOPIC)
     count = len(found.partitions) if found and not found.error else 0
-    left = _probes(count)
+    # For each partition, the name of a group that would be in it, and that nobody has.
+    left: dict[int, str] = {}
+    numbers = itertools.count()
+    while len(left) < count:
+        name = f"shardpost-asks-{next(numbers)}"
+        left.setdefault(partition_of_group(name, count), name)
     deadline = time.monotonic() + seconds
     while left:
         asked = client.describe_consumer_groups([*left.values()], request_timeout=seconds)
@@ -67,16 +72,6 @@ def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[in
         if left:
             time.sleep(ASK_AGAIN_SECONDS)
     return count, set(left)
-
-
-def _probes(partitions: int) -> dict[int, str]:
-    """Return for each partition the name of a group that would be in it, and that nobody has."""
-    found: dict[int, str] = {}
-    numbers = itertools.count()
-    while len(found) < partitions:
-        name = f"shardpost-asks-{next(numbers)}"
-        found.setdefault(partition_of_group(name, partitions), name)
-    return found
 
 
 def _is_ready(answer: "Future[Any]") -> bool:

@@ -96,11 +96,7 @@ def _jaas(settings: Mapping[str, str]) -> str:
     mechanism = settings.get("sasl.mechanisms", settings.get("sasl.mechanism", "PLAIN"))
     module = _SCRAM_LOGIN if mechanism.startswith("SCRAM") else _PLAIN_LOGIN
     user, password = (
-        _quoted(settings.get(name, "")) for name in ("sasl.username", "sasl.password")
+        settings.get(name, "").replace("\\", "\\\\").replace('"', '\\"')
+        for name in ("sasl.username", "sasl.password")
     )
-    return f"{module} required username={user} password={password};"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return f'{module} required username="{user}" password="{password}";'

@@ -267,9 +267,8 @@ class Patience:
     @property
     def is_over(self) -> bool:
         """Tell whether to give up; asks now and then whether anybody listens."""
-        return self.seconds > self._kafka.timeout or self._is_gone()
-
-    def _is_gone(self) -> bool:
+        if self.seconds > self._kafka.timeout:
+            return True
         if time.monotonic() - self._asked < LISTEN_SECONDS:
             return False
         reason = self._kafka.why_nobody_listens()

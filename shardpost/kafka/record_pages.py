@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from shardpost.errors import UsageError
@@ -123,7 +124,7 @@ def read_page(kafka: Kafka, wanted: Wanted, bounds: Mapping[int, Bounds]) -> Rec
     most = wanted.most if wanted.keys is None else sys.maxsize
     reading = BulkReading(kafka, ranges, committed=wanted.committed, most=most)
     found, is_over = _read(reading, wanted)
-    shown = [*islice(heapq.merge(*found.values(), key=_time), wanted.most)]
+    shown = [*islice(heapq.merge(*found.values(), key=attrgetter("timestamp")), wanted.most)]
     counts = dict.fromkeys(found, 0)
     for record in shown:
         counts[record.partition] += 1
@@ -152,10 +153,6 @@ def _read(reading: BulkReading, wanted: Wanted) -> tuple[dict[int, list[Record]]
             if is_full or size >= MOST_BYTES:
                 return found, not is_full
     return found, time.monotonic() >= until
-
-
-def _time(record: Record) -> int:
-    return record.timestamp
 
 
 class State(NamedTuple):

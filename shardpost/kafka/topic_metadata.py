@@ -154,17 +154,16 @@ def topic_ids(kafka: Kafka, topics: Collection[str]) -> dict[str, str]:
 
     KafkaUnreachableError if Kafka does not describe one of them in time.
     """
-    return with_leaders(kafka, lambda: _ids(kafka, topics))
-
-
-def _ids(kafka: Kafka, topics: Collection[str]) -> dict[str, str]:
     if not topics:
         return {}
-    client = kafka.admin()
     wanted = TopicCollection(sorted(set(topics)))
     seconds = min(kafka.timeout, LEADER_SECONDS)
-    futures = client.describe_topics(wanted, request_timeout=seconds)
-    found = {topic: str(future.result().topic_id) for topic, future in futures.items()}
+
+    def ask() -> dict[str, str]:
+        futures = kafka.admin().describe_topics(wanted, request_timeout=seconds)
+        return {topic: str(future.result().topic_id) for topic, future in futures.items()}
+
+    found = with_leaders(kafka, ask)
     return {topic: found[topic] for topic in topics if found[topic] != _NO_ID}
 
 

@@ -58,11 +58,6 @@ class Consumed(NamedTuple):
     metadata: str | None = None
 
 
-def _to_commit(consumed: Consumed) -> confluent_kafka.TopicPartition:
-    metadata = () if consumed.metadata is None else (consumed.metadata,)
-    return confluent_kafka.TopicPartition(*consumed.partition, consumed.offset, *metadata)
-
-
 # Asked before a writer fences others: ShardpostError if this installation may not write.
 MayWrite = Callable[[], object]
 
@@ -213,8 +208,9 @@ class Transactions:
         group leaves the cluster just then (its issues 5456 and 5511).
         """
         answers: SimpleQueue[BaseException | None] = SimpleQueue()
+        metadata = () if consumed.metadata is None else (consumed.metadata,)
         arguments = (
-            [_to_commit(consumed)],
+            [confluent_kafka.TopicPartition(*consumed.partition, consumed.offset, *metadata)],
             consumed.reader.consumer_group_metadata(),
             self._transaction_seconds,
         )

@@ -129,9 +129,19 @@ def measure(
     if asks_sizes:
         look = SizeLook(now_ms, measured)
         partitions = with_sizes(installation.kafka, partitions, readers, look, problems)
-    problems += _unanswered(failed)
+    by_reason: dict[str, list[str]] = {}
+    for partition, reason in sorted(failed.items()):
+        by_reason.setdefault(reason, []).append(str(partition))
+    problems += [f"{some_of(named)}: {reason}" for reason, named in by_reason.items()]
     rows = [_row(position, partitions, failed, now_ms) for position in positions]
-    return Lag(sorted(rows, key=by_time_to_loss), [*problems, *_unread(rows)], others)
+    unread = {
+        f"{row.topic}[{row.partition}]"
+        for row in rows
+        if row.records_behind and row.seconds_behind is None and row.seconds_to_loss is None
+    }
+    if unread:
+        problems.append(f"{some_of(sorted(unread))}: unread records could not be read in time")
+    return Lag(sorted(rows, key=by_time_to_loss), problems, others)
 
 
 def _positions(
@@ -190,20 +200,3 @@ def _row(
     if found is None:
         return unknown(position, failed.get(position.partition, NO_TOPIC))
     return assess(position, found, now_ms)
-
-
-def _unanswered(failed: Mapping[TopicPartition, str]) -> list[str]:
-    by_reason: dict[str, list[str]] = {}
-    for partition, reason in sorted(failed.items()):
-        by_reason.setdefault(reason, []).append(str(partition))
-    return [f"{some_of(named)}: {reason}" for reason, named in by_reason.items()]
-
-
-def _unread(rows: Collection[LagRow]) -> list[str]:
-    """Return which partitions hold something unread of which nothing is known."""
-    named = {
-        f"{row.topic}[{row.partition}]"
-        for row in rows
-        if row.records_behind and row.seconds_behind is None and row.seconds_to_loss is None
-    }
-    return [f"{some_of(sorted(named))}: unread records could not be read in time"] if named else []

@@ -141,7 +141,14 @@ def with_sizes(
 
     Sizes that nobody tells become problems.
     """
-    limited = _limited(partitions, positions)
+    limited = {
+        position.partition: found
+        for position in positions
+        if (found := partitions.get(position.partition)) is not None
+        and found.retention.size is not None
+        and position.committed is not None
+        and found.unread(position.committed).first is not None
+    }
     if not limited:
         return dict(partitions)
     try:
@@ -157,19 +164,6 @@ def with_sizes(
         at: replace(found, size=sizes.get(at), growth=growth[at]) for at, found in limited.items()
     }
     return {**partitions, **known}
-
-
-def _limited(
-    partitions: Partitions, positions: Collection[Position]
-) -> dict[TopicPartition, Partition]:
-    return {
-        position.partition: found
-        for position in positions
-        if (found := partitions.get(position.partition)) is not None
-        and found.retention.size is not None
-        and position.committed is not None
-        and found.unread(position.committed).first is not None
-    }
 
 
 def _growth(kafka: Kafka, partitions: Partitions, look: SizeLook) -> dict[TopicPartition, float]:

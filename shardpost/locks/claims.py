@@ -268,13 +268,10 @@ class Claim:
             self.version = self.text.read()
             now = holder_of(self.version)
             if is_late or now is None or now.id != self.holder.id:
-                self.lost = self._lost_to(now)
+                is_other = now is not None and now.id != self.holder.id
+                who = f"{now.what} has it ({now})" if now and is_other else "others may have had it"
+                self.lost = (
+                    f"{self.holder.what}: its lock {self.place} was taken over, since it was not"
+                    f" renewed for {self.holder.lease:g} s: {who}; this run commits nothing more"
+                )
         raise LostLockError(self.lost)
-
-    def _lost_to(self, other: Holder | None) -> str:
-        known = other is not None and other.id != self.holder.id
-        who = f"{other.what} has it ({other})" if other and known else "others may have had it"
-        return (
-            f"{self.holder.what}: its lock {self.place} was taken over, since it was not renewed"
-            f" for {self.holder.lease:g} s: {who}; this run commits nothing more"
-        )

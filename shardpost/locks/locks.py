@@ -133,8 +133,13 @@ def exclusive_here(files: Files, name: str, what: str, *, wait: float = 0) -> It
     path, patience = path_of(files, name), _Patience(what, wait)
     with path.open("a+") as file:
         while not _is_taken(file.fileno()):
-            patience.wait(_holder_text(path), POLL_SECONDS)
-        _say_who(file.fileno())
+            known = _holder_in(path)
+            who = f"pid {known[0]}, since {known[1].isoformat()}; " if known else ""
+            patience.wait(f"({who}it holds {path})", POLL_SECONDS)
+        text = json.dumps({"pid": os.getpid(), "since": datetime.now(UTC).isoformat()})
+        with suppress(OSError):  # the disk may be full: that text is not the lock
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), text.encode())
         yield
 
 
@@ -163,20 +168,6 @@ def _is_taken(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _say_who(fd: int) -> None:
-    """Write the holder into the file of its lock, if the disk has room: that is not the lock."""
-    text = json.dumps({"pid": os.getpid(), "since": datetime.now(UTC).isoformat()})
-    with suppress(OSError):
-        os.ftruncate(fd, 0)
-        os.write(fd, text.encode())
-
-
-def _holder_text(path: Path) -> str:
-    known = _holder_in(path)
-    who = f"pid {known[0]}, since {known[1].isoformat()}; " if known else ""
-    return f"({who}it holds {path})"
 
 
 @dataclass(frozen=True)
@@ -210,18 +201,14 @@ def _locked_files(files: Files, prefix: str) -> Iterator[Held]:
 
     By the kernel's own list: to try a lock would make a run that begins in that moment refuse.
     """
-    held = _flocks(Path("/proc/locks").read_text())
+    listed = Path("/proc/locks").read_text().splitlines()
+    locks = (line.split() for line in listed if "->" not in line)  # which would wait
+    flocks = (fields for fields in locks if fields[1] == "FLOCK")
+    held = {int(fields[5].rpartition(":")[2]): int(fields[4]) for fields in flocks}
     for path in sorted(path_of(files, "").glob(f"{prefix}*")):
         pid, named = held.get(path.stat().st_ino), _holder_in(path)
         if named and named[0] == pid:  # inodes of other file systems have its number
             yield Held(path.name, *named)
-
-
-def _flocks(text: str) -> dict[int, int]:
-    """Return {inode: pid} of the flocks in /proc/locks; those that wait (->) are left out."""
-    lines = (line.split() for line in text.splitlines() if "->" not in line)
-    flocks = (fields for fields in lines if fields[1] == "FLOCK")
-    return {int(fields[5].rpartition(":")[2]): int(fields[4]) for fields in flocks}
 
 
 def _holder_in(path: Path) -> tuple[int, datetime] | None:

@@ -201,11 +201,17 @@ class _Erasure:
             step("lists of dry runs")
             dry_runs.forget(installation.tables)
             # A run that finds its week not among these comes to its locks after the tables changed.
-            for week in sorted(self._begun_and_not_frozen() - closed):
+            begun = {mark.week for mark in week_state.list_marks(installation.tables)}
+            frozen = {week.week for week in FrozenWeeks(installation.tables).list_all()}
+            not_frozen = {IsoWeek.parse(week) for week in begun - frozen}
+            for week in sorted(not_frozen - closed):
                 self._erase_week(week, None)
             step("what this machine has kept of the ledger")
             ledger_projection.forget(self._installation, self._known.shard)
-        result.left = self._rows_with_contact()
+        of_letters = letters.rows_with_contact(installation.tables, self._topics_of_letters, client)
+        rows = standby_tables.standby_rows_with_contact(installation, client)
+        rows |= holders_erasure.rows_with_contact(installation, client)
+        result.left = rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
     def _erase_week(self, week: IsoWeek, audience: AudienceOfClient | None) -> None:
         locked = WeekState(self._installation, week).locked(self._shards)
@@ -242,18 +248,6 @@ class _Erasure:
             step("letters")
             if count := letters.erase_contact(installation, self._topics_of_letters, client):
                 tables[DEAD_LETTERS.name] = count
-
-    def _begun_and_not_frozen(self) -> set[IsoWeek]:
-        begun = {mark.week for mark in week_state.list_marks(self._installation.tables)}
-        frozen = {week.week for week in FrozenWeeks(self._installation.tables).list_all()}
-        return {IsoWeek.parse(week) for week in begun - frozen}
-
-    def _rows_with_contact(self) -> dict[str, int]:
-        installation, client = self._installation, self._request.client
-        of_letters = letters.rows_with_contact(installation.tables, self._topics_of_letters, client)
-        rows = standby_tables.standby_rows_with_contact(installation, client)
-        rows |= holders_erasure.rows_with_contact(installation, client)
-        return rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
 
 def _record(installation: Installation, request: ErasureRequest, result: ErasedClient) -> None:

@@ -26,7 +26,7 @@ from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
-from shardpost.holders.pruned_histories import PRUNED, Pruning
+from shardpost.holders.pruned_histories import PRUNED
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
 from shardpost.locks.locks import LockedError, postponing
@@ -88,7 +88,12 @@ def prune_old(installation: Installation, now: datetime, *, dry_run: bool = Fals
     if installation.settings.history_days is None or newest is None:
         return result
     with table_errors():
-        at = _certain(installation.tables, now) - timedelta(days=installation.settings.history_days)
+        # By the snapshots that are kept by their age. Those before, which a frozen week keeps, are
+        # weeks apart, of which a day counts each.
+        committed = snapshots.committed_times(installation.tables)
+        young = kept_snapshots(committed.items(), now, installation.tables.snapshot_days)
+        certain = latest_certain_time(((number, committed[number]) for number in young), now)
+        at = certain - timedelta(days=installation.settings.history_days)
         of_letters = {
             name: origins(installation, installation.kafka.topic(name)) for name in PRUNED
         }
@@ -101,26 +106,12 @@ def prune_old(installation: Installation, now: datetime, *, dry_run: bool = Fals
             if dry_run:
                 require_none(installation.tables, STAYS)
             else:
-                _prune(installation, pruning, now)
+                # No tables may be beside those in use, nor come there meanwhile.
+                with rebuilding(installation.files, wait=installation.files.lock_wait):
+                    require_none(installation.tables, STAYS)
+                    step("prune records")
+                    pruned_histories.prune(installation, pruning, now)
     return result
-
-
-def _certain(tables: Tables, now: datetime) -> datetime:
-    """Return the latest time that it is for certain, by the snapshots that are kept by their age.
-
-    Those before, which a frozen week keeps, are weeks apart, of which a day counts each.
-    """
-    committed = snapshots.committed_times(tables)
-    young = kept_snapshots(committed.items(), now, tables.snapshot_days)
-    return latest_certain_time(((number, committed[number]) for number in young), now)
-
-
-def _prune(installation: Installation, pruning: Pruning, now: datetime) -> None:
-    """Prune, if no tables are beside those in use; under the lock of rebuilds: none begins."""
-    with rebuilding(installation.files, wait=installation.files.lock_wait):
-        require_none(installation.tables, STAYS)
-        step("prune records")
-        pruned_histories.prune(installation, pruning, now)
 
 
 LOCK = "maintain_tables"
@@ -140,7 +131,11 @@ def maintain(installation: Installation, now: datetime, *, dry_run: bool = False
             planned = plan(installation, now)
             if planned.dropped:
                 planned = _thinned(installation, planned, now)
-            return _carry_out(installation, planned)
+            _remove_files(installation.tables, planned)
+            if any(table.is_whole for table in planned.tables):
+                planned = _remove_folders(installation, planned)
+            step("maintained")
+            return planned
 
 
 def _thinned(installation: Installation, planned: Plan, now: datetime) -> Plan:
@@ -166,15 +161,6 @@ def _thinned(installation: Installation, planned: Plan, now: datetime) -> Plan:
 def _drop(tables: Tables, planned: Plan) -> None:
     with table_errors():
         snapshots.drop(tables, planned.dropped)
-
-
-def _carry_out(installation: Installation, planned: Plan) -> Plan:
-    """Remove what is planned, but rows; return what was."""
-    _remove_files(installation.tables, planned)
-    if any(table.is_whole for table in planned.tables):
-        planned = _remove_folders(installation, planned)
-    step("maintained")
-    return planned
 
 
 def _remove_files(tables: Tables, found: Plan) -> None:

@@ -95,7 +95,9 @@ class _Log:
         """Replay what is between two versions, and return the latter."""
         checkpoint = max((number for number in self._checkpoints if number <= version), default=-1)
         if checkpoint > at and not self._is_near(at, checkpoint, version):
-            needed.jump(checkpoint, self._paths_at(checkpoint))
+            with self._opened(self._checkpoints[checkpoint]) as file:
+                added = pq.ParquetFile(file).read(columns=["add.path"], use_threads=False)["add"]
+            needed.jump(checkpoint, pc.struct_field(added, "path").drop_null().to_pylist())
             at = checkpoint
         for number in range(at + 1, version + 1):
             needed.commit(number, *self._changed_by(number))
@@ -113,11 +115,6 @@ class _Log:
         """Tell whether commits are read in place of a checkpoint: few are, and all are there."""
         is_whole = all(number in self.commits for number in range(at + 1, version + 1))
         return checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT and is_whole
-
-    def _paths_at(self, checkpoint: int) -> list[str]:
-        with self._opened(self._checkpoints[checkpoint]) as file:
-            added = pq.ParquetFile(file).read(columns=["add.path"], use_threads=False)["add"]
-        return list(pc.struct_field(added, "path").drop_null().to_pylist())
 
     def _changed_by(self, version: int) -> tuple[list[str], list[str]]:
         """Return the paths that a commit added, and those that it removed."""
@@ -193,7 +190,12 @@ def _of_tables(tables: Tables, views: stored_tables.Views, now: datetime) -> lis
 
 def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], str | None]:
     """Return {number: why} of snapshots that are needed, or why that is not known."""
-    pinned = _of_weeks(installation.tables, now)
+    # Of audiences, also of those erased up to 2 GRACE ago. A reader may still use such a snapshot
+    # for GRACE after it was last offered. The other GRACE is for the maintenance that erases:
+    # `audience_erased_at` is the time at which it began.
+    weeks = FrozenWeeks(installation.tables).with_audience(now - 2 * GRACE)
+    verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
+    pinned = {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
     rebuild = registry.current(installation.tables)
     if rebuild and rebuild.state is State.BUILDING:
         pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built of it"
@@ -202,17 +204,6 @@ def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], 
     except ShardpostError as error:
         return {}, f"Kafka did not say which ones it stores: {error}"
     return dict.fromkeys(noted, "Kafka stores it as published or sent") | pinned, None
-
-
-def _of_weeks(tables: Tables, now: datetime) -> dict[int, str]:
-    """Return {number: why} of the snapshots of audiences, also of those erased up to 2 GRACE ago.
-
-    A reader may still use such a snapshot for GRACE after it was last offered. The other GRACE is
-    for the maintenance that erases: `audience_erased_at` is the time at which it began.
-    """
-    weeks = FrozenWeeks(tables).with_audience(now - 2 * GRACE)
-    verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
-    return {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
 
 
 def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:

@@ -115,7 +115,11 @@ def client_problems(given: Mapping[str, str]) -> list[str]:
         if name is None:
             names = ", ".join(map(client_variable, left))
             return problems or [f"settings {names}: Kafka's client refuses them: {error}"]
-        problems.append(_problem(name, left.pop(name), error))
+        value = left.pop(name)
+        shown = "" if _SECRET.search(name) else f"={value!r}"
+        if error.startswith(_UNKNOWN):  # it may be a secret's name, mistyped
+            shown, error = "", f"Kafka's client (librdkafka) has no setting {name}"
+        problems.append(f"setting {client_variable(name)}{shown}: {error}")
     return problems
 
 
@@ -144,10 +148,3 @@ def _name_in(error: str, given: Mapping[str, str]) -> str | None:
     if (match := _NAMED.search(error)) and match[1] in given:
         return match[1]
     return next((name for name in given if error.startswith(f"{name} ")), None)
-
-
-def _problem(name: str, value: str, error: str) -> str:
-    shown = "" if _SECRET.search(name) else f"={value!r}"
-    if error.startswith(_UNKNOWN):  # it may be a secret's name, mistyped
-        shown, error = "", f"Kafka's client (librdkafka) has no setting {name}"
-    return f"setting {client_variable(name)}{shown}: {error}"

@@ -66,7 +66,9 @@ def read_or_create(job: JobSpec) -> Iterator[Archive]:
     if full.exists() or own.exists() or not os.access(FOLDER, os.W_OK):
         yield Archive(_largest(), None)
         return
-    _clear_abandoned()
+    for left in FOLDER.glob("driver-classes.*.new"):
+        if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+            left.unlink(missing_ok=True)
     new = own.with_suffix(f".{uuid.uuid4().hex}.new")
     try:
         yield Archive(own, new)
@@ -102,10 +104,3 @@ def _paths() -> tuple[Path, Path]:
     valid_for = "\n".join((str(java), str(modified), *map(str, jars_of("spark"))))
     name = f"driver-classes.{hashlib.sha256(valid_for.encode()).hexdigest()[:16]}"
     return FOLDER / f"{name}.full.jsa", FOLDER / f"{name}.small.jsa"
-
-
-def _clear_abandoned() -> None:
-    """Remove the incomplete archives of jobs that were killed."""
-    for left in FOLDER.glob("driver-classes.*.new"):
-        if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
-            left.unlink(missing_ok=True)

@@ -54,21 +54,15 @@ def _remove_abandoned(parent: Path) -> None:
     folders = [path for path in parent.glob(f"{PREFIX}*") if os.access(path / _LOCK, os.W_OK)]
     if not folders:
         return
-    in_use = _folders_in_use()
+    in_use = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            in_use.add(process.environ().get("TMPDIR", ""))
     for folder in folders:
         if str(folder) not in in_use:
             with suppress(OSError), (folder / _LOCK).open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _folders_in_use() -> set[str]:
-    """Return `TMPDIR` of all processes whose environment this one may read."""
-    found = set()
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            found.add(process.environ().get("TMPDIR", ""))
-    return found
 
 
 # Exactly these lines are left out. Spark's launcher asks for that module, and the JVM says so at

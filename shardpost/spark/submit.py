@@ -253,10 +253,12 @@ def job_environment(installation: Installation, master: str | None = None) -> di
     not in the arguments, which all can read.
     """
     local = is_local(master or installation.settings.spark_master)
+    found = find_spec("pyspark")
+    assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
     return {
         **os.environ,
         **installation.settings.environ(),
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(Path(found.origin).parent),
         **({"SPARK_LOCAL_IP": LOOPBACK_IP} if local else {}),
         "PATH": f"{BIN}:{os.environ.get('PATH', '')}",
     }
@@ -274,9 +276,3 @@ def temporary_files_in(folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", str(folder)),
         "SPARK_SUBMIT_OPTS": f'{java} "-Djava.io.tmpdir={folder}"'.strip(),
     }
-
-
-def _spark_home() -> Path:
-    found = find_spec("pyspark")
-    assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
-    return Path(found.origin).parent

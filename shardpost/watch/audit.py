@@ -204,7 +204,17 @@ DEPENDENT = ("kafka version", "topics", "stores", "letters", "inputs")
 def check_kafka(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check the broker; if it answers, all that is in it."""
     if not is_reachable(installation.kafka, installation.kafka.timeout):
-        yield _kafka_unreachable(installation)
+        is_free = port_is_free(installation.settings.kafka_port)
+        cure = "shardpost up" if is_free else "that of `port of kafka`"
+        kafka = installation.kafka
+        found = f"no answer from {kafka.bootstrap} within {kafka.timeout:g} s"
+        if kafka.bootstrap_servers:
+            cure = (
+                "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
+            )
+            if not kafka.why_nobody_listens():
+                found = kafka.why_not_admitted() or found
+        yield error("kafka", found, "an answer", cure)
         yield from (unknown(name, "not checked: Kafka does not answer") for name in DEPENDENT)
         return
     yield ok("kafka", f"{installation.kafka.bootstrap} answers")
@@ -224,17 +234,6 @@ def check_owner(installation: Installation) -> Iterator[DoctorFinding]:
         yield refused("owner", problem, "work in the owner's home: set SHARDPOST_HOME")
     except ShardpostError:
         return  # what is missing is a finding of the topics
-
-
-def _kafka_unreachable(installation: Installation) -> DoctorFinding:
-    is_free = port_is_free(installation.settings.kafka_port)
-    cure = "shardpost up" if is_free else "that of `port of kafka`"
-    found = f"no answer from {installation.kafka.bootstrap} within {installation.kafka.timeout:g} s"
-    if installation.kafka.bootstrap_servers:
-        cure = "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
-        if not installation.kafka.why_nobody_listens():
-            found = installation.kafka.why_not_admitted() or found
-    return error("kafka", found, "an answer", cure)
 
 
 def check_version(kafka: Kafka) -> DoctorFinding:

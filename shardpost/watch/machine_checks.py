@@ -177,8 +177,11 @@ WRITTEN_FOLDERS = ("locks", "logs", "run", "stores")
 
 def check_clock(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Compare with the newest file of the home, and with the newest letter that a broker took."""
-    newest = _newest_file(installation.files.home)
-    yield check_newest("clock of the disk", f"files in {installation.files.home}", newest, now)
+    home = installation.files.home
+    paths = [path for folder in WRITTEN_FOLDERS for path in (home / folder).glob("*")]
+    at = max((path.stat().st_mtime for path in paths), default=None)
+    newest = None if at is None else datetime.fromtimestamp(at, UTC)
+    yield check_newest("clock of the disk", f"files in {home}", newest, now)
     yield _check_broker_clock(installation.kafka)
 
 
@@ -203,12 +206,6 @@ def _check_broker_clock(kafka: Kafka) -> DoctorFinding:
     except ShardpostError as problem:
         return unknown(name, str(problem))
     return check_newest(name, f"letters in {topic}", newest, datetime.now(UTC))
-
-
-def _newest_file(home: Path) -> datetime | None:
-    paths = [path for folder in WRITTEN_FOLDERS for path in (home / folder).glob("*")]
-    newest = max((path.stat().st_mtime for path in paths), default=None)
-    return None if newest is None else datetime.fromtimestamp(newest, UTC)
 
 
 # Longer than any job should take: a task of Airflow is killed after twelve hours.

@@ -47,10 +47,19 @@ def collect_letters(installation: Installation, now: datetime) -> Observations:
         texts = (f"{which} with {named} {limit}" for named in (f"the error {error}", "one error"))
         # Whoever wrote the letter has written the class that a fingerprint begins with.
         found.conditions.append(conditions.LETTERS_HELD.broken(error.rpartition("-")[2], *texts))
-    _overdue_letters(
-        found, installation, [step for step in due if step.fingerprint not in held], now
-    )
-    _parked_letters(found, [step for step in letters if step.state is LetterState.PARKED])
+    due = [step for step in due if step.fingerprint not in held]
+    times = [step.due for step in due if step.due is not None]
+    seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
+    most = longest_wait(installation.settings.sweep_schedule)
+    if seconds > most.total_seconds():
+        which = counted(len(due), "dead letter is", "dead letters are")
+        text = f"{which} due, one for {seconds:.0f} s: expected at most {duration_text(most)}"
+        found.conditions.append(conditions.LETTERS_OVERDUE.broken("", text))
+    parked = [step for step in letters if step.state is LetterState.PARKED]
+    for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
+        which = f"{counted(number, 'parked dead letter')} of {origin or 'an unknown topic'}"
+        text = f"{which}: expected none"
+        found.conditions.append(conditions.LETTERS_PARKED.broken(origin, text))
     return found
 
 
@@ -60,25 +69,6 @@ def _held_errors(due: list[Step], flood: int | None) -> dict[str, int]:
         return {}
     counts = Counter(step.fingerprint or "" for step in due)
     return {error: number for error, number in sorted(counts.items()) if number > flood}
-
-
-def _overdue_letters(
-    found: Observations, installation: Installation, due: list[Step], now: datetime
-) -> None:
-    times = [step.due for step in due if step.due is not None]
-    seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
-    most = longest_wait(installation.settings.sweep_schedule)
-    if seconds > most.total_seconds():
-        which = counted(len(due), "dead letter is", "dead letters are")
-        text = f"{which} due, one for {seconds:.0f} s: expected at most {duration_text(most)}"
-        found.conditions.append(conditions.LETTERS_OVERDUE.broken("", text))
-
-
-def _parked_letters(found: Observations, parked: list[Step]) -> None:
-    for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
-        which = f"{counted(number, 'parked dead letter')} of {origin or 'an unknown topic'}"
-        text = f"{which}: expected none"
-        found.conditions.append(conditions.LETTERS_PARKED.broken(origin, text))
 
 
 def collect_share_holders(installation: Installation, _now: datetime) -> Observations:

@@ -17,14 +17,14 @@ from shardpost.decisions import Kind
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
 from shardpost.holders import countries
-from shardpost.holders.following import FollowerHeartbeat, following
+from shardpost.holders.following import following
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.measure import measure
 from shardpost.lag.model.report import LagRow
 from shardpost.locks import refused_runs
 from shardpost.maintenance.stored_tables import table_sizes
-from shardpost.run_requests.model.commands import CommandEntry, CommandState
+from shardpost.run_requests.model.commands import CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided
 from shardpost.settings.schedules import longest_pause
 from shardpost.topics.model.finding import Finding, Severity
@@ -70,7 +70,11 @@ def collect_lag(installation: Installation, now: datetime) -> Observations:
     lag = measure(installation, now, clear=clear)
     found = Observations()
     for row in lag.rows:
-        _measure_partition(found, row)
+        place = {"group": row.group, "topic": row.topic, "partition": str(row.partition)}
+        if row.seconds_to_loss is not None:
+            found.measure("time_to_loss_seconds", row.seconds_to_loss, **place)
+        if row.records_behind == 0 and row.end is not None and row.committed != row.end:
+            found.measure(READ_UNTIL, row.end, **place)
     by_topic: dict[tuple[str, str], list[LagRow]] = defaultdict(list)
     for row in lag.rows:
         by_topic[row.group, row.topic].append(row)
@@ -83,14 +87,6 @@ def collect_lag(installation: Installation, now: datetime) -> Observations:
         text = "; ".join(lag.problems)
         found.conditions.append(conditions.NOT_MEASURED.broken(LAG, text, text))
     return found
-
-
-def _measure_partition(found: Observations, row: LagRow) -> None:
-    place = {"group": row.group, "topic": row.topic, "partition": str(row.partition)}
-    if row.seconds_to_loss is not None:
-        found.measure("time_to_loss_seconds", row.seconds_to_loss, **place)
-    if row.records_behind == 0 and row.end is not None and row.committed != row.end:
-        found.measure(READ_UNTIL, row.end, **place)
 
 
 def _measure_topic(found: Observations, group: str, topic: str, rows: Iterable[LagRow]) -> None:
@@ -128,7 +124,11 @@ def collect_snapshot(installation: Installation, now: datetime) -> Observations:
     if newest is None:
         return found
     if follower := following(installation.files, now):
-        _measure_following(found, follower, now)
+        found.age("following_seconds", follower.since, now)
+        found.measure("following_turns", follower.turns)
+        if follower.turn_at is not None and follower.seconds is not None:
+            found.age("last_turn_age_seconds", follower.turn_at, now)
+            found.measure("last_turn_seconds", follower.seconds)
     counts = newest.counts
     found.measure("snapshot_number", newest.number)
     found.measure("positions", counts.positions)
@@ -154,14 +154,6 @@ def longest_wait(schedule: str) -> timedelta:
     return max(timedelta(hours=1), longest_pause(schedule) + timedelta(minutes=30))
 
 
-def _measure_following(found: Observations, one: FollowerHeartbeat, now: datetime) -> None:
-    found.age("following_seconds", one.since, now)
-    found.measure("following_turns", one.turns)
-    if one.turn_at is not None and one.seconds is not None:
-        found.age("last_turn_age_seconds", one.turn_at, now)
-        found.measure("last_turn_seconds", one.seconds)
-
-
 RUNS_WITHIN = timedelta(days=1)
 
 
@@ -182,17 +174,14 @@ def collect_runs(installation: Installation, now: datetime) -> Observations:
     found.measure("run_conflicts", len(conflicts))
     for entry in entries:
         if now - entry.at > RUNS_WITHIN:
-            found.conditions.append(conditions.RUN_AGE.broken(entry.key, _run_text(entry)))
+            command = entry.command
+            run = command.run_id or "a run that is not known yet" if command else ""
+            text = (
+                f"{run}, accepted {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected"
+                f" within {duration_text(RUNS_WITHIN)}; `shardpost runs list` has all"
+            )
+            found.conditions.append(conditions.RUN_AGE.broken(entry.key, text))
     return found
-
-
-def _run_text(entry: CommandEntry) -> str:
-    command = entry.command
-    run = command.run_id or "a run that is not known yet" if command else ""
-    return (
-        f"{run}, accepted {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected"
-        f" within {duration_text(RUNS_WITHIN)}; `shardpost runs list` has all"
-    )
 
 
 def collect_sizes(installation: Installation, _now: datetime) -> Observations:

@@ -84,13 +84,10 @@ def below_version(files: Iterable[StoredFile], committed: int) -> list[StoredFil
 
 def is_needed(path: str, needed: Collection[str]) -> bool:
     """Tell whether a file, or the one that it is the checksum of, is in a `needed` path."""
-    return path in needed or _checked(path) in needed
-
-
-def _checked(path: str) -> str:
-    """Return the file that a checksum of Spark's is of, or else the path itself."""
-    checksum = _CHECKSUM.fullmatch(path)
-    return f"{checksum[1] or ''}{checksum[2]}" if checksum else path
+    if path in needed:
+        return True
+    checksum = _CHECKSUM.fullmatch(path)  # one of Spark's
+    return checksum is not None and f"{checksum[1] or ''}{checksum[2]}" in needed
 
 
 class NeededFiles:
