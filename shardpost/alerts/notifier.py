@@ -118,7 +118,6 @@ class _Round:
         return Notified(alerts, deliveries)
 
     def _send(self, channels: Sequence[Channel]) -> list[Delivery]:
-        """Send to alerts.log, and through these channels; note what they took."""
         if due := self._due(LOG):
             whole = message_of(due, self._book, most=len(due))
             append(self._files, whole.body, self._now)

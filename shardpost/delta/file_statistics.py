@@ -71,7 +71,6 @@ def add_action(tables: Tables, table: Table, path: str) -> AddAction:
 def _add_action(
     system: fs.FileSystem, table: Table, info: fs.FileInfo, path: str
 ) -> tuple[AddAction, int]:
-    """Return the add action of a file, and how many rows it has."""
     with system.open_input_file(info.path) as file:
         metadata = pq.ParquetFile(file).metadata
     at = int(info.mtime.timestamp() * 1000)

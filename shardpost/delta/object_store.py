@@ -216,7 +216,6 @@ class Objects:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise what the store refuses as ShardpostError."""
         import obstore
 
         try:

@@ -11,7 +11,7 @@ from datetime import UTC
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.lib import ArrowException
 
@@ -173,7 +173,17 @@ class OpenedTables:
         self.define(table.name, sql)
 
     def _register(self, table: Table, version: int | None, name: str) -> None:
-        self._builder = self._builder.register(name, _open(self._tables, table, version))
+        root = self._tables.root
+        try:
+            found = storage.open_table(self._tables, table, version)
+        except TableNotFoundError:
+            raise ShardpostError(f"no table {table.path} in {root}") from None
+        except DeltaError as error:
+            raise ShardpostError(
+                f"table {table.path} in {root} cannot be read at version {version}:"
+                f" {object_store.describe_error(error) or first_line(error)}"
+            ) from None
+        self._builder = self._builder.register(name, found)
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
@@ -189,18 +199,6 @@ def python_rows(found: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as dicts of such values."""
     columns = zip(*map(python_values, found.columns), strict=True)
     return [dict(zip(found.schema.names, row, strict=True)) for row in columns]
-
-
-def _open(tables: Tables, table: Table, version: int | None) -> DeltaTable:
-    try:
-        return storage.open_table(tables, table, version)
-    except TableNotFoundError:
-        raise ShardpostError(f"no table {table.path} in {tables.root}") from None
-    except DeltaError as error:
-        raise ShardpostError(
-            f"table {table.path} in {tables.root} cannot be read at version {version}:"
-            f" {object_store.describe_error(error) or first_line(error)}"
-        ) from None
 
 
 @contextmanager

@@ -151,7 +151,6 @@ def split_by_key(
 
 
 def _parts_of(table: pa.Table, key: str, count: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield those parts that have rows of a table, by number."""
     encoded = pc.fill_null(table[key], "").combine_chunks().dictionary_encode()
     of_key = np.array([crc32(one.encode()) % count for one in encoded.dictionary.to_pylist()])
     of_row = of_key[encoded.indices.to_numpy()]

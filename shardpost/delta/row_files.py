@@ -72,7 +72,6 @@ class RowTable:
         merged: Sequence[Sequence[str]] = (),
         removed: Sequence[str] = (),
     ) -> None:
-        """Write rows, and files merged, and commit them; what is for nothing is deleted."""
         tables, table = self._tables, self._table
         actions: list[AddAction] = []
         try:

@@ -80,10 +80,13 @@ def get(
     found = _with_number(tables, number) if number in kept else None
     if found is None:
         of = f" of {committed[number]:%Y-%m-%d}" if number in committed else ""
+        before = max((other for other in kept if other < number), default=None)
+        after = min(other for other in kept if other > number)  # the newest is always kept
+        nearest = f"{after}" if before is None else f"{before} and {after}"
         raise NotFoundError(
             f"snapshot {number}{of} is no longer kept: SHARDPOST_SNAPSHOT_DAYS is"
             f" {tables.snapshot_days}, {RETENTION_IN_WORDS};"
-            f" the nearest that are: {_nearest(kept, number)}"
+            f" the nearest that are: {nearest}"
         )
     return replace(found, erased_in=last.erased_in)
 
@@ -222,15 +225,8 @@ def committed_times(tables: Tables) -> dict[int, datetime]:
 
 
 def _by_number(tables: Tables, column: str) -> dict[int, Any]:
-    """Return {number: what the column has} of all snapshots."""
     if not exists(tables, SNAPSHOTS):
         return {}
     sql = f"SELECT snapshot, {column} FROM snapshots"  # noqa: S608 - a column
     found = query(tables, sql, {SNAPSHOTS: None})  # by columns: there may be many
     return dict(zip(*map(python_values, found.columns), strict=True))
-
-
-def _nearest(kept: Collection[int], number: int) -> str:
-    before = max((other for other in kept if other < number), default=None)
-    after = min(other for other in kept if other > number)  # the newest is always kept
-    return f"{after}" if before is None else f"{before} and {after}"

@@ -244,7 +244,6 @@ def data_files(
 
 
 def _names(root: str) -> Iterator[str]:
-    """Yield the paths of all files below a folder, but those of its log."""
     folders = [""]
     while folders:
         folder = folders.pop()

@@ -169,24 +169,19 @@ def _is_healthy(part: Mapping[str, str], since: datetime) -> bool:
 
 
 def _kill_orphans(settings: Settings) -> None:
-    """Kill what this stack's Airflow started and left behind."""
     parents = [pid for daemon in _daemons(settings, {}).values() if (pid := daemon.pid)]
     own = set(parents)  # with all their descendants
     for pid in parents:
         with suppress(psutil.NoSuchProcess):
             own |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
     home = str(settings.home)
-    ours = [process for process in psutil.process_iter() if _home_of(process) == home]
+    ours = [
+        process
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get(HOME_VARIABLE) == home
+    ]
     orphans = [process for process in ours if process.pid not in own]
     for process in orphans:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(orphans, timeout=STOP_SECONDS)
-
-
-def _home_of(process: psutil.Process) -> str | None:
-    try:
-        home: str | None = process.environ().get(HOME_VARIABLE)
-    except psutil.Error:
-        return None
-    return home

@@ -162,7 +162,6 @@ class Daemon:
 
     @property
     def _of_this_boot(self) -> Identity | None:
-        """That process, if it was started since the machine was."""
         identity = self.identity
         return identity if identity and identity.boot == boot_of_machine() else None
 

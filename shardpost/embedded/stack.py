@@ -153,7 +153,6 @@ def hint_at_other_home(settings: Settings) -> str:
 
 @contextmanager
 def _stack_lock(settings: Settings, say: Say) -> Iterator[None]:
-    """Hold the stack's lock; report which process it waits for."""
     what, files = "another `shardpost up` or `down`", Installation(settings).files
     with ExitStack() as held:
         try:
@@ -191,7 +190,6 @@ def _create_topics(settings: Settings, say: Say) -> None:
 
 
 def _require_home(settings: Settings) -> None:
-    """Create the home; ShardpostError if it cannot be written, or its disk is full."""
     try:
         tempfile.TemporaryFile(dir=settings.folder()).close()
     except OSError as error:

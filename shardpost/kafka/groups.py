@@ -117,7 +117,12 @@ def find_groups(client: AdminClient, only: Collection[str], seconds: float) -> G
     if listed.errors:
         failed["groups"] = "; ".join(_text(error) for error in listed.errors)
     try:
-        kinds = _kinds(client, seconds)
+        with warnings.catch_warnings():
+            # The call that replaces it lists consumers' only. This one lists none of the kinds
+            # (KIP-932, KIP-1071) that the client lacks.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            of_all = client.list_groups(timeout=seconds)
+        kinds = {str(one.id): one.protocol_type or "" for one in of_all}
     except KafkaException as error:
         failed["of other kinds"], kinds = _text(error), {}
     states = {one.group_id: one.state for one in listed.valid}
@@ -154,14 +159,6 @@ def _has_members(state: ConsumerGroupState | None) -> bool:
     return state not in {None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
 
 
-def _kinds(client: AdminClient, seconds: float) -> dict[str, str]:
-    """Return {group: protocol} of all; none of those (KIP-932, KIP-1071) that the client lacks."""
-    with warnings.catch_warnings():
-        # The call that replaces it lists consumers' only.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return {str(one.id): one.protocol_type or "" for one in client.list_groups(timeout=seconds)}
-
-
 def _committed(
     client: AdminClient, names: list[str], seconds: float, failed: dict[str, str]
 ) -> dict[str, dict[TopicPartition, int]]:
@@ -189,7 +186,6 @@ def _committed(
 def _members(
     client: AdminClient, names: list[str], seconds: float, failed: dict[str, str]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Return the partitions that the members of each group have."""
     if not names:
         return {}
     found = {}

@@ -67,7 +67,14 @@ def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
             store, part = _PEMS[_READ.get(name, name)]
             java[f"{store}.{part}"], java[f"{store}.type"] = _pem(name, value), "PEM"
     if _LOGIN & settings.keys():
-        java["sasl.jaas.config"] = _jaas(settings)
+        mechanism = settings.get("sasl.mechanisms", settings.get("sasl.mechanism", "PLAIN"))
+        module = _SCRAM_LOGIN if mechanism.startswith("SCRAM") else _PLAIN_LOGIN
+        user, password = (
+            settings.get(name, "").replace("\\", "\\\\").replace('"', '\\"')
+            for name in ("sasl.username", "sasl.password")
+        )
+        login = f'{module} required username="{user}" password="{password}";'
+        java["sasl.jaas.config"] = login
     return java
 
 
@@ -90,13 +97,3 @@ def _pem(name: str, value: str) -> str:
             " Spark's Java client reads: `openssl pkcs8 -topk8 -nocrypt` makes one of another"
         )
     return text
-
-
-def _jaas(settings: Mapping[str, str]) -> str:
-    mechanism = settings.get("sasl.mechanisms", settings.get("sasl.mechanism", "PLAIN"))
-    module = _SCRAM_LOGIN if mechanism.startswith("SCRAM") else _PLAIN_LOGIN
-    user, password = (
-        settings.get(name, "").replace("\\", "\\\\").replace('"', '\\"')
-        for name in ("sasl.username", "sasl.password")
-    )
-    return f'{module} required username="{user}" password="{password}";'

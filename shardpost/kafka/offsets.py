@@ -287,7 +287,6 @@ def commit_offsets(kafka: Kafka, group: str, offsets: Offsets, metadata: str = "
 def _without_errors(
     found: list[confluent_kafka.TopicPartition],
 ) -> list[confluent_kafka.TopicPartition]:
-    """Return what Kafka answered of partitions; KafkaException if it says that one failed."""
     for failed in filter(attrgetter("error"), found):
         raise KafkaException(failed.error)
     return found

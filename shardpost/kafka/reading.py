@@ -237,7 +237,9 @@ class BulkReading:
             )
             while self._open and time.monotonic() < until:
                 ended: set[TopicPartition] = set()
-                for message in reader.consume(self._left(), BULK_POLL_SECONDS):
+                left = sum(self._ranges[one].until - self.reached[one] for one in self._open)
+                # It waits for as many: no more come.
+                for message in reader.consume(min(max(left, 1), BATCH), BULK_POLL_SECONDS):
                     # A plain tuple is equal to a TopicPartition, and sooner made.
                     partition: Any = (message.topic(), message.partition())
                     if partition in self._open and partition not in ended:
@@ -248,11 +250,6 @@ class BulkReading:
                 self._leave(reader, ended)
             reader.is_stale = bool(self._open)  # it may not know of a new partition, for one
             self._leave(reader, self._open.copy())
-
-    def _left(self) -> int:
-        """Return how many records to wait for: no more come, if not fewer."""
-        left = sum(self._ranges[one].until - self.reached[one] for one in self._open)
-        return min(max(left, 1), BATCH)
 
     def _is_record(self, partition: TopicPartition, message: Message) -> bool:
         """Tell whether it is a record of its range; note how far that was read."""

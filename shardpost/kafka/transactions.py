@@ -289,7 +289,6 @@ class Transactions:
 
 
 def _answer(call: Callable[[], object], answers: "SimpleQueue[BaseException | None]") -> None:
-    """Make a call, and say how it ended."""
     try:
         call()
     except BaseException as error:

@@ -24,7 +24,7 @@ from shardpost.kafka.groups import OFFSETS_TOPIC, Group, groups
 from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS
 from shardpost.kafka.topic_metadata import changed_topics, cluster_metadata, topic_ids
 from shardpost.lag.model.partition import Partition
-from shardpost.lag.model.report import Clear, Lag, LagRow, Position, Selection, by_time_to_loss
+from shardpost.lag.model.report import Clear, Lag, Position, Selection, by_time_to_loss
 from shardpost.lag.model.time_to_loss import assess, unknown
 from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.partition_sizes import SizeLook, with_sizes
@@ -119,7 +119,11 @@ def measure(
     known = cluster_metadata(installation.kafka, FIRST_ANSWER_SECONDS).topics
     counts = {topic: len(found.partitions) for topic, found in known.items()}
     positions, others = _positions(installation, counts, wanted, problems)
-    positions = [_with_clear(position, clear or {}) for position in positions]
+    clear = clear or {}
+    positions = [
+        replace(position, clear_until=clear.get((position.group, position.partition), 0))
+        for position in positions
+    ]
     failed: dict[TopicPartition, str] = {}
     of_all = {position.partition for position in positions}
     there = {one for one in of_all if one.partition < counts.get(one.topic, 0)}
@@ -133,7 +137,12 @@ def measure(
     for partition, reason in sorted(failed.items()):
         by_reason.setdefault(reason, []).append(str(partition))
     problems += [f"{some_of(named)}: {reason}" for reason, named in by_reason.items()]
-    rows = [_row(position, partitions, failed, now_ms) for position in positions]
+    rows = [
+        assess(position, partitions[position.partition], now_ms)
+        if position.partition in partitions
+        else unknown(position, failed.get(position.partition, NO_TOPIC))
+        for position in positions
+    ]
     unread = {
         f"{row.topic}[{row.partition}]"
         for row in rows
@@ -172,11 +181,6 @@ def _of_group(group: Group, expiry: Mapping[TopicPartition, int]) -> Iterator[Po
         yield Position(group.name, partition, None)
 
 
-def _with_clear(position: Position, clear: Clear) -> Position:
-    found = clear.get((position.group, position.partition), 0)
-    return replace(position, clear_until=found) if found else position
-
-
 def _offsets(
     positions: Collection[Position], partitions: Mapping[TopicPartition, Partition]
 ) -> dict[TopicPartition, set[int]]:
@@ -188,15 +192,3 @@ def _offsets(
             is_beyond = position.committed > there.high
             found[position.partition].add(there.low if is_beyond else position.committed)
     return found
-
-
-def _row(
-    position: Position,
-    partitions: Mapping[TopicPartition, Partition],
-    failed: Mapping[TopicPartition, str],
-    now_ms: int,
-) -> LagRow:
-    found = partitions.get(position.partition)
-    if found is None:
-        return unknown(position, failed.get(position.partition, NO_TOPIC))
-    return assess(position, found, now_ms)

@@ -56,8 +56,14 @@ class OffsetCommits:
         """
         topic = _string(group) + _string(partition.topic) + partition.partition.to_bytes(4)
         for version in OFFSET_KEYS:
-            if value := self.values.get(version.to_bytes(2) + topic):
-                return _commit_time(_Reader(value))
+            if found := self.values.get(version.to_bytes(2) + topic):
+                value = _Reader(found)
+                of_value = value.version()
+                value.number(8)  # the offset
+                if of_value >= WITH_EPOCH:
+                    value.number(4)
+                value.skip_string(of_value)  # metadata
+                return value.number(8)
         return None
 
     def empty_since(self, group: str) -> int | None:
@@ -65,8 +71,17 @@ class OffsetCommits:
 
         UnknownFormatError for a record that is not understood.
         """
-        value = self.values.get(GROUP_KEY.to_bytes(2) + _string(group))
-        return _state_time(_Reader(value)) if value else None
+        found = self.values.get(GROUP_KEY.to_bytes(2) + _string(group))
+        if not found:
+            return None
+        value = _Reader(found)
+        version = value.version()
+        has_protocol = value.skip_string(version)
+        value.number(4)  # generation
+        value.skip_string(version)  # protocol
+        value.skip_string(version)  # leader
+        at = value.number(8) if version >= WITH_STATE_TIME else -1
+        return at if has_protocol and at >= 0 else None
 
     def has_streams_members(self, group: str) -> bool:
         """Tell whether it is a group of Kafka Streams' protocol (KIP-1071) that has a member."""
@@ -78,25 +93,6 @@ class OffsetCommits:
 def _string(text: str) -> bytes:
     data = text.encode()
     return len(data).to_bytes(2) + data
-
-
-def _commit_time(value: "_Reader") -> int:
-    version = value.version()
-    value.number(8)  # the offset
-    if version >= WITH_EPOCH:
-        value.number(4)
-    value.skip_string(version)  # metadata
-    return value.number(8)
-
-
-def _state_time(value: "_Reader") -> int | None:
-    version = value.version()
-    has_protocol = value.skip_string(version)
-    value.number(4)  # generation
-    value.skip_string(version)  # protocol
-    value.skip_string(version)  # leader
-    at = value.number(8) if version >= WITH_STATE_TIME else -1
-    return at if has_protocol and at >= 0 else None
 
 
 @dataclass

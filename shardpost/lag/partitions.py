@@ -5,13 +5,13 @@ time, and for some seconds. Where that is too little, the model takes bounds.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.offsets import Listed, beginnings, endings
+from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_metadata import topic_configs
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
@@ -24,13 +24,19 @@ def partitions_now(
 
     Ends are asked for from the lowest to the highest, so that each is at or above the one before.
     """
-    found = _all_or_failed(
-        failed,
-        wanted,
-        partial(beginnings, kafka),
-        partial(endings, kafka, committed=True),
-        partial(endings, kafka, committed=False),
-    )
+    found: dict[TopicPartition, list[int]] = {partition: [] for partition in wanted}
+    for ask in (
+        beginnings,
+        partial(endings, committed=True),
+        partial(endings, committed=False),
+    ):
+        listed = ask(kafka, [*found])
+        failed |= listed.failed
+        found = {
+            partition: [*ends, listed.found[partition].offset]
+            for partition, ends in found.items()
+            if partition in listed.found
+        }
     topics = {partition.topic for partition in found}
     configs = topic_configs(kafka, topics) if topics else {}
     retentions = {topic: retention_of(config) for topic, config in configs.items()}
@@ -38,23 +44,6 @@ def partitions_now(
         partition: Partition(low, stable, high, retentions[partition.topic])
         for partition, (low, stable, high) in found.items()
     }
-
-
-def _all_or_failed(
-    failed: dict[TopicPartition, str],
-    wanted: Collection[TopicPartition],
-    *asked: Callable[[Collection[TopicPartition]], Listed],
-) -> dict[TopicPartition, list[int]]:
-    found: dict[TopicPartition, list[int]] = {partition: [] for partition in wanted}
-    for ask in asked:
-        listed = ask([*found])
-        failed |= listed.failed
-        found = {
-            partition: [*ends, listed.found[partition].offset]
-            for partition, ends in found.items()
-            if partition in listed.found
-        }
-    return found
 
 
 MOST_RECORDS = 1_000

@@ -105,7 +105,6 @@ def _claimed(
     seen: Version | None = None,
     seen_at: float = 0,
 ) -> Iterator[None]:
-    """Hold a claim, and have a thread renew it meanwhile."""
     holder = claims.this_process(what, datetime.now(UTC), claims.LEASE_SECONDS)
     place = f"{files.tables.root}/{FOLDER}/{name}"
     claim = Claim(_text(open_objects(files.tables), name), place, holder, seen, seen_at)
@@ -221,7 +220,6 @@ def _holder_in(path: Path) -> tuple[int, datetime] | None:
 
 
 def _claims(files: Files, prefix: str, seconds: float) -> Iterator[Held]:
-    """Yield the claims that are held, and whether they change while one looks."""
     objects = open_objects(files.tables)
     first = _newest(objects, prefix)
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:

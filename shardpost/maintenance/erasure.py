@@ -251,7 +251,6 @@ class _Erasure:
 
 
 def _record(installation: Installation, request: ErasureRequest, result: ErasedClient) -> None:
-    """Put the erasure on record, the client under its hash."""
     about = result.name.encode()
     decision = Decision(about, Kind.ERASED, request.who, request.when, request.why)
     erased = {"audiences": result.audiences, "ledger": result.ledger, "tables": [*result.tables]}

@@ -117,7 +117,6 @@ class _Log:
         return checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT and is_whole
 
     def _changed_by(self, version: int) -> tuple[list[str], list[str]]:
-        """Return the paths that a commit added, and those that it removed."""
         if version not in self.commits:
             raise ShardpostError(f"the log of {self._table.path} lacks version {version}")
         with self._opened(self.commits[version]) as file:
@@ -168,7 +167,6 @@ def plan(installation: Installation, now: datetime, *, thin: bool = True) -> Pla
 
 
 def _of_tables(tables: Tables, views: stored_tables.Views, now: datetime) -> list[TablePlan]:
-    """Return what is to be removed of each table that there is; each has files of its own."""
     kept = views.snapshots
     whole = unnamed(tables, kept, views.rebuilds)
     gone = {table.path for table in whole}
@@ -207,7 +205,6 @@ def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], 
 
 
 def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:
-    """Return what is to be removed of a table in a folder; None if there is no such folder."""
     opened = stored_tables.opened(tables, folder.table)
     if opened is None:
         return None
@@ -270,7 +267,6 @@ def _checked(
 
 
 def _whole(tables: Tables, table: Table) -> TablePlan:
-    """Return a folder as what is to be removed, with all that is in it."""
     files = storage.stored_files(tables, table)
     log = [file for file in files if file.path.startswith(LOG)]
     data = [file for file in files if not file.path.startswith(LOG)]

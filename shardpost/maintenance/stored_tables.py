@@ -227,7 +227,6 @@ def table_sizes(tables: Tables) -> list[TableSize]:
 
 
 def _of_audiences(tables: Tables) -> TableSize | None:
-    """Return the sizes of the tables of all weeks as those of one."""
     each = FrozenWeeks(tables).audience_tables()
     found = storage.side_by_side(lambda table: _size(tables, table, None, ""), each)
     sizes = [size for size in found if size is not None]
@@ -241,7 +240,6 @@ def _of_audiences(tables: Tables) -> TableSize | None:
 def _size(
     tables: Tables, table: Table, versions: Collection[int] | None, kept_for: str
 ) -> TableSize | None:
-    """Return the size of a table, of which those versions are kept, or the newest alone."""
     newest = table_log.newest_version(tables, table)
     if newest is None:
         return None

@@ -199,8 +199,6 @@ def _check_port(url: str) -> None:
 
 
 def _like(pattern: str, expected: str) -> AfterValidator:
-    """Return the check that the whole of a text matches a pattern."""
-
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError(f"expected {expected}")

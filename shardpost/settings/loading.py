@@ -173,7 +173,6 @@ def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
 
 
 def _validated(values: Mapping[str, object], file: DotEnv) -> tuple[Settings | None, list[str]]:
-    """Return the settings, or what is wrong with each."""
     try:
         return Settings.model_validate(values), []
     except ValidationError as error:

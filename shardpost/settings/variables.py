@@ -130,7 +130,6 @@ def _reserved(name: str) -> str:
 
 
 def _refused(given: Mapping[str, str]) -> str | None:
-    """Return why librdkafka does not accept these settings; None if it does."""
     from confluent_kafka import Consumer, KafkaException, Producer
 
     base = {**given, "log_level": 0}
@@ -144,7 +143,6 @@ def _refused(given: Mapping[str, str]) -> str | None:
 
 
 def _name_in(error: str, given: Mapping[str, str]) -> str | None:
-    """Return which setting an error is about."""
     if (match := _NAMED.search(error)) and match[1] in given:
         return match[1]
     return next((name for name in given if error.startswith(f"{name} ")), None)

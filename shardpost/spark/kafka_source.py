@@ -128,7 +128,6 @@ def _client_rows(kafka: Kafka, range_: OffsetRange) -> Iterator[tuple[Any, ...]]
 
 
 def _row(record: Record) -> tuple[Any, ...]:
-    """Return a record as a row of _CLIENT_COLUMNS."""
     at = min(max(EARLIEST_MS, record.timestamp), LATEST_MS)
     headers = [
         (name, value.encode() if isinstance(value, str) else value)

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -202,16 +202,15 @@ def conf_on(installation: Installation, master: str, conf: dict[str, str]) -> di
     UsageError for what that may not set. Only with a local master is the driver on loopback: remote
     workers could not reach it there.
     """
-    given = (
-        {*_names_in(installation.settings.spark_conf)}
-        if installation.settings.spark_conf is not None
-        else set()
-    )
+    file, given = installation.settings.spark_conf, set[str]()
+    if file is not None:
+        try:
+            given = {*_NAME.findall(file.read_text())}
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file} (SHARDPOST_SPARK_CONF): cannot be read: {error}") from None
     if wrong := sorted(name for name in given if name in _OWN or name.startswith(_OWN_PREFIX)):
         reasons = (f"{name}: expected none: {_OWN.get(name, _OURS)}" for name in wrong)
-        raise UsageError(
-            f"{installation.settings.spark_conf} (SHARDPOST_SPARK_CONF): {'; '.join(reasons)}"
-        )
+        raise UsageError(f"{file} (SHARDPOST_SPARK_CONF): {'; '.join(reasons)}")
     left = {name: value for name, value in conf.items() if name not in given}
     return left | (LOCAL_CONF if is_local(master) else {})
 
@@ -236,14 +235,6 @@ _OWN = {
     ),
 }
 _NAME = re.compile(r"^[ \t]*(spark\.[^\s=:]+)", re.MULTILINE)
-
-
-def _names_in(file: Path) -> Iterable[str]:
-    """Return the names that a file of Spark's properties sets."""
-    try:
-        return _NAME.findall(file.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} (SHARDPOST_SPARK_CONF): cannot be read: {error}") from None
 
 
 def job_environment(installation: Installation, master: str | None = None) -> dict[str, str]:

@@ -64,7 +64,6 @@ def _view(
     now: datetime,
     look: Callable[[Kafka, Sequence[Expected]], Cluster],
 ) -> View:
-    """Return the cluster as `look` sees it, beside what is declared."""
     expected, file = expected_topics(installation)
     cluster = look(installation.kafka, expected)
     require_cluster(installation.kafka, file, cluster)
@@ -79,7 +78,6 @@ def _view(
 
 
 def _built_with(installation: Installation, now: datetime) -> tuple[Built | None, Unknown | None]:
-    """Return what the newest snapshot was built with, or why that is not known."""
     try:
         newest = snapshots.newest(installation.tables)
     except ShardpostError as error:
@@ -111,18 +109,15 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
     if missing := [str(one.topic) for one in wrong if one.rule == MISSING_TOPIC]:
         said = f"missing: {', '.join(missing)}"
         yield error("topics", said, "all declared topics", APPLY)
-    yield from (_doctor_finding(one) for one in wrong if one.rule != MISSING_TOPIC)
+    for one in wrong:
+        if one.rule != MISSING_TOPIC:
+            make = error if one.severity is Severity.LOSS else warning
+            expects = f"{one.expected} ({one.why})"
+            yield make(f"topic {one.topic}", f"{one.setting}={one.found}", expects, one.fix)
     yield from (unknown(f"topic {one.topic}", one.why) for one in cluster.unknown)
     if not wrong and not cluster.unknown:
         other = _other_counts(installation.partitions, expected, cluster)
         yield ok("topics", f"all {len(expected)} are there, as declared{other}")
-
-
-def _doctor_finding(one: Finding) -> DoctorFinding:
-    """Return a finding of the audit as one of the doctor."""
-    make = error if one.severity is Severity.LOSS else warning
-    check = f"topic {one.topic}"
-    return make(check, f"{one.setting}={one.found}", f"{one.expected} ({one.why})", one.fix)
 
 
 def _other_counts(wanted: int, expected: Sequence[Expected], cluster: Cluster) -> str:
@@ -166,22 +161,19 @@ def check_stores(
     week = IsoWeek.last_ended(now)
     for name in STORES:
         topic = installation.kafka.topic(name)
+        check_name = f"store {topic}"
         if topic not in existing:
-            yield unknown(f"store {topic}", "not checked: the topic is missing")
+            yield unknown(check_name, "not checked: the topic is missing")
+            continue
+        try:
+            if name == LEDGER:
+                WeekState(installation, week).require_ledger()
+            else:
+                inspect_stores(installation, name)
+        except ShardpostError as problem:
+            yield refused(check_name, problem, DECIDE_LEDGER if name == LEDGER else None)
         else:
-            yield _check_store(installation, name, week)
-
-
-def _check_store(installation: Installation, name: TopicName, week: IsoWeek) -> DoctorFinding:
-    check_name = f"store {installation.kafka.topic(name)}"
-    try:
-        if name == LEDGER:
-            WeekState(installation, week).require_ledger()
-        else:
-            inspect_stores(installation, name)
-    except ShardpostError as problem:
-        return refused(check_name, problem, DECIDE_LEDGER if name == LEDGER else None)
-    return ok(check_name, "compacted, no known losses")
+            yield ok(check_name, "compacted, no known losses")
 
 
 def check_letters(installation: Installation, now: datetime) -> DoctorFinding:

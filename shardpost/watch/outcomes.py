@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from shardpost import tables
 from shardpost.alerts import history
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
-from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
 from shardpost.errors import shown
 from shardpost.holders.share_holders_topic import too_large_lists
@@ -40,7 +39,10 @@ def collect_letters(installation: Installation, now: datetime) -> Observations:
             oldest = min(step.at for step in steps)
             found.age("letter_age_seconds", oldest, now, state=str(state))
     due = [step for step in letters if step.due is not None and step.due <= now]
-    held = _held_errors(due, installation.settings.retry_flood)
+    flood = installation.settings.retry_flood
+    counts = Counter(step.fingerprint or "" for step in due)
+    # {fingerprint: due letters} of the errors that more letters have than are retried.
+    held = {error: number for error, number in sorted(counts.items()) if flood and number > flood}
     found.measure("letters_held", sum(held.values()))
     for error, number in held.items():
         which, limit = counted(number, "due dead letter"), "(SHARDPOST_RETRY_FLOOD)"
@@ -61,14 +63,6 @@ def collect_letters(installation: Installation, now: datetime) -> Observations:
         text = f"{which}: expected none"
         found.conditions.append(conditions.LETTERS_PARKED.broken(origin, text))
     return found
-
-
-def _held_errors(due: list[Step], flood: int | None) -> dict[str, int]:
-    """Return {fingerprint: due letters} of the errors that more letters have than are retried."""
-    if flood is None:
-        return {}
-    counts = Counter(step.fingerprint or "" for step in due)
-    return {error: number for error, number in sorted(counts.items()) if number > flood}
 
 
 def collect_share_holders(installation: Installation, _now: datetime) -> Observations:
@@ -170,7 +164,6 @@ def _collect_week(
 
 
 def _collect_late(found: Observations, installation: Installation, frozen: FrozenWeek) -> None:
-    """Measure whom records concern that came after the freeze, where that is known."""
     late = find_late(installation, frozen)
     if late is None:
         return

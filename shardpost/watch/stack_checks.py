@@ -55,19 +55,16 @@ def check_mail_server(installation: Installation, _now: datetime) -> Iterator[Do
         yield ok("mail settings", f"from {sender.address}")
     except ShardpostError as problem:
         yield refused("mail settings", problem)
-    yield _templates(installation)
-    yield from check_unsubscribe_link(installation)
-    yield _greeting(installation)
-
-
-def _templates(installation: Installation) -> DoctorFinding:
     try:
         templates = templates_of(installation.values(TemplateSettings))
     except ShardpostError as problem:
-        return refused("mail templates", problem)
-    languages = ", ".join(sorted(templates.languages))
-    others = f"; languages of their own: {languages}" if languages else ""
-    return ok("mail templates", f"{templates.folder or 'the shipped ones'}{others}")
+        yield refused("mail templates", problem)
+    else:
+        languages = ", ".join(sorted(templates.languages))
+        others = f"; languages of their own: {languages}" if languages else ""
+        yield ok("mail templates", f"{templates.folder or 'the shipped ones'}{others}")
+    yield from check_unsubscribe_link(installation)
+    yield _greeting(installation)
 
 
 def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding]:

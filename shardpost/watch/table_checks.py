@@ -94,7 +94,6 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
 
 
 def _check_countries(installation: Installation, snapshot: Snapshot) -> Iterator[DoctorFinding]:
-    """Say that the country that is set is not the one in force, and which exchanges have none."""
     try:
         registry.require_country(installation, snapshot)
     except UsageError as problem:
@@ -159,7 +158,6 @@ def check_scattered(snapshot: Snapshot, now: datetime) -> Iterator[DoctorFinding
 
 
 def _check_tables(tables: Tables, snapshot: Snapshot) -> DoctorFinding:
-    """Check that each table has the snapshot's version, and all its files."""
     problems = [
         f"{folder}@{version}: {problem}"
         for name, version in snapshot.tables.items()

@@ -85,18 +85,17 @@ def open_metrics(measures: Iterable[Measure]) -> str:
     by_name: dict[str, list[Measure]] = defaultdict(list)
     for one in measures:
         by_name[one.name].append(one)
-    families = [_family(name, by_name[name]) for name in METRICS if name in by_name]
+    families = []
+    for name, metric in METRICS.items():
+        if name in by_name:
+            family = GaugeMetricFamily(
+                PREFIX + name, metric.meaning, labels=metric.labels, unit=metric.unit
+            )
+            for one in by_name[name]:
+                family.add_metric([one.labels[label] for label in metric.labels], one.value)
+            families.append(family)
     text: bytes = generate_latest(SimpleNamespace(collect=lambda: families))  # type: ignore[no-untyped-call]
     return text.decode()
-
-
-def _family(name: str, measures: Iterable[Measure]) -> GaugeMetricFamily:
-    """Return a metric and its values as the library wants them."""
-    metric = METRICS[name]
-    made = GaugeMetricFamily(PREFIX + name, metric.meaning, labels=metric.labels, unit=metric.unit)
-    for one in measures:
-        made.add_metric([one.labels[label] for label in metric.labels], one.value)
-    return made
 
 
 LOCK = "watch"

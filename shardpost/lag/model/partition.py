@@ -32,16 +32,9 @@ def retention_of(config: Mapping[str, str | None]) -> Retention:
     """
     compaction = compaction_of(config)
     deletes = "delete" in compaction.policy
-    time_ms, size = (
-        _limit(config.get(name)) if deletes else None
-        for name in ("retention.ms", "retention.bytes")
-    )
+    limits = (int(config.get(name) or -1) for name in ("retention.ms", "retention.bytes"))
+    time_ms, size = (limit if deletes and limit >= 0 else None for limit in limits)
     return Retention(compaction, time_ms, size)
-
-
-def _limit(value: str | None) -> int | None:
-    limit = int(value or -1)
-    return None if limit < 0 else limit
 
 
 class SeenRecord(NamedTuple):
@@ -174,6 +167,5 @@ class Partition:
         return offset >= self.high or (stretch is not None and stretch.answers(offset, self.high))
 
     def _nearest(self, offset: int) -> Stretch | None:
-        """Return the last stretch that begins at or below an offset."""
         at = bisect_right(self.stretches, offset, key=lambda one: one.first)
         return self.stretches[at - 1] if at else None

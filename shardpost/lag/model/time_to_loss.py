@@ -154,10 +154,13 @@ def _already_lost(committed: int, clear_until: int, partition: Partition) -> str
 def _with_loss(position: Position, partition: Partition, unread: Unread, now_ms: int) -> LagRow:
     found = list(losses(partition, unread, now_ms))
     first = min(found, default=None)
-    expires = _expiry(position)
-    if expires is not None and (first is None or expires.at_ms < first.at_ms):
-        seconds = _seconds(expires.at_ms - now_ms)
-        reason = f"its offsets can expire {_when(seconds)} unless it commits: {expires.cause}"
+    expires_ms = position.expires_ms
+    if expires_ms is not None and (first is None or expires_ms < first.at_ms):
+        seconds = _seconds(expires_ms - now_ms)
+        reason = (
+            f"its offsets can expire {_when(seconds)} unless it commits: the group has no member,"
+            f" offsets.retention.minutes; then {RESET}"
+        )
         return _row(position, partition, unread, seconds, reason, now_ms)
     if first is not None:
         seconds = _seconds(first.at_ms - now_ms)
@@ -167,13 +170,6 @@ def _with_loss(position: Position, partition: Partition, unread: Unread, now_ms:
             reason += "; by an earlier record's time, since the next one was not read"
         return _row(position, partition, unread, seconds, reason, now_ms)
     return _row(position, partition, unread, None, _why_nothing(partition, unread), now_ms)
-
-
-def _expiry(position: Position) -> Loss | None:
-    if position.expires_ms is None:
-        return None
-    cause = f"the group has no member, offsets.retention.minutes; then {RESET}"
-    return Loss(position.expires_ms, cause)
 
 
 def _when(seconds: float) -> str:
@@ -203,7 +199,9 @@ def _row(
     reason: str,
     now_ms: int = 0,
 ) -> LagRow:
-    hidden = _behind_open_transaction(position, partition)
+    at, stable = position.committed, partition.stable
+    if at is not None and at >= stable and stable != partition.high:
+        reason += f"; a transaction that is open since offset {stable} keeps it from reading on"
     return LagRow(
         position.group,
         *position.partition,
@@ -212,16 +210,8 @@ def _row(
         None if unread is None else unread.records,
         None if unread is None else _seconds_behind(unread, now_ms),
         seconds,
-        reason + hidden,
+        reason,
     )
-
-
-def _behind_open_transaction(position: Position, partition: Partition) -> str:
-    if position.committed is None or position.committed < partition.stable:
-        return ""
-    if partition.stable == partition.high:
-        return ""
-    return f"; a transaction that is open since offset {partition.stable} keeps it from reading on"
 
 
 def _seconds_behind(unread: Unread, now_ms: int) -> float | None:
