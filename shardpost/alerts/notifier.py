@@ -63,11 +63,12 @@ def notify(installation: Installation, now: datetime, change: Change) -> Notifie
         to = channels(installation.tables, installation.settings.alert_urls)
         book = installation.settings.runbook
         round_ = _Round(installation.files, book, now, change(known), to)
-        if round_.has_due() and round_.firing != known:
+        if round_.firing != known and any(map(round_.due, round_.names)):
             history.store_firing(installation.tables, known, round_.firing, now)
             known = round_.firing
         notified = round_.notify()
-        after = round_.still_known()
+        # All of which something may be due later.
+        after = [one for one in round_.firing if not one.is_over(round_.names, now)]
         if after != known:
             history.store_firing(installation.tables, known, after, now)
         return notified
@@ -86,20 +87,15 @@ class _Round:
     ) -> None:
         self._files, self._book, self._now = files, book, now
         self._channels = channels
-        self._names = [LOG, *(channel.name for channel in channels)]
-        self.firing = [one.ended(now) if self._is_of_no_channel(one) else one for one in firing]
-
-    def has_due(self) -> bool:
-        """Tell whether anything is due to anybody."""
-        return any(self._due(name) for name in self._names)
-
-    def still_known(self) -> list[Firing]:
-        """Return what is to be stored: all of which something may be due later."""
-        return [one for one in self.firing if not one.is_over(self._names, self._now)]
+        self.names = [LOG, *(channel.name for channel in channels)]
+        # That a channel is down which is none any more has ended.
+        gone = {one.condition.key for one in firing if one.condition.rule == CHANNEL_DOWN}
+        gone -= {(CHANNEL_DOWN, name) for name in self.names}
+        self.firing = [one.ended(now) if one.condition.key in gone else one for one in firing]
 
     def notify(self) -> Notified:
         """Send what is due; then once more, where a channel is found to be down, or to be back."""
-        due = (alert for name in self._names for alert in self._due(name))
+        due = (alert for name in self.names for alert in self.due(name))
         alerts = list({(alert.state, alert.condition.key): alert for alert in due}.values())
         deliveries = self._send(self._channels)
         known = {one.condition.key: one for one in self.firing}
@@ -118,7 +114,7 @@ class _Round:
         return Notified(alerts, deliveries)
 
     def _send(self, channels: Sequence[Channel]) -> list[Delivery]:
-        if due := self._due(LOG):
+        if due := self.due(LOG):
             whole = message_of(due, self._book, most=len(due))
             append(self._files, whole.body, self._now)
             self._taken(LOG, due)
@@ -132,7 +128,8 @@ class _Round:
                 self._taken(channel.name, due)
         return deliveries
 
-    def _due(self, channel: str) -> list[Alert]:
+    def due(self, channel: str) -> list[Alert]:
+        """Return what a channel is to be sent now."""
         states = ((one, one.due(channel, self._now)) for one in self.firing)
         return [one.alert(state) for one, state in states if state]
 
@@ -148,13 +145,9 @@ class _Round:
 
         Then that finds out whether it works again.
         """
-        due = self._due(channel.name)
+        due = self.due(channel.name)
         own = (CHANNEL_DOWN, channel.name)
         return [alert for alert in due if alert.condition.key != own] or due
-
-    def _is_of_no_channel(self, one: Firing) -> bool:
-        rule, subject = one.condition.key
-        return rule == CHANNEL_DOWN and subject not in self._names
 
 
 def channel_down(delivery: Delivery) -> Condition:

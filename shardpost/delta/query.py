@@ -18,7 +18,7 @@ from pyarrow.lib import ArrowException
 from shardpost.delta import object_store, storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import LayeredVersion, Table, Version, stored_version
+from shardpost.delta.table import LayeredVersion, Table, Version
 from shardpost.delta.typed_rows import from_row
 from shardpost.errors import ShardpostError, first_line
 
@@ -208,7 +208,8 @@ def _reporting_missing_files(tables: Tables, versions: Mapping[Table, Version]) 
     except pa.ArrowInvalid as error:
         if "not found" not in str(error):
             raise
-        names = ", ".join(f"{t.path}@{stored_version(v)}" for t, v in versions.items())
+        stored = {t: v.version if isinstance(v, LayeredVersion) else v for t, v in versions.items()}
+        names = ", ".join(f"{table.path}@{version}" for table, version in stored.items())
         raise ShardpostError(
             f"a file of {names} in {tables.root} is missing: it was vacuumed, or removed"
             " by hand; ask for a newer snapshot"

@@ -132,11 +132,6 @@ def layered(table: Table, versions: Mapping[str, int], folded: int) -> LayeredVe
 Version = int | LayeredVersion | None
 
 
-def stored_version(version: Version) -> int | None:
-    """Return the version of the table's own files."""
-    return version.version if isinstance(version, LayeredVersion) else version
-
-
 # The folder of a table's log, within the table's.
 LOG_FOLDER = "_delta_log"
 

@@ -80,9 +80,27 @@ def start(settings: Settings) -> None:
 
 
 def prepare(settings: Settings) -> None:
-    """Choose the password and create the database, where there is none; `start` does it too."""
+    """Choose the password, and create or migrate the database, if need be; `start` does so too."""
     password(settings)
-    _migrate(settings)
+    migrated_to = database(settings).with_name("migrated-to")
+    version = metadata.version("apache-airflow")
+    is_known = migrated_to.exists() and migrated_to.read_text() == version
+    file = database(settings)
+    if is_known and file.exists() and file.stat().st_size:  # SQLite leaves an empty one
+        return
+    log = settings.folder("logs") / "airflow-db-migrate.log"
+    with log.open("wb") as out:
+        done = subprocess.run(
+            [str(BIN / "airflow"), "db", "migrate"],
+            env=process_environment(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode:
+        raise ShardpostError(f"Airflow's database cannot be set up; {log_end(log)}")
+    migrated_to.write_text(version)
 
 
 def stop(settings: Settings) -> None:
@@ -123,29 +141,6 @@ def _daemons(settings: Settings, env: Mapping[str, str]) -> dict[str, Daemon]:
         )
         for name, arguments in PROCESSES.items()
     }
-
-
-def _migrate(settings: Settings) -> None:
-    """Create Airflow's tables, or migrate them to this version of Airflow."""
-    migrated_to = database(settings).with_name("migrated-to")
-    version = metadata.version("apache-airflow")
-    is_known = migrated_to.exists() and migrated_to.read_text() == version
-    file = database(settings)
-    if is_known and file.exists() and file.stat().st_size:  # SQLite leaves an empty one
-        return
-    log = settings.folder("logs") / "airflow-db-migrate.log"
-    with log.open("wb") as out:
-        done = subprocess.run(
-            [str(BIN / "airflow"), "db", "migrate"],
-            env=process_environment(settings),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode:
-        raise ShardpostError(f"Airflow's database cannot be set up; {log_end(log)}")
-    migrated_to.write_text(version)
 
 
 def _unhealthy_parts(settings: Settings, since: datetime = NEVER) -> list[str]:

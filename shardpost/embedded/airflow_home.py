@@ -54,6 +54,11 @@ def environment(settings: Settings) -> dict[str, str]:
     home, logs = settings.home / "airflow", task_logs(settings)
     spark = {"conn_type": "spark", "host": settings.spark_master}
     spark_connection = json.dumps(spark | {"extra": {"deploy-mode": "client"}})
+    fresh = {
+        "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+    }
     return {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -82,7 +87,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database(settings)}",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
         "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": f"{logs}/dag_processor",
-        **_secrets(settings),
+        **_kept(settings, "secrets.json", fresh),
         **with_login(settings).environ(),
         FIRST_WEEK: settings.weekly_first or _first_week(settings),
     }
@@ -105,15 +110,6 @@ def with_login(settings: Settings) -> Settings:
 def password(settings: Settings) -> str:
     """Return the password of USER; the first call chooses a random one."""
     return _kept(settings, "passwords.json", {USER: secrets.token_urlsafe(12)})[USER]
-
-
-def _secrets(settings: Settings) -> dict[str, str]:
-    fresh = {
-        "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-        "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
-        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
-    }
-    return _kept(settings, "secrets.json", fresh)
 
 
 def _first_week(settings: Settings) -> str:

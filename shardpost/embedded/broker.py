@@ -115,24 +115,11 @@ def configure(settings: Settings, java: str) -> None:
     controller = kept if kept and daemons.port_is_free(kept) else daemons.choose_port()
     (folder / "log4j2.properties").write_text(LOG4J2)
     _write_properties(folder / "server.properties", settings.kafka_port, controller, "data")
-    if not (folder / "data").exists():
-        _format_data(folder, settings.kafka_port, controller, java)
-
-
-def _read_property(settings: Settings, pattern: str) -> int | None:
-    path = settings.home / "kafka" / "server.properties"
-    match = re.search(pattern, path.read_text(), re.MULTILINE) if path.exists() else None
-    return int(match[1]) if match else None
-
-
-def _write_properties(path: Path, port: int, controller: int, data: str) -> None:
-    path.write_text(PROPERTIES.format(port=port, controller=controller, data=data))
-
-
-def _format_data(folder: Path, port: int, controller: int, java: str) -> None:
-    """Create `data` atomically: formatted beside it, then renamed."""
+    if (folder / "data").exists():
+        return
+    # Formatted beside it, then renamed.
     shutil.rmtree(folder / "data.new", ignore_errors=True)
-    _write_properties(folder / "format.properties", port, controller, "data.new")
+    _write_properties(folder / "format.properties", settings.kafka_port, controller, "data.new")
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     command = [
         *(java, LOGGING, "-cp", classpath()),
@@ -146,6 +133,16 @@ def _format_data(folder: Path, port: int, controller: int, java: str) -> None:
         output = " | ".join((done.stdout + done.stderr).split("\n")[-3:])
         raise ShardpostError(f"Kafka's data folder {folder / 'data'} cannot be formatted: {output}")
     (folder / "data.new").rename(folder / "data")
+
+
+def _read_property(settings: Settings, pattern: str) -> int | None:
+    path = settings.home / "kafka" / "server.properties"
+    match = re.search(pattern, path.read_text(), re.MULTILINE) if path.exists() else None
+    return int(match[1]) if match else None
+
+
+def _write_properties(path: Path, port: int, controller: int, data: str) -> None:
+    path.write_text(PROPERTIES.format(port=port, controller=controller, data=data))
 
 
 HEAP = "1g"

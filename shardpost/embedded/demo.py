@@ -146,7 +146,10 @@ def run_demo(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None
     """Start the stack, play the story, stop it; with `keep`, leave it up and say how to use it."""
     began = time.monotonic()
     with _home(settings, keep=keep) as home:
-        own = _settings(settings, home)
+        kept = {name: getattr(settings, name) for name in _KEPT_SETTINGS}
+        chosen = {f"{name}_port": daemons.choose_port() for name in ("kafka", "smtp", "airflow")}
+        # With four shards one task sends all e-mails, which is quickest for two clients.
+        own = Settings.model_validate({"home": home, "partitions": 4, **chosen, **kept})
         if not keep:  # scheduled runs, due at once, would only delay the story's own
             disable_schedules(own)
         try:
@@ -171,13 +174,6 @@ def run_demo(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None
             say("  export " + " ".join(exported))
         else:
             stack.down(own, say=say)
-
-
-def _settings(settings: Settings, home: Path) -> Settings:
-    kept = {name: getattr(settings, name) for name in _KEPT_SETTINGS}
-    chosen = {f"{name}_port": daemons.choose_port() for name in ("kafka", "smtp", "airflow")}
-    # With four shards one task sends all e-mails, which is quickest for two clients.
-    return Settings.model_validate({"home": home, "partitions": 4, **chosen, **kept})
 
 
 @contextmanager

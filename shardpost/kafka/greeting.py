@@ -50,22 +50,18 @@ def _secured(config: Mapping[str, str], plain: socket.socket, host: str) -> sock
     context = ssl.create_default_context(
         cafile=config.get("ssl.ca.location"), cadata=config.get("ssl.ca.pem")
     )
-    _add_certificate(context, config)
+    # The client's certificate, which settings name or are, if it has any.
+    password = config.get("ssl.key.password", "")  # without any, OpenSSL asks on the terminal
+    if certificate := config.get("ssl.certificate.location"):
+        context.load_cert_chain(certificate, config.get("ssl.key.location"), password)
+    elif text := config.get("ssl.certificate.pem"):
+        with NamedTemporaryFile("w", suffix=".pem") as file:  # it takes only files
+            file.write(f"{text}\n{config.get('ssl.key.pem', '')}\n")
+            file.flush()
+            context.load_cert_chain(file.name, password=password)
     if config.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False
     return context.wrap_socket(plain, server_hostname=host)
-
-
-def _add_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    """Have a context present the client's certificate, which settings name or are, if any."""
-    password = given.get("ssl.key.password", "")  # without any, OpenSSL asks on the terminal
-    if certificate := given.get("ssl.certificate.location"):
-        context.load_cert_chain(certificate, given.get("ssl.key.location"), password)
-    elif text := given.get("ssl.certificate.pem"):
-        with NamedTemporaryFile("w", suffix=".pem") as file:  # it takes only files
-            file.write(f"{text}\n{given.get('ssl.key.pem', '')}\n")
-            file.flush()
-            context.load_cert_chain(file.name, password=password)
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

@@ -85,7 +85,7 @@ class Kafka:
         self._admin: tuple[AdminClient, float] | None = None
         # Those that have been answered before.
         self.connected: WeakSet[AdminClient] = WeakSet()
-        self._was_there = False
+        self.was_there = False
         self.consumers: KeptClients[GroupConsumer] = KeptClients(
             MOST_GROUPS, idle_seconds=IDLE_SECONDS
         )
@@ -185,23 +185,19 @@ class Kafka:
         """Return why no server accepts a connection within so many seconds; None if one does."""
         return clients.why_nobody_listens(self.bootstrap, seconds)
 
-    def note_gone(self) -> None:
-        """Take it that nobody listens there any more: the next request does not wait for it."""
-        self._was_there = False
-
     def require_listening(self) -> None:
         """Raise KafkaUnreachableError if nobody listens at Kafka's addresses, or refuses us.
 
         Where somebody has listened before, after GONE_SECONDS. Whether clients are refused is asked
         once a process, of a Kafka with TLS or a login.
         """
-        deadline = time.monotonic() + (GONE_SECONDS if self._was_there else 0)
+        deadline = time.monotonic() + (GONE_SECONDS if self.was_there else 0)
         while reason := self.why_nobody_listens():
             if time.monotonic() >= deadline:
-                self._was_there = False
+                self.was_there = False
                 raise self._unreachable(reason)
             time.sleep(LISTEN_AGAIN_SECONDS)
-        self._was_there = True
+        self.was_there = True
         if SECURITY in self.client_settings and (refusal := self.why_not_admitted()):
             raise KafkaUnreachableError(refusal)
 
@@ -277,7 +273,7 @@ class Patience:
             self._listened = self._asked
         is_gone = self._asked - self._listened > GONE_SECONDS
         if is_gone:
-            self._kafka.note_gone()
+            self._kafka.was_there = False  # the next request does not wait for it
         return is_gone
 
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.foreign_intake import GROUP as INTAKE
@@ -19,16 +21,22 @@ from shardpost.holders.compaction import COMPACTION_GROUP as COMPACTION
 from shardpost.holders.rejected_letters import GROUP as REJECTED
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP as PUBLISHED
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.groups import OFFSETS_TOPIC, Group, groups
-from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS
-from shardpost.kafka.topic_metadata import changed_topics, cluster_metadata, topic_ids
-from shardpost.lag.model.partition import Partition
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition
+from shardpost.kafka.groups import OFFSETS_TOPIC, groups
+from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, Kafka
+from shardpost.kafka.offsets import beginnings, endings
+from shardpost.kafka.reading import BulkReading
+from shardpost.kafka.topic_metadata import (
+    changed_topics,
+    cluster_metadata,
+    topic_configs,
+    topic_ids,
+)
+from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.report import Clear, Lag, Position, Selection, by_time_to_loss
 from shardpost.lag.model.time_to_loss import assess, unknown
 from shardpost.lag.offset_expiry import offset_expiry
-from shardpost.lag.partition_sizes import SizeLook, with_sizes
-from shardpost.lag.partitions import partitions_now, with_unread
+from shardpost.lag.partition_sizes import Partitions, with_sizes
 from shardpost.run_requests.request_topics import GROUP as DISPATCH
 from shardpost.topics.guards import GROUP as OWNER
 from shardpost.wording import some_of
@@ -131,8 +139,7 @@ def measure(
     readers = [position for position in positions if not position.is_note]
     partitions = with_unread(installation.kafka, partitions, _offsets(readers, partitions))
     if asks_sizes:
-        look = SizeLook(now_ms, measured)
-        partitions = with_sizes(installation.kafka, partitions, readers, look, problems)
+        partitions = with_sizes(installation.kafka, partitions, readers, now_ms, measured, problems)
     by_reason: dict[str, list[str]] = {}
     for partition, reason in sorted(failed.items()):
         by_reason.setdefault(reason, []).append(str(partition))
@@ -159,26 +166,24 @@ def _positions(
     own = own_positions(installation, counts, wanted.groups, problems)
     found = groups(installation.kafka, wanted.groups)
     problems += [f"group {name}: {reason}" for name, reason in found.failed.items()]
-    others = [_selected(group, wanted) for group in found.groups if group.name not in OWN]
+    others = [
+        replace(
+            group,
+            committed={at: one for at, one in group.committed.items() if wanted.has(at.topic)},
+            assigned=frozenset(at for at in group.assigned if wanted.has(at.topic)),
+        )
+        for group in found.groups
+        if group.name not in OWN
+    ]
     expiry = offset_expiry(installation.kafka, others, counts.get(OFFSETS_TOPIC, 0), problems)
     positions = [position for position in own if wanted.has(position.partition.topic)]
     for group in others:
-        positions += _of_group(group, expiry.get(group.name, {}))
+        expires, is_ours = expiry.get(group.name, {}), is_note(group.name)
+        for at, offset in sorted(group.committed.items()):
+            positions.append(Position(group.name, at, offset, expires.get(at), is_note=is_ours))
+        without = sorted(group.assigned - group.committed.keys())
+        positions += [Position(group.name, at, None) for at in without]
     return positions, found.others
-
-
-def _selected(group: Group, wanted: Selection) -> Group:
-    committed = {at: offset for at, offset in group.committed.items() if wanted.has(at.topic)}
-    assigned = frozenset(at for at in group.assigned if wanted.has(at.topic))
-    return replace(group, committed=committed, assigned=assigned)
-
-
-def _of_group(group: Group, expiry: Mapping[TopicPartition, int]) -> Iterator[Position]:
-    for partition, offset in sorted(group.committed.items()):
-        expires, is_ours = expiry.get(partition), is_note(group.name)
-        yield Position(group.name, partition, offset, expires, is_note=is_ours)
-    for partition in sorted(group.assigned - group.committed.keys()):
-        yield Position(group.name, partition, None)
 
 
 def _offsets(
@@ -192,3 +197,106 @@ def _offsets(
             is_beyond = position.committed > there.high
             found[position.partition].add(there.low if is_beyond else position.committed)
     return found
+
+
+def partitions_now(
+    kafka: Kafka, wanted: Collection[TopicPartition], failed: dict[TopicPartition, str]
+) -> dict[TopicPartition, Partition]:
+    """Return each partition as it is, without what is in it; `failed` gets why one is not known.
+
+    Ends are asked for from the lowest to the highest, so that each is at or above the one before.
+    """
+    found: dict[TopicPartition, list[int]] = {partition: [] for partition in wanted}
+    for ask in (
+        beginnings,
+        partial(endings, committed=True),
+        partial(endings, committed=False),
+    ):
+        listed = ask(kafka, [*found])
+        failed |= listed.failed
+        found = {
+            partition: [*ends, listed.found[partition].offset]
+            for partition, ends in found.items()
+            if partition in listed.found
+        }
+    topics = {partition.topic for partition in found}
+    configs = topic_configs(kafka, topics) if topics else {}
+    retentions = {topic: retention_of(config) for topic, config in configs.items()}
+    return {
+        partition: Partition(low, stable, high, retentions[partition.topic])
+        for partition, (low, stable, high) in found.items()
+    }
+
+
+# What is unread is read from the lowest reader of each partition on, then from the next: so many
+# records at a time, and for some seconds. Where that is too little, the model takes bounds.
+MOST_RECORDS = 1_000
+# After that, only the lowest reader of each partition is still looked at.
+LOOK_SECONDS = 2.0
+
+
+def with_unread(
+    kafka: Kafka, partitions: Partitions, offsets: Mapping[TopicPartition, Collection[int]]
+) -> dict[TopicPartition, Partition]:
+    """Return the partitions with what is before readers at these offsets."""
+    found = dict(partitions)
+    began = time.monotonic()
+    until = began + kafka.timeout
+    while ranges := _not_known(found, offsets):
+        for partition, stretch in _read(kafka, found, ranges, until).items():
+            found[partition] = found[partition].with_stretch(stretch)
+        until = began + LOOK_SECONDS
+        if time.monotonic() >= until:
+            break
+    return found
+
+
+def _not_known(
+    partitions: Partitions, offsets: Mapping[TopicPartition, Collection[int]]
+) -> dict[TopicPartition, int]:
+    """Return the lowest offset of each partition from which on nothing was read."""
+    lowest = {}
+    for partition, found in partitions.items():
+        there = [one for one in offsets[partition] if not found.is_known_from(one)]
+        if there:
+            lowest[partition] = max(min(there), found.low)
+    return lowest
+
+
+def _read(
+    kafka: Kafka, partitions: Partitions, starts: Mapping[TopicPartition, int], until: float
+) -> dict[TopicPartition, Stretch]:
+    """Return what is from there on: first what is committed, then what is behind that."""
+    stable = {at: (first, partitions[at].stable) for at, first in starts.items()}
+    found = _stretches(kafka, stable, until, committed=True)
+    pending = {
+        at: (stretch.until, partitions[at].high)
+        for at, stretch in found.items()
+        if stretch.until >= partitions[at].stable
+    }
+    for at, stretch in _stretches(kafka, pending, until, committed=False).items():
+        found[at] = found[at].joined(stretch)
+    return found
+
+
+def _stretches(
+    kafka: Kafka,
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    until: float,
+    *,
+    committed: bool,
+) -> dict[TopicPartition, Stretch]:
+    """Return a stretch of each {partition: (first, end)}; an empty one where nothing is to read."""
+    ranges = {
+        at: OffsetRange(*at, first, end) for at, (first, end) in wanted.items() if end > first
+    }
+    seen: dict[TopicPartition, list[SeenRecord]] = {at: [] for at in wanted}
+    reading = BulkReading(kafka, ranges, committed=committed, most=MOST_RECORDS)
+    for message in reading.messages(until):
+        at: Any = (message.topic(), message.partition())  # equal to a TopicPartition
+        offset, (_, timestamp) = message.offset() or 0, message.timestamp()
+        seen[at].append(SeenRecord(offset, timestamp, message.value() is None))
+    return {
+        at: Stretch(first, reading.reached.get(at, first), tuple(seen[at]))
+        for at, (first, _) in wanted.items()
+    }

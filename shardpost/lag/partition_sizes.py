@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -122,24 +122,18 @@ LEAST_SPAN_MS = 500
 Partitions = Mapping[TopicPartition, Partition]
 
 
-@dataclass(frozen=True)
-class SizeLook:
-    """The present (ms), and when ends were asked for (monotonic clock)."""
-
-    now_ms: int
-    measured: float
-
-
 def with_sizes(
     kafka: Kafka,
     partitions: Partitions,
     positions: Collection[Position],
-    look: SizeLook,
+    now_ms: int,
+    measured: float,
     problems: list[str],
 ) -> dict[TopicPartition, Partition]:
     """Return the partitions, those with a limit and an unread record with their sizes and growth.
 
-    Sizes that nobody tells become problems.
+    `measured` is when ends were asked for (monotonic clock). Sizes that nobody tells become
+    problems.
     """
     limited = {
         position.partition: found
@@ -159,14 +153,16 @@ def with_sizes(
     if missing := limited.keys() - sizes.keys():
         named = ", ".join(map(str, sorted(missing)))
         problems.append(f"the sizes of {named}, and so what retention.bytes deletes of them")
-    growth = _growth(kafka, limited, look)
+    growth = _growth(kafka, limited, now_ms, measured)
     known = {
         at: replace(found, size=sizes.get(at), growth=growth[at]) for at, found in limited.items()
     }
     return {**partitions, **known}
 
 
-def _growth(kafka: Kafka, partitions: Partitions, look: SizeLook) -> dict[TopicPartition, float]:
+def _growth(
+    kafka: Kafka, partitions: Partitions, now_ms: int, measured: float
+) -> dict[TopicPartition, float]:
     """Return by how many offsets a second each partition grows: the highest rate that is known.
 
     That is by Kafka's index of times, which knows timestamps, and by the ends since a moment ago,
@@ -174,15 +170,14 @@ def _growth(kafka: Kafka, partitions: Partitions, look: SizeLook) -> dict[TopicP
     """
     found = dict.fromkeys(partitions, 0.0)
     for span in SPANS:
-        for at, since in first_offsets_since(
-            kafka, partitions, look.now_ms - 1000 * span
-        ).found.items():
+        first = first_offsets_since(kafka, partitions, now_ms - 1000 * span)
+        for at, since in first.found.items():
             if since.offset >= 0:
-                milliseconds = max(LEAST_SPAN_MS, look.now_ms - since.timestamp)
+                milliseconds = max(LEAST_SPAN_MS, now_ms - since.timestamp)
                 rate = 1000 * (partitions[at].high - since.offset) / milliseconds
                 found[at] = max(found[at], rate)
     ends = endings(kafka, partitions, committed=False).found
-    seconds = max(LEAST_SPAN_MS / 1000, time.monotonic() - look.measured)
+    seconds = max(LEAST_SPAN_MS / 1000, time.monotonic() - measured)
     for at, (end, _) in ends.items():
         found[at] = max(found[at], (end - partitions[at].high) / seconds)
     return found

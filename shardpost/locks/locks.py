@@ -192,22 +192,17 @@ def holders(files: Files, prefix: str = "", *, seconds: float | None = None) -> 
     """
     if files.tables.is_on_store:
         return [*_claims(files, prefix, seconds or RENEWED_WITHIN * claims.LEASE_SECONDS)]
-    return [*_locked_files(files, prefix)]
-
-
-def _locked_files(files: Files, prefix: str) -> Iterator[Held]:
-    """Yield the locks that are held on this machine.
-
-    By the kernel's own list: to try a lock would make a run that begins in that moment refuse.
-    """
+    # By the kernel's own list: to try a lock would make a run that begins in that moment refuse.
     listed = Path("/proc/locks").read_text().splitlines()
     locks = (line.split() for line in listed if "->" not in line)  # which would wait
     flocks = (fields for fields in locks if fields[1] == "FLOCK")
-    held = {int(fields[5].rpartition(":")[2]): int(fields[4]) for fields in flocks}
+    pids = {int(fields[5].rpartition(":")[2]): int(fields[4]) for fields in flocks}
+    found = []
     for path in sorted(path_of(files, "").glob(f"{prefix}*")):
-        pid, named = held.get(path.stat().st_ino), _holder_in(path)
+        pid, named = pids.get(path.stat().st_ino), _holder_in(path)
         if named and named[0] == pid:  # inodes of other file systems have its number
-            yield Held(path.name, *named)
+            found.append(Held(path.name, *named))
+    return found
 
 
 def _holder_in(path: Path) -> tuple[int, datetime] | None:

@@ -5,7 +5,6 @@ becomes of the rest. Weeks that were begun early come after the tables: their co
 the tables. Each step may be the last before a crash; erasing the client again continues.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -108,13 +107,15 @@ class ErasedClient:
         verb = "would be erased" if self.dry_run else "erased"
         # A dry run erases nothing: what is left is what would be erased.
         tables, left = (self.left, {}) if self.dry_run else (self.tables, self.left)
+        rows = [f"{counted(count, 'row')} of {table}" for table, count in tables.items()]
         is_found = self.audiences or self.ledger or tables or left or self.postponed
         return [
             f"{shown(self.client)}: from now on {self.name}",
             *([] if is_found else ["nothing was found: is the id right, or was it erased before?"]),
             f"{verb} from audiences (name, address, holdings): {_named(self.audiences)}",
             f"{verb} from the ledger (id, reasons): {_named(self.ledger)}",
-            f"{verb} from tables (name, address, values and errors of records): {_counted(tables)}",
+            f"{verb} from tables (name, address, values and errors of records):"
+            f" {', '.join(rows) or 'nothing'}",
             *(f"NOT erased: {week}: {why}" for week, why in self.postponed.items()),
             *(
                 f"NOT erased: its contact in {counted(count, 'row')} of table {table}"
@@ -123,13 +124,6 @@ class ErasedClient:
             *(f"stays: {what}" for what in STAYS),
             *(f"to be done by others: {what}" for what in self.others),
         ]
-
-
-def _counted(tables: Mapping[str, int]) -> str:
-    return (
-        ", ".join(f"{counted(count, 'row')} of {table}" for table, count in tables.items())
-        or "nothing"
-    )
 
 
 def _named(weeks: list[str]) -> str:
@@ -162,7 +156,16 @@ def erase(
         _Erasure(installation, request, result, partitions).run()
     if not dry_run and not result.postponed:
         step("decision")
-        _record(installation, request, result)
+        about, topic = result.name.encode(), installation.kafka.topic("decisions")
+        lost = {"audiences": result.audiences, "ledger": result.ledger, "tables": [*result.tables]}
+        decisions_topic.record(
+            installation.kafka,
+            f"{topic}/erase/{result.name}",
+            Decision(about, Kind.ERASED, request.who, request.when, request.why),
+            {name: ",".join(parts).encode() for name, parts in lost.items()},
+            may_write=partial(guards.require_owner, installation),
+            done="the client is erased: run again",
+        )
     return result
 
 
@@ -248,18 +251,3 @@ class _Erasure:
             step("letters")
             if count := letters.erase_contact(installation, self._topics_of_letters, client):
                 tables[DEAD_LETTERS.name] = count
-
-
-def _record(installation: Installation, request: ErasureRequest, result: ErasedClient) -> None:
-    about = result.name.encode()
-    decision = Decision(about, Kind.ERASED, request.who, request.when, request.why)
-    erased = {"audiences": result.audiences, "ledger": result.ledger, "tables": [*result.tables]}
-    headers = {name: ",".join(parts).encode() for name, parts in erased.items()}
-    decisions_topic.record(
-        installation.kafka,
-        f"{installation.kafka.topic('decisions')}/erase/{result.name}",
-        decision,
-        headers,
-        may_write=partial(guards.require_owner, installation),
-        done="the client is erased: run again",
-    )

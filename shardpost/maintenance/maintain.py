@@ -133,7 +133,16 @@ def maintain(installation: Installation, now: datetime, *, dry_run: bool = False
                 planned = _thinned(installation, planned, now)
             _remove_files(installation.tables, planned)
             if any(table.is_whole for table in planned.tables):
-                planned = _remove_folders(installation, planned)
+                step("remove folders")
+                try:  # those that still are unnamed, and beside a run of a rebuild none
+                    with rebuilding(installation.files):
+                        remove_unnamed(installation.tables)
+                except LockedError as error:
+                    why = error.holder
+                    kept = [
+                        TablePlan(t.table, error=why) if t.is_whole else t for t in planned.tables
+                    ]
+                    planned = replace(planned, tables=kept)
             step("maintained")
             return planned
 
@@ -169,22 +178,6 @@ def _remove_files(tables: Tables, found: Plan) -> None:
             if files and not planned.is_whole:
                 step(f"remove {what} of {planned.name}")
                 storage.remove(tables, planned.table, [file.path for file in files])
-
-
-def _remove_folders(installation: Installation, planned: Plan) -> Plan:
-    """Remove the folders that still are unnamed under the lock of rebuilds; return what was done.
-
-    Beside a run of a rebuild none is removed.
-    """
-    step("remove folders")
-    try:
-        with rebuilding(installation.files):
-            remove_unnamed(installation.tables)
-    except LockedError as error:
-        why = error.holder
-        tables = [TablePlan(t.table, error=why) if t.is_whole else t for t in planned.tables]
-        return replace(planned, tables=tables)
-    return planned
 
 
 # What was done for the age of one thing.

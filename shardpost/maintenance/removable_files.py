@@ -94,7 +94,10 @@ class _Log:
     def replay(self, needed: NeededFiles, at: int, version: int) -> int:
         """Replay what is between two versions, and return the latter."""
         checkpoint = max((number for number in self._checkpoints if number <= version), default=-1)
-        if checkpoint > at and not self._is_near(at, checkpoint, version):
+        # Commits are read in place of a checkpoint if they are few, and all are there.
+        are_few = checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT
+        commits = range(at + 1, version + 1)
+        if checkpoint > at and not (are_few and all(number in self.commits for number in commits)):
             with self._opened(self._checkpoints[checkpoint]) as file:
                 added = pq.ParquetFile(file).read(columns=["add.path"], use_threads=False)["add"]
             needed.jump(checkpoint, pc.struct_field(added, "path").drop_null().to_pylist())
@@ -110,11 +113,6 @@ class _Log:
         """
         since = [version for version, commit in self.commits.items() if commit.at >= at]
         return {path for version in since for path in chain(*self._changed_by(version))}
-
-    def _is_near(self, at: int, checkpoint: int, version: int) -> bool:
-        """Tell whether commits are read in place of a checkpoint: few are, and all are there."""
-        is_whole = all(number in self.commits for number in range(at + 1, version + 1))
-        return checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT and is_whole
 
     def _changed_by(self, version: int) -> tuple[list[str], list[str]]:
         if version not in self.commits:

@@ -165,18 +165,16 @@ def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
     store = store_of({**file.values, **environ}) if on_store else {}
     wrong_store = store_problems(store) if on_store else []
     maps = {"kafka": client, "store": store, "topics": topics}
-    settings, wrong = _validated({**values, **maps}, file)
-    if problems := [*file.problems, *unknown, *wrong, *wrong_store, *client_problems(client)]:
-        raise UsageError("; ".join(problems))
-    assert settings is not None  # noqa: S101 - else something is wrong
-    return settings
-
-
-def _validated(values: Mapping[str, object], file: DotEnv) -> tuple[Settings | None, list[str]]:
+    problems = [*file.problems, *unknown]
     try:
-        return Settings.model_validate(values), []
+        settings = Settings.model_validate({**values, **maps})
     except ValidationError as error:
-        return None, [_problem(problem, file) for problem in error.errors()]
+        settings = None
+        problems += [_problem(problem, file) for problem in error.errors()]
+    problems += [*wrong_store, *client_problems(client)]
+    if settings is None or problems:
+        raise UsageError("; ".join(problems))
+    return settings
 
 
 def _problem(error: ErrorDetails, file: DotEnv) -> str:

@@ -6,6 +6,7 @@ it knows them. A client that is made without an address connects to nothing.
 
 import re
 from collections.abc import Collection, Mapping
+from itertools import chain
 
 from shardpost.wording import meant
 
@@ -108,10 +109,19 @@ def is_secret(name: str) -> bool:
 
 def client_problems(given: Mapping[str, str]) -> list[str]:
     """Return what is wrong with {librdkafka's name: value}, each with its variable."""
-    problems = [_reserved(name) for name in given if name in _OWN | _ADDRESS]
+    problems = [
+        f"setting {client_variable(name)}: set {PREFIX}BOOTSTRAP_SERVERS instead"
+        if name in _ADDRESS
+        else f"setting {client_variable(name)}: expected none: Shardpost sets {name} itself"
+        for name in given
+        if name in _OWN | _ADDRESS
+    ]
     left = {name: value for name, value in given.items() if name not in _OWN | _ADDRESS}
     while left and (error := _refused(left)):
-        name = _name_in(error, left)
+        match = _NAMED.search(error)
+        told = [match[1]] if match and match[1] in left else []
+        begins = (one for one in left if error.startswith(f"{one} "))
+        name = next(chain(told, begins), None)
         if name is None:
             names = ", ".join(map(client_variable, left))
             return problems or [f"settings {names}: Kafka's client refuses them: {error}"]
@@ -121,12 +131,6 @@ def client_problems(given: Mapping[str, str]) -> list[str]:
             shown, error = "", f"Kafka's client (librdkafka) has no setting {name}"
         problems.append(f"setting {client_variable(name)}{shown}: {error}")
     return problems
-
-
-def _reserved(name: str) -> str:
-    if name in _ADDRESS:
-        return f"setting {client_variable(name)}: set {PREFIX}BOOTSTRAP_SERVERS instead"
-    return f"setting {client_variable(name)}: expected none: Shardpost sets {name} itself"
 
 
 def _refused(given: Mapping[str, str]) -> str | None:
@@ -140,9 +144,3 @@ def _refused(given: Mapping[str, str]) -> str | None:
         reason: str = error.args[0].str()
         return re.sub(r"^Failed to create (consumer|producer): ", "", reason.strip())
     return None
-
-
-def _name_in(error: str, given: Mapping[str, str]) -> str | None:
-    if (match := _NAMED.search(error)) and match[1] in given:
-        return match[1]
-    return next((name for name in given if error.startswith(f"{name} ")), None)

@@ -27,7 +27,7 @@ from shardpost.installation import Installation, opened
 from shardpost.locks import refused_runs
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobResult, request_of
-from shardpost.spark.run_size import RunSize
+from shardpost.spark.run_size import THRESHOLDS, RunSize
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
@@ -103,10 +103,10 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 def plan_for(spark: SparkSession, records: int) -> None:
     """Choose how plans that handle so many records, or rows, are made from now on."""
     divide_shuffles(spark, records)
-    size = RunSize(records)
     comes_once = spark.conf.get(STAYS, None) is None
-    chosen = _INTERPRETED if size.is_interpreted and comes_once else _COMPILED
-    for name, value in (chosen | {_ADAPTIVE: str(not size.is_planned_once).lower()}).items():
+    chosen = _INTERPRETED if comes_once and records <= THRESHOLDS.interpreted else _COMPILED
+    is_planned_again = records > THRESHOLDS.planned_once
+    for name, value in (chosen | {_ADAPTIVE: str(is_planned_again).lower()}).items():
         spark.conf.set(name, value)
 
 
@@ -178,7 +178,8 @@ def run_body(body: Callable[[Installation], JobResult], *, result: Path | None) 
         with job_errors():
             code, document = body(opened())
     except ShardpostError as error:
-        _fail(str(error), error.exit_code)
+        sys.stderr.write(f"shardpost: {harmless(str(error))}\n")
+        sys.exit(error.exit_code)
     if result:
         temporary = result.with_suffix(".tmp")
         temporary.write_text(json.dumps(document))
@@ -208,8 +209,3 @@ def why_spark_failed(error: Exception) -> str:
         f"Kafka did not answer Spark within SHARDPOST_KAFKA_TIMEOUT ({said}):"
         " `shardpost doctor` says what is wrong with it; then run again"
     )
-
-
-def _fail(line: str, code: int) -> NoReturn:
-    sys.stderr.write(f"shardpost: {harmless(line)}\n")
-    sys.exit(code)

@@ -179,7 +179,11 @@ class FewRecords:
             return None
         if any(reading.reached[at] < range_.until for at, range_ in wanted.items()):
             return None
-        return cls({*ranges}, {topic: _table(rows) for topic, rows in found.items()})
+        tables = {}
+        for topic, rows in found.items():
+            columns = zip(*rows, strict=True) if rows else ((),) * len(_ROWS)
+            tables[topic] = pa.table([*map(pa.array, columns, _ROWS.types)], _ROWS)
+        return cls({*ranges}, tables)
 
     def falling_back_to(self, read: ReadRanges) -> ReadRanges:
         """Return what gives these records, and reads others by that function."""
@@ -196,11 +200,6 @@ class FewRecords:
             return spark.createDataFrame(found if found.num_rows else _ROWS.empty_table())
 
         return read_ranges
-
-
-def _table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else ((),) * len(_ROWS)
-    return pa.table([*map(pa.array, columns, _ROWS.types)], _ROWS)
 
 
 def partition_column(spark: SparkSession, key: Column, partitions: int) -> Column:

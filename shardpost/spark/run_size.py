@@ -44,16 +44,6 @@ class RunSize:
         """Whether their keys fit into one process."""
         return self.records <= THRESHOLDS.few
 
-    @property
-    def is_planned_once(self) -> bool:
-        """Whether plans are not made again at each stage."""
-        return self.records <= THRESHOLDS.planned_once
-
-    @property
-    def is_interpreted(self) -> bool:
-        """Whether plans that come once are not compiled."""
-        return self.records <= THRESHOLDS.interpreted
-
     def tasks(self, cores: int) -> int:
         """Return how many tasks shuffle them."""
         return cores if self.is_few else max(4 * cores, self.records // THRESHOLDS.per_task)

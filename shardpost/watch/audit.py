@@ -116,21 +116,16 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
             yield make(f"topic {one.topic}", f"{one.setting}={one.found}", expects, one.fix)
     yield from (unknown(f"topic {one.topic}", one.why) for one in cluster.unknown)
     if not wrong and not cluster.unknown:
-        other = _other_counts(installation.partitions, expected, cluster)
-        yield ok("topics", f"all {len(expected)} are there, as declared{other}")
-
-
-def _other_counts(wanted: int, expected: Sequence[Expected], cluster: Cluster) -> str:
-    """Return what to add where topics were created with another number of partitions."""
-    counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
-    other = [name for name, count in counts.items() if count != wanted]
-    if not other:
-        return ""
-    return (
-        f"; {len(other)} of them were created with another number of partitions than"
-        f" SHARDPOST_PARTITIONS={wanted}, which is for new topics: {other[0]}"
-        f" has {counts[other[0]]}"
-    )
+        said = f"all {len(expected)} are there, as declared"
+        counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
+        other = [name for name, count in counts.items() if count != installation.partitions]
+        if other:
+            said += (
+                f"; {len(other)} of them were created with another number of partitions than"
+                f" SHARDPOST_PARTITIONS={installation.partitions}, which is for new topics:"
+                f" {other[0]} has {counts[other[0]]}"
+            )
+        yield ok("topics", said)
 
 
 def check_inputs(installation: Installation, now: datetime) -> DoctorFinding:

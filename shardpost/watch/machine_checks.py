@@ -21,7 +21,6 @@ from shardpost.embedded.broker import find_java
 from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import newest_time
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks.locks import Held, holders
@@ -182,7 +181,16 @@ def check_clock(installation: Installation, now: datetime) -> Iterator[DoctorFin
     at = max((path.stat().st_mtime for path in paths), default=None)
     newest = None if at is None else datetime.fromtimestamp(at, UTC)
     yield check_newest("clock of the disk", f"files in {home}", newest, now)
-    yield _check_broker_clock(installation.kafka)
+    name, topic = "clock of kafka", installation.kafka.topic("dead-letters")
+    if not is_reachable(installation.kafka, installation.kafka.timeout):
+        yield unknown(name, "not checked: Kafka does not answer")
+        return
+    try:
+        newest = newest_time(installation.kafka, topic)
+    except ShardpostError as problem:
+        yield unknown(name, str(problem))
+    else:
+        yield check_newest(name, f"letters in {topic}", newest, datetime.now(UTC))
 
 
 def check_newest(
@@ -195,17 +203,6 @@ def check_newest(
         ahead = f"{what}: the newest is {duration_text(newest - now)} ahead of this clock"
         return warning(check_name, ahead, "no timestamps ahead of this clock", SYNC_CLOCKS)
     return ok(check_name, f"{what}: no timestamps ahead of this clock")
-
-
-def _check_broker_clock(kafka: Kafka) -> DoctorFinding:
-    name, topic = "clock of kafka", kafka.topic("dead-letters")
-    if not is_reachable(kafka, kafka.timeout):
-        return unknown(name, "not checked: Kafka does not answer")
-    try:
-        newest = newest_time(kafka, topic)
-    except ShardpostError as problem:
-        return unknown(name, str(problem))
-    return check_newest(name, f"letters in {topic}", newest, datetime.now(UTC))
 
 
 # Longer than any job should take: a task of Airflow is killed after twelve hours.

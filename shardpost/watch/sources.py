@@ -27,7 +27,7 @@ from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided
 from shardpost.settings.schedules import longest_pause
-from shardpost.topics.model.finding import Finding, Severity
+from shardpost.topics.model.finding import Severity
 from shardpost.watch.audit import audit
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Observations
@@ -43,17 +43,16 @@ def collect_kafka(installation: Installation, now: datetime) -> Observations:
         found.measure("audit_findings", counts[severity], severity=severity)
     if any(one.rule == "unknown" for one in findings):
         found.unmeasured.add("kafka")
-    found.conditions += [_condition_of_finding(one) for one in findings if one.needs_attention]
+    for one in findings:
+        if one.needs_attention:
+            subject = f"{one.topic} {one.setting}" if one.topic else one.setting
+            text = (
+                f"{one.setting} is {one.found} ({one.source}), expected {one.expected}; {one.fix}"
+            )
+            found.conditions.append(
+                Condition(one.rule, subject, one.severity, text, one.why, public=text)
+            )
     return found
-
-
-def _condition_of_finding(finding: Finding) -> Condition:
-    subject = f"{finding.topic} {finding.setting}" if finding.topic else finding.setting
-    text = (
-        f"{finding.setting} is {finding.found} ({finding.source}), expected {finding.expected};"
-        f" {finding.fix}"
-    )
-    return Condition(finding.rule, subject, finding.severity, text, finding.why, public=text)
 
 
 LAG = "lag"

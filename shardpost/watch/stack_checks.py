@@ -64,7 +64,22 @@ def check_mail_server(installation: Installation, _now: datetime) -> Iterator[Do
         others = f"; languages of their own: {languages}" if languages else ""
         yield ok("mail templates", f"{templates.folder or 'the shipped ones'}{others}")
     yield from check_unsubscribe_link(installation)
-    yield _greeting(installation)
+    server = installation.values(SmtpServer)
+    try:
+        # Without the login: passwords that are tried again and again lock accounts.
+        smtp = connect(replace(server, smtp_user=None))
+    except (OSError, smtplib.SMTPException) as problem:
+        cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS"
+        if server.smtp_host is None:
+            is_free = daemons.port_is_free(server.smtp_port)
+            cure = "shardpost up" if is_free else "that of `port of smtp`"
+        found = f"no greeting from {server.address}: {error_text(problem)}"
+        yield error("mail server", found, f"a greeting (TLS: {server.smtp_tls})", cure)
+        return
+    with suppress(OSError, smtplib.SMTPException):
+        smtp.quit()
+    login = "" if server.smtp_user is None else "; the login was not tried"
+    yield ok("mail server", f"{server.address} greets (TLS: {server.smtp_tls}){login}")
 
 
 def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding]:
@@ -77,24 +92,6 @@ def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding
             "a link with {token}, which nobody can make for another client",
             "set SHARDPOST_UNSUBSCRIBE_SECRET, and put {token} into the URL: docs/weekly-email.md",
         )
-
-
-def _greeting(installation: Installation) -> DoctorFinding:
-    server = installation.values(SmtpServer)
-    try:
-        # Without the login: passwords that are tried again and again lock accounts.
-        smtp = connect(replace(server, smtp_user=None))
-    except (OSError, smtplib.SMTPException) as problem:
-        cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS"
-        if server.smtp_host is None:
-            is_free = daemons.port_is_free(server.smtp_port)
-            cure = "shardpost up" if is_free else "that of `port of smtp`"
-        found = f"no greeting from {server.address}: {error_text(problem)}"
-        return error("mail server", found, f"a greeting (TLS: {server.smtp_tls})", cure)
-    with suppress(OSError, smtplib.SMTPException):
-        smtp.quit()
-    login = "" if server.smtp_user is None else "; the login was not tried"
-    return ok("mail server", f"{server.address} greets (TLS: {server.smtp_tls}){login}")
 
 
 # Asks an Airflow, by its own database, which connections its DAGs go by.

@@ -88,9 +88,17 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
         return
     yield check_freshness(newest, now, timedelta(seconds=installation.settings.mail_snapshot_age))
     yield from check_scattered(newest, now)
-    yield (readable := _check_tables(installation.tables, newest))
-    if readable.state == "ok":
-        yield from _check_countries(installation, newest)
+    problems = [
+        f"{folder}@{version}: {why}"
+        for name, version in newest.tables.items()
+        for folder in (newest.folders.get(name, name),)
+        if (why := table_problem(installation.tables, Table(name, (), folder=folder), version))
+    ]
+    if problems:
+        yield _unreadable(installation.tables, problems)
+        return
+    yield ok("tables", f"all {len(newest.tables)} of snapshot {newest.number} can be read")
+    yield from _check_countries(installation, newest)
 
 
 def _check_countries(installation: Installation, snapshot: Snapshot) -> Iterator[DoctorFinding]:
@@ -155,18 +163,6 @@ def check_scattered(snapshot: Snapshot, now: datetime) -> Iterator[DoctorFinding
     for topic, found in sorted(snapshot.scattered_now(now).items()):
         said = f"records of a key in several partitions: {found}"
         yield warning(f"keys of {topic}", said, "one partition for each key", ONE_PARTITIONER)
-
-
-def _check_tables(tables: Tables, snapshot: Snapshot) -> DoctorFinding:
-    problems = [
-        f"{folder}@{version}: {problem}"
-        for name, version in snapshot.tables.items()
-        for folder in (snapshot.folders.get(name, name),)
-        if (problem := table_problem(tables, Table(name, (), folder=folder), version))
-    ]
-    if problems:
-        return _unreadable(tables, problems)
-    return ok("tables", f"all {len(snapshot.tables)} of snapshot {snapshot.number} can be read")
 
 
 def table_problem(tables: Tables, table: Table, version: int) -> str | None:

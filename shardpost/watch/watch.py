@@ -18,7 +18,6 @@ from shardpost.alerts import history
 from shardpost.alerts.model.firing import Firing, advance
 from shardpost.alerts.model.metrics import METRICS, PREFIX, Measure
 from shardpost.alerts.notifier import Notified, notify
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
@@ -117,7 +116,13 @@ def watch_once(installation: Installation, now: datetime, sources: Sources = SOU
     """
     with exclusive(installation.files, LOCK, "the watch"), table_errors():
         found = collect_all(installation, now, sources)
-        _add_growth(found, installation.tables, now)
+        free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
+        if free:
+            since = now - RATE_OVER
+            kept = history.series(installation.tables, ["disk_free_bytes"], since, now)
+            before = [one.last for points in kept.values() for one in points]
+            if condition := disk_full(before, now, free[0]):
+                found.conditions.append(replace(condition, source="sizes"))
         step("look")
         history.add_measures(installation.tables, found.measures, now)
         step("history")
@@ -127,13 +132,3 @@ def watch_once(installation: Installation, now: datetime, sources: Sources = SOU
 
         notified = notify(installation, now, after)
     return Watched(found, notified)
-
-
-def _add_growth(found: Observations, tables: Tables, now: datetime) -> None:
-    free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
-    if not free:
-        return
-    kept = history.series(tables, ["disk_free_bytes"], now - RATE_OVER, now)
-    before = [one.last for points in kept.values() for one in points]
-    if condition := disk_full(before, now, free[0]):
-        found.conditions.append(replace(condition, source="sizes"))

@@ -132,7 +132,11 @@ def message_of(alerts: Sequence[Alert], runbook: str, most: int = MOST_IN_FULL) 
     """Return one message of several alerts, the worst first; ValueError for none."""
     if not alerts:
         raise ValueError("expected alerts, found none")
-    ordered = sorted(alerts, key=_urgency)
+    states = list(AlertState)
+    ordered = sorted(
+        alerts,
+        key=lambda one: (states.index(one.state), urgency(one.condition), one.condition.key),
+    )
     counts = [
         f"{number} {state}"
         for state in AlertState
@@ -144,8 +148,3 @@ def message_of(alerts: Sequence[Alert], runbook: str, most: int = MOST_IN_FULL) 
         body += f"\n\nand {len(others)} more: `shardpost alerts list` has all that is firing"
     is_good = all(alert.state is AlertState.RESOLVED for alert in alerts)
     return Message(f"Shardpost: {title}", body, is_good)
-
-
-def _urgency(alert: Alert) -> tuple[int, tuple[float, ...], Key]:
-    condition = alert.condition
-    return list(AlertState).index(alert.state), urgency(condition), condition.key
