@@ -102,7 +102,9 @@ class _Round:
         for delivery in deliveries:
             key = (CHANNEL_DOWN, delivery.channel)
             if delivery.problem:
-                found = channel_down(delivery)
+                meaning = "who is told by this channel alone is told nothing"
+                text = f"alert channel {delivery}"
+                found = Condition(*key, Severity.RISK, text, meaning, source=REPORTED)
                 known[key] = known.get(key, Firing(found, self._now)).found(found, self._now)
             elif key in known:
                 known[key] = known[key].ended(self._now)
@@ -148,13 +150,6 @@ class _Round:
         due = self.due(channel.name)
         own = (CHANNEL_DOWN, channel.name)
         return [alert for alert in due if alert.condition.key != own] or due
-
-
-def channel_down(delivery: Delivery) -> Condition:
-    """Return what a failed delivery says of its channel."""
-    meaning = "who is told by this channel alone is told nothing"
-    text = f"alert channel {delivery}"
-    return Condition(CHANNEL_DOWN, delivery.channel, Severity.RISK, text, meaning, source=REPORTED)
 
 
 def report(installation: Installation, condition: Condition, now: datetime, line: str = "") -> None:

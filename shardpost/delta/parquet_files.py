@@ -238,17 +238,13 @@ def _write(tables: Tables, table: Table, path: str, parts: Iterable[pa.Table]) -
     try:
         with pq.ParquetWriter(f"{root}/{path}", schema, filesystem=system, **options) as writer:
             for rows in parts:
-                writer.write_table(_sorted(table, rows), row_group_size=GROUP_ROWS)
+                is_sorted = table.sorted_by is not None and rows.nbytes <= SORTED_BYTES
+                written = rows.sort_by(table.sorted_by) if is_sorted else rows
+                writer.write_table(written, row_group_size=GROUP_ROWS)
         return file_statistics.add_action(tables, table, path)
     except BaseException:
         delete(tables, table, [path])
         raise
-
-
-def _sorted(table: Table, rows: pa.Table) -> pa.Table:
-    if table.sorted_by is None or rows.nbytes > SORTED_BYTES:
-        return rows
-    return rows.sort_by(table.sorted_by)
 
 
 def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -63,11 +63,7 @@ def _is_kept(age: timedelta, at: datetime, after: datetime) -> bool:
     if age <= ALL_FOR:
         return True
     if age <= MINUTELY_FOR:
-        return _minute(at) != _minute(after)
+        return (at.date(), at.hour, at.minute) != (after.date(), after.hour, after.minute)
     if age <= HOURLY_FOR:
         return (at.date(), at.hour) != (after.date(), after.hour)
     return at.date() != after.date()
-
-
-def _minute(at: datetime) -> datetime:
-    return at.replace(second=0, microsecond=0)

@@ -72,7 +72,12 @@ class _Column:
             return columns_of(self.parts)
         if Mark.JSON in self.marks:
             return ((self.name, "STRING"),)
-        return ((self.name, "INT" if Mark.INT in self.marks else _sql_type(self.kind)),)
+        if Mark.INT in self.marks:
+            return ((self.name, "INT"),)
+        if get_origin(self.kind) is tuple:
+            return ((self.name, Array(_SQL_TYPES[get_args(self.kind)[0]])),)
+        of_enum = issubclass(self.kind, StrEnum)
+        return ((self.name, "STRING" if of_enum else _SQL_TYPES[self.kind]),)
 
     def stored(self, value: Any) -> Row:
         """Return what a row has of a value of the field."""
@@ -134,10 +139,13 @@ def _column(field: str, hint: Any) -> _Column:
     name = next((mark.name for mark in marks if isinstance(mark, Named)), field)
     is_json = Mark.JSON in marks
     parts = cast("type[Any]", hint) if is_dataclass(hint) and not is_json else None
-    read = of_json = _reader(hint)
-    if is_json:
-        read = lambda text: (of_json or _same)(json.loads(text))  # noqa: E731
-    return _Column(field, name, hint, frozenset(marks), is_optional, parts, read)
+    read = _reader(hint)
+
+    def read_text(text: str) -> Any:
+        return (read or _same)(json.loads(text))
+
+    of_stored = read_text if is_json else read
+    return _Column(field, name, hint, frozenset(marks), is_optional, parts, of_stored)
 
 
 def _reader(kind: Any) -> Reader | None:
@@ -158,12 +166,6 @@ def _reader(kind: Any) -> Reader | None:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _sql_type(kind: Any) -> str | Array:
-    if get_origin(kind) is tuple:
-        return Array(_SQL_TYPES[get_args(kind)[0]])
-    return "STRING" if issubclass(kind, StrEnum) else _SQL_TYPES[kind]
 
 
 def _json_value(value: Any) -> Any:

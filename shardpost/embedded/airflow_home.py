@@ -54,6 +54,7 @@ def environment(settings: Settings) -> dict[str, str]:
     home, logs = settings.home / "airflow", task_logs(settings)
     spark = {"conn_type": "spark", "host": settings.spark_master}
     spark_connection = json.dumps(spark | {"extra": {"deploy-mode": "client"}})
+    this_week = {FIRST_WEEK: str(IsoWeek.of(datetime.now(UTC)))}
     fresh = {
         "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
@@ -89,7 +90,9 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": f"{logs}/dag_processor",
         **_kept(settings, "secrets.json", fresh),
         **with_login(settings).environ(),
-        FIRST_WEEK: settings.weekly_first or _first_week(settings),
+        # Scheduled runs begin with the week of the first start.
+        FIRST_WEEK: settings.weekly_first
+        or _kept(settings, "first-start.json", this_week)[FIRST_WEEK],
     }
 
 
@@ -110,12 +113,6 @@ def with_login(settings: Settings) -> Settings:
 def password(settings: Settings) -> str:
     """Return the password of USER; the first call chooses a random one."""
     return _kept(settings, "passwords.json", {USER: secrets.token_urlsafe(12)})[USER]
-
-
-def _first_week(settings: Settings) -> str:
-    """Return the week of the first start; scheduled runs begin with it."""
-    fresh = {FIRST_WEEK: str(IsoWeek.of(datetime.now(UTC)))}
-    return _kept(settings, "first-start.json", fresh)[FIRST_WEEK]
 
 
 def _kept(settings: Settings, name: str, fresh: dict[str, str]) -> dict[str, str]:

@@ -42,10 +42,6 @@ class ClientFactories:
     transactional_producer: Callable[[dict[str, Any]], Producer] = Producer
 
 
-# A server and why it cannot be connected to; None if it can.
-_Answer = tuple[str, str | None]
-
-
 def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
     """Return why no server accepts a connection within so many seconds; None if one does.
 
@@ -53,7 +49,8 @@ def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
     reasons are given by their names.
     """
     servers = [server.strip() for server in bootstrap.split(",")]
-    answers: SimpleQueue[_Answer] = SimpleQueue()
+    # A server and why it cannot be connected to; None if it can.
+    answers: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
     for server in servers:  # daemons: resolving a name cannot be interrupted
         Thread(target=_connect, args=(server, seconds, answers), daemon=True).start()
     reasons = dict.fromkeys(servers, f"no answer within {seconds:g} s")
@@ -71,7 +68,7 @@ def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
     return ", ".join(f"{server}: {reason}" for server, reason in reasons.items())
 
 
-def _connect(server: str, seconds: float, answers: "SimpleQueue[_Answer]") -> None:
+def _connect(server: str, seconds: float, answers: "SimpleQueue[tuple[str, str | None]]") -> None:
     host, _, port = server.rpartition("://")[2].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), seconds).close()

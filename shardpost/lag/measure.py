@@ -125,7 +125,7 @@ def measure(
     wanted, now_ms = selection or Selection(), int(now.timestamp() * 1000)
     problems: list[str] = []
     known = cluster_metadata(installation.kafka, FIRST_ANSWER_SECONDS).topics
-    counts = {topic: len(found.partitions) for topic, found in known.items()}
+    counts = {topic: len(one.partitions) for topic, one in known.items()}
     positions, others = _positions(installation, counts, wanted, problems)
     clear = clear or {}
     positions = [
@@ -137,7 +137,14 @@ def measure(
     there = {one for one in of_all if one.partition < counts.get(one.topic, 0)}
     partitions, measured = partitions_now(installation.kafka, there, failed), time.monotonic()
     readers = [position for position in positions if not position.is_note]
-    partitions = with_unread(installation.kafka, partitions, _offsets(readers, partitions))
+    # Where they go on; one that is beyond the end has all before it.
+    starts: dict[TopicPartition, set[int]] = {partition: set() for partition in partitions}
+    for position in readers:
+        found = partitions.get(position.partition)
+        if found is not None and position.committed is not None:
+            is_beyond = position.committed > found.high
+            starts[position.partition].add(found.low if is_beyond else position.committed)
+    partitions = with_unread(installation.kafka, partitions, starts)
     if asks_sizes:
         partitions = with_sizes(installation.kafka, partitions, readers, now_ms, measured, problems)
     by_reason: dict[str, list[str]] = {}
@@ -184,19 +191,6 @@ def _positions(
         without = sorted(group.assigned - group.committed.keys())
         positions += [Position(group.name, at, None) for at in without]
     return positions, found.others
-
-
-def _offsets(
-    positions: Collection[Position], partitions: Mapping[TopicPartition, Partition]
-) -> dict[TopicPartition, set[int]]:
-    """Return where readers go on; one that is beyond the end has all before it."""
-    found: dict[TopicPartition, set[int]] = {partition: set() for partition in partitions}
-    for position in positions:
-        there = partitions.get(position.partition)
-        if there is not None and position.committed is not None:
-            is_beyond = position.committed > there.high
-            found[position.partition].add(there.low if is_beyond else position.committed)
-    return found
 
 
 def partitions_now(

@@ -61,12 +61,14 @@ def read_dot_env(path: Path) -> DotEnv:
 
     valid = ""
     for line in parse_stream(StringIO(text)):
-        number = line.original.line + _blank_lines(line.original.string)
+        original = line.original.string  # the empty lines before it are in it
+        empty = original[: len(original) - len(original.lstrip())].splitlines()
+        number = line.original.line + len(empty)
         if line.error or (line.key is not None and line.value is None):
             file.problems.append(f"line {number} of {path}: expected NAME=value")
         elif line.key is not None:
             file.lines[line.key] = number
-            valid += line.original.string
+            valid += original
     # Values may name other variables, as in ${HOME}. It logs what it takes for no line.
     values = dotenv_values(stream=StringIO(valid))
     file.values = {name: value or "" for name, value in values.items()}
@@ -77,11 +79,6 @@ def read_dot_env(path: Path) -> DotEnv:
         if not name.upper().startswith((PREFIX, *_OF_OTHERS))
     ]
     return file
-
-
-def _blank_lines(text: str) -> int:
-    """Return how many empty lines come before the one that has something."""
-    return len(text[: len(text) - len(text.lstrip())].splitlines())
 
 
 _FIELDS = frozenset(Settings.model_fields) - {"kafka", "store", "topics"}

@@ -29,7 +29,6 @@ STORE_VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_ALLOW_HTTP",
 )
-_PLAIN = "http://"
 
 
 def store_of(given: Mapping[str, str]) -> dict[str, str]:
@@ -50,7 +49,7 @@ def store_problems(store: Mapping[str, str]) -> list[str]:
     endpoint = store.get("AWS_ENDPOINT_URL")
     if endpoint and not _ENDPOINT.fullmatch(endpoint):
         problems.append("setting AWS_ENDPOINT_URL: expected a URL such as https://host:port")
-    elif endpoint and endpoint.startswith(_PLAIN) and store.get("AWS_ALLOW_HTTP") != "true":
+    elif endpoint and endpoint.startswith("http://") and store.get("AWS_ALLOW_HTTP") != "true":
         problems.append(
             f"setting AWS_ENDPOINT_URL={endpoint}: expected https, found http, by which names and"
             " addresses can be read on the way: set AWS_ALLOW_HTTP=true where nobody can"

@@ -73,10 +73,12 @@ def start_session(
     builder = SparkSession.builder.appName(f"shardpost {app}")
     for name, value in SESSION_CONF.items():
         builder = builder.config(name, value)
-    if at_once is not None and _submitted_master() == "local[*]":
-        builder = builder.master(f"local[{max(at_once, os.cpu_count() or 1)}]")
-        if worker_daemon is not None:
-            builder = builder.config("spark.python.daemon.module", worker_daemon)
+    if at_once is not None:
+        SparkContext._ensure_initialized()  # SparkConf knows what was submitted only then
+        if SparkConf().get("spark.master") == "local[*]":
+            builder = builder.master(f"local[{max(at_once, os.cpu_count() or 1)}]")
+            if worker_daemon is not None:
+                builder = builder.config("spark.python.daemon.module", worker_daemon)
     with _keeping_interrupt_handler():
         session = builder.getOrCreate()
     # To Python in executors, with the tasks: neither arguments nor Spark's UI have them. Their JVMs
@@ -117,11 +119,6 @@ def _keeping_interrupt_handler() -> Iterator[None]:
     yield
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
-
-
-def _submitted_master() -> str | None:
-    SparkContext._ensure_initialized()  # SparkConf knows what was submitted only then
-    return SparkConf().get("spark.master")
 
 
 T = TypeVar("T")

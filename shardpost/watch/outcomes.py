@@ -149,8 +149,14 @@ def _collect_week(
         text = f"it is not known whether {which} got the e-mail"
         named = f"{text}: {some_of(unknown, MOST_NAMED)}"
         found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), named, text))
-    _collect_late(found, installation, frozen)
-    for texts in too_many(installation.values(MailLimits), week, [document]):
+    limits = installation.values(MailLimits)
+    # Whom records concern that came after the freeze, where that is known.
+    if (late := find_late(installation, frozen)) is not None:
+        found.measure("emails_late", late.count, week=frozen.week)
+        if reason := why_too_late(limits, frozen, late.as_json()):
+            text = why_too_late(limits, frozen, late.as_json() | {"clients": ()}) or ""
+            found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason, text))
+    for texts in too_many(limits, week, [document]):
         found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), *texts))
     if counts["open"] and now - frozen.frozen_at > EMAILS_WITHIN:
         since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"
@@ -161,14 +167,3 @@ def _collect_week(
         )
         found.conditions.append(conditions.EMAILS_OPEN.broken(str(week), text))
     return found
-
-
-def _collect_late(found: Observations, installation: Installation, frozen: FrozenWeek) -> None:
-    late = find_late(installation, frozen)
-    if late is None:
-        return
-    found.measure("emails_late", late.count, week=frozen.week)
-    limits = installation.values(MailLimits)
-    if reason := why_too_late(limits, frozen, late.as_json()):
-        text = why_too_late(limits, frozen, late.as_json() | {"clients": ()}) or ""
-        found.conditions.append(conditions.EMAILS_LATE.broken(frozen.week, reason, text))
