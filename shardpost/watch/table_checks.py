@@ -98,19 +98,15 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
         yield _unreadable(installation.tables, problems)
         return
     yield ok("tables", f"all {len(newest.tables)} of snapshot {newest.number} can be read")
-    yield from _check_countries(installation, newest)
-
-
-def _check_countries(installation: Installation, snapshot: Snapshot) -> Iterator[DoctorFinding]:
     try:
-        registry.require_country(installation, snapshot)
+        registry.require_country(installation, newest)
     except UsageError as problem:
         yield refused("country", problem)
-    if found := countries.unknown_of(installation.tables, snapshot):
+    if without := countries.unknown_of(installation.tables, newest):
         expected = "a Country in the record of each: no position on them counts"
         topic = installation.kafka.topic("exchanges")
         cure = f"send records of them to {topic}, or correct the positions"
-        yield warning("exchanges", "; ".join(found.values()), expected, cure)
+        yield warning("exchanges", "; ".join(without.values()), expected, cure)
 
 
 def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> DoctorFinding:

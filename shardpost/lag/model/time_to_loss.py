@@ -117,9 +117,8 @@ def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:
 
 def unknown(position: Position, why: str) -> LagRow:
     """Return the row of a reader whose partition could not be looked at."""
-    return LagRow(
-        position.group, *position.partition, position.committed, None, None, None, None, why
-    )
+    place = (position.group, *position.partition)
+    return LagRow(*place, position.committed, None, None, None, None, why)
 
 
 def _note(position: Position, partition: Partition, now_ms: int) -> LagRow:
