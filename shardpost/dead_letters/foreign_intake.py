@@ -38,7 +38,7 @@ from shardpost.kafka import offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.reading import record_of
-from shardpost.kafka.records import Outgoing, Record, batches, size_of
+from shardpost.kafka.records import Outgoing, batches, size_of
 from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
 from shardpost.settings.retry_settings import split_names
@@ -72,15 +72,11 @@ def naming(result: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         more = len(lines) - MOST_NAMED
         named = [*lines[:MOST_NAMED], *([f"and {more} more: see its log"] if more > 0 else [])]
         kind = LostLettersError if so_far["gaps"] else ShardpostError
-        raise kind("; ".join([_error_text(error), *named])) from error
-
-
-def _error_text(error: Exception) -> str:
-    if isinstance(error, ShardpostError):
-        return str(error)
-    log.error("the sweep failed", exc_info=error)
-    first = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first}"
+        said = str(error)
+        if not isinstance(error, ShardpostError):
+            log.exception("the sweep failed")
+            said = f"{type(error).__name__}: {next(iter(said.splitlines()), '')}"
+        raise kind("; ".join([said, *named])) from error
 
 
 GROUP = "shardpost-intake"
@@ -101,11 +97,6 @@ class _Run:
         foreign = split_names(self.installation.settings.foreign_dead_letters or "")
         return KnownTopics(self.installation.settings.retry_rules, foreign)
 
-    def letter(self, record: Record) -> Outgoing:
-        """Return the letter that a foreign dead letter becomes."""
-        store = self.routes.store
-        return from_foreign(record, self.now, store, self.routes.partitions[store], self.known)
-
     def lost(self, gap: Gap) -> None:
         """Report a gap."""
         log.warning("%s", gap)
@@ -120,9 +111,19 @@ class _Run:
 def take_in(installation: Installation, routes: Routes, now: datetime) -> Intake:
     """Put all new foreign dead letters into the store."""
     run = _Run(installation, routes, now)
-    if run.known.foreign:
-        with naming(lambda: as_json(Counter(), Counter(), (), run.intake)):
-            for source in _readable(run):
+    foreign = run.known.foreign
+    if not foreign:
+        return run.intake
+    with naming(lambda: as_json(Counter(), Counter(), (), run.intake)):
+        leaders = partition_leaders(installation.kafka, foreign)
+        for topic in sorted(foreign):
+            if topic not in leaders:
+                log.info("%s: no such topic (yet): nothing is taken in from it", topic)
+            for number, has_leader in leaders.get(topic, {}).items():
+                source = TopicPartition(topic, number)
+                if not has_leader:
+                    run.skip(source, "it has no leader")
+                    continue
                 try:
                     _take_in_partition(run, source)
                 except KafkaUnreachableError as error:
@@ -130,22 +131,9 @@ def take_in(installation: Installation, routes: Routes, now: datetime) -> Intake
     return run.intake
 
 
-def _readable(run: _Run) -> Iterator[TopicPartition]:
-    """Yield the partitions of foreign topics that have a leader; report the others."""
-    leaders = partition_leaders(run.installation.kafka, run.known.foreign)
-    for topic in sorted(run.known.foreign):
-        if topic not in leaders:
-            log.info("%s: no such topic (yet): nothing is taken in from it", topic)
-        for number, has_leader in leaders.get(topic, {}).items():
-            source = TopicPartition(topic, number)
-            if has_leader:
-                yield source
-            else:
-                run.skip(source, "it has no leader")
-
-
 def _take_in_partition(run: _Run, source: TopicPartition) -> None:
-    installation = run.installation
+    installation, store = run.installation, run.routes.store
+    count = run.routes.partitions[store]
     if offsets.watermark_of(installation.kafka, source, committed=True)[1] == 0:
         return  # nothing was ever written to it
     topic_id = topic_ids(installation.kafka, [source.topic]).get(source.topic)
@@ -170,14 +158,15 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
         messages = reading.read_to_end(installation.kafka, source, start=start, committed=True)
         for batch in batches(map(record_of, messages), installation.settings.retry_batch, size_of):
             ends = [Consumed(reader, source, record.offset + 1, topic_id) for record in batch]
-            _write(run, writer, [run.letter(record) for record in batch], ends)
+            letters = [from_foreign(one, run.now, store, count, run.known) for one in batch]
+            _write(run, writer, letters, ends)
             until = ends[-1].offset
         if until is None or until < marks[1]:
             # Kafka forgets offsets that are not committed again. Markers of transactions may lie
             # behind the last record: were they deleted, that would look like a gap.
             writer.write([], Consumed(reader, source, marks[1], topic_id))
-    if count := run.intake.taken_in - before:
-        log.info("%s: %d letters taken in", source, count)
+    if taken := run.intake.taken_in - before:
+        log.info("%s: %d letters taken in", source, taken)
 
 
 def _write(run: _Run, writer: Transactions, letters: list[Outgoing], ends: list[Consumed]) -> None:

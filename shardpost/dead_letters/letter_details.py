@@ -30,8 +30,6 @@ from shardpost.kafka.reading import read_one, read_to_end, record_of
 from shardpost.kafka.records import Record
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
 
-DECIDED = (LetterState.REDRIVEN, LetterState.DISCARDED)
-SENT = (LetterState.RETRIED, LetterState.REDRIVEN)
 # How far the times of what one transaction wrote may be from each other.
 CLOCKS_DIFFER = timedelta(minutes=10)
 # The state of a letter that was waiting or parked in a topic that was deleted and recreated.
@@ -131,7 +129,8 @@ def text_or_base64(raw: str | bytes | None) -> str | None:
 
 def _decisions(kafka: Kafka, letter_id: str, steps: Sequence[Step]) -> Iterator[Decision]:
     """Yield the decisions about a letter, in order; their key is that of the parking lot."""
-    times = [step.at for step in steps if step.state in DECIDED and not step.is_by_hand]
+    decided = (LetterState.REDRIVEN, LetterState.DISCARDED)
+    times = [step.at for step in steps if step.state in decided and not step.is_by_hand]
     topic = kafka.topic("decisions")
     count = partition_counts(kafka, [topic])[topic]
     for number in sorted({partition_of(key, count) for key in keys_of(letter_id)}):
@@ -149,7 +148,8 @@ def _retries(installation: Installation, letter_id: str, steps: Sequence[Step]) 
     origin = next((step for step in steps if step.origin_offset is not None), None)
     if origin is None or origin.origin_topic is None:
         return
-    times = [step.at for step in steps if step.state in SENT]
+    sent = (LetterState.RETRIED, LetterState.REDRIVEN)
+    times = [step.at for step in steps if step.state in sent]
     topic = installation.settings.retry_rules.retry_topic(origin.origin_topic)
     count = partition_counts(installation.kafka, [topic])[topic]
     own_id = origin.key or letter_id

@@ -154,18 +154,6 @@ def _path(files: Files, table: DeltaTable) -> Path:
     return files.folder(FOLDER) / f"{table.metadata().id}.arrow"
 
 
-def _made(installation: Installation, table: DeltaTable, progress: TableProgress) -> pa.Table:
-    """Return the rows of the file, with what they are made of."""
-    made = letters_of(installation, table.version(), progress.generations)
-    known = {
-        "version": table.version(),
-        "rows": _row_count(table),
-        "generations": progress.generations,
-        "next": {str(at): offset for at, offset in progress.next_offsets.items()},
-    }
-    return made.replace_schema_metadata({_META: json.dumps(known)})
-
-
 def _changes(
     installation: Installation, table: DeltaTable | None, progress: TableProgress
 ) -> tuple[pa.Table, Sequence[Step]] | None:
@@ -258,8 +246,17 @@ def make(installation: Installation) -> None:
     with exclusive_here(installation.files, lock, what, wait=WAIT_SECONDS):
         table, progress = table_now(installation)
         found = _changes(installation, table, progress)
-        if table is not None and (found is None or found[1]):
-            _write(_path(installation.files, table), _made(installation, table, progress))
+        if table is None or (found is not None and not found[1]):
+            return
+        known = {
+            "version": table.version(),
+            "rows": _row_count(table),
+            "generations": progress.generations,
+            "next": {str(at): offset for at, offset in progress.next_offsets.items()},
+        }
+        made = letters_of(installation, table.version(), progress.generations)
+        made = made.replace_schema_metadata({_META: json.dumps(known)})
+        _write(_path(installation.files, table), made)
 
 
 if __name__ == "__main__":

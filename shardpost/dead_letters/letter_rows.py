@@ -6,7 +6,6 @@ and what has changed since, step by step as letter_history.py does. Both say the
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,19 +26,12 @@ STEP_COLUMNS = (
     *("delayed_from", "jitter", "generation", "key", *FACTS),
 )
 _OF_FAILURE = ("state", "attempt", "topic", "partition", "offset", "generation")
-
-
-def _type_of(name: str) -> pa.DataType:
-    return _NAME if name in _NAMES else letters_table.SCHEMA.field(name).type
-
-
+_TYPES = {
+    name: _NAME if name in _NAMES else letters_table.SCHEMA.field(name).type
+    for name in STEP_COLUMNS
+}
 # A letter's newest step, with the facts of its newest failure, and where the record of that is.
-SCHEMA = pa.schema(
-    [
-        *((name, _type_of(name)) for name in STEP_COLUMNS),
-        *((f"failed_{name}", _type_of(name)) for name in _OF_FAILURE),
-    ]
-)
+SCHEMA = pa.schema([*_TYPES.items(), *((f"failed_{name}", _TYPES[name]) for name in _OF_FAILURE)])
 _FIELDS = {one.name: one for one in SCHEMA}
 # Where the record of an error is: topic, generation, partition, offset.
 Place = tuple[str, int, int, int]
@@ -145,7 +137,6 @@ def _converted(found: pa.Table) -> pa.Table:
 
 
 def _newest_first(at: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
-    """Return the order of rows with those times and ids."""
     return pc.sort_indices(
         pa.Table.from_arrays([at, ids], ["at", "id"]),
         sort_keys=[("at", "descending"), ("id", "descending")],
@@ -182,17 +173,14 @@ def folded(steps: Iterable[Step], generations: Generations) -> pa.Table:
             step = replace(step, error=mark)
         marked.append(step)
     newest = newest_steps(marked, generations).values()
-    in_order = sorted(newest, key=lambda step: (step.at, step.id), reverse=True)
-    rows = [_row(step, failures.get(step.error or "")) for step in in_order]
+    rows = []
+    for step in sorted(newest, key=lambda step: (step.at, step.id), reverse=True):
+        row = {name: getattr(step, name) for name in STEP_COLUMNS}
+        if (failed := failures.get(step.error or "")) is not None:
+            row |= {f"failed_{name}": getattr(failed, name) for name in _OF_FAILURE}
+            row["origin_key"] = failed.origin_key
+        rows.append(row)
     return pa.Table.from_pylist(rows, SCHEMA)
-
-
-def _row(step: Step, failed: Step | None) -> dict[str, Any]:
-    found = {name: getattr(step, name) for name in STEP_COLUMNS}
-    if failed is not None:
-        found |= {f"failed_{name}": getattr(failed, name) for name in _OF_FAILURE}
-        found["origin_key"] = failed.origin_key
-    return found
 
 
 def steps_of(rows: pa.Table) -> Iterator[Step]:

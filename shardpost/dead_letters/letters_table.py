@@ -140,17 +140,16 @@ def catch_up(installation: Installation, counts: Mapping[str, int], in_tasks: In
     `counts` has the partitions of both topics. Tries again where the maintenance of the tables has
     committed a version meanwhile; VersionExistsError if that happens again and again.
     """
-    make = partial(_catch_up, installation, counts, in_tasks)
-    return table_log.retrying(DEAD_LETTERS, make, MOST_CONFLICTS)
 
+    def once() -> int:
+        table = open_table(installation.tables)
+        progress = read_progress(installation.kafka, table, counts)
+        count = total_size(progress.unread)
+        if progress.transactions:
+            append(installation, table, progress, in_tasks if count > FEW_OFFSETS else map)
+        return count
 
-def _catch_up(installation: Installation, counts: Mapping[str, int], in_tasks: InTasks) -> int:
-    table = open_table(installation.tables)
-    progress = read_progress(installation.kafka, table, counts)
-    count = total_size(progress.unread)
-    if progress.transactions:
-        append(installation, table, progress, in_tasks if count > FEW_OFFSETS else map)
-    return count
+    return table_log.retrying(DEAD_LETTERS, once, MOST_CONFLICTS)
 
 
 def append(
@@ -209,7 +208,6 @@ def not_in_table(installation: Installation, progress: TableProgress) -> Iterato
 def _steps_of(
     installation: Installation, progress: TableProgress, ranges: Iterable[OffsetRange]
 ) -> Iterator[Step]:
-    """Yield the steps of the committed records of ranges."""
     rules = installation.settings.retry_rules
     for range_ in ranges:
         generation = progress.generations[range_.topic]

@@ -135,7 +135,6 @@ class ListedLetters:
 
     @cached_property
     def _rows(self) -> pa.Array:
-        """The numbers of the chosen rows in the index."""
         return pc.indices_nonzero(self.chosen)
 
     def _column(self, name: str) -> pa.ChunkedArray:
@@ -181,7 +180,8 @@ def listed(
         ("fingerprint", filters.error),
     ):
         if value is not None:
-            masks.append(_is(rows[name], value))
+            codes, names = coded(rows[name])
+            masks.append(pc.equal(codes, names.index(value) if value in names else -1))
     if since is not None:
         masks.append(pc.greater_equal(rows["at"], _instant(since)))
     if filters.until is not None:
@@ -203,7 +203,9 @@ def listed_since(
     masks = [] if index.mask is None else [index.mask]
     if closed_since is not None:
         recent = pc.greater_equal(index.rows["at"], _instant(closed_since))
-        masks.append(pc.or_(recent, _is_open(index.rows["state"])))
+        codes, names = coded(index.rows["state"])
+        numbers = [names.index(state) for state in OPEN if state in names]
+        masks.append(pc.or_(recent, pc.is_in(codes, pa.array(numbers, pa.int32()))))
     return ListedLetters(installation, index, _all_of(index, masks))
 
 
@@ -231,17 +233,6 @@ def coded(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:
     parts = column.unify_dictionaries().chunks
     names = parts[0].dictionary.to_pylist() if parts else []
     return pa.chunked_array([part.indices for part in parts], pa.int32()), names
-
-
-def _is(column: pa.ChunkedArray, value: str) -> pa.ChunkedArray:
-    codes, names = coded(column)
-    return pc.equal(codes, names.index(value) if value in names else -1)
-
-
-def _is_open(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    codes, names = coded(column)
-    numbers = [names.index(state) for state in OPEN if state in names]
-    return pc.is_in(codes, pa.array(numbers, pa.int32()))
 
 
 def _instant(at: datetime) -> pa.Scalar:

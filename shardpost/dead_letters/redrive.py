@@ -117,12 +117,6 @@ class Redrive:
             numbers = sorted({partition_of(key, count) for name in ids for key in keys_of(name)})
         return [TopicPartition(topic, number) for number in numbers]
 
-    @property
-    def batch_size(self) -> int:
-        """How many letters go in one transaction: with a rate at most those of one second."""
-        most = self.installation.settings.retry_batch
-        return most if self.rate is None else max(1, min(most, int(self.rate)))
-
     def letter(self, record: Record) -> ParkedLetter:
         """Return a record of the parking lot that is selected."""
         name, headers = name_of(record.key), dict(record.headers)
@@ -135,18 +129,16 @@ class Redrive:
 
 def selected_letters(redrive: Redrive, partition: TopicPartition) -> Iterator[ParkedLetter]:
     """Read a partition of the parking lot to its end; yield what is selected, by offset."""
-    rows = (
-        _row(redrive, record_of(one)) for one in read_to_end(redrive.installation.kafka, partition)
-    )
+    messages = read_to_end(redrive.installation.kafka, partition)
     with disk_errors_explained(partition), closing(open_temporary(_PARKED)) as disk:
-        disk.executemany("INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?)", rows)
+        for record in map(record_of, messages):
+            row: Sequence[object]
+            if record.value is None or not redrive.request.selection.selects(record):
+                row = (name_of(record.key), None, None, None, record.offset, record.partition)
+            else:
+                row = redrive.letter(record)
+            disk.execute("INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?)", row)
         yield from map(ParkedLetter._make, disk.execute(_LAST))
-
-
-def _row(redrive: Redrive, record: Record) -> tuple[object, ...]:
-    if record.value is None or not redrive.request.selection.selects(record):
-        return name_of(record.key), None, None, None, record.offset, record.partition
-    return redrive.letter(record)
 
 
 @dataclass
@@ -163,34 +155,33 @@ class RedriveResult:
 
 def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
     """Redrive or discard the selected letters; `result` is kept up to date."""
+    installation = redrive.installation
+    most = installation.settings.retry_batch
+    if redrive.rate is not None:  # in one transaction at most those of one second
+        most = max(1, min(most, int(redrive.rate)))
     for partition in redrive.partitions:
         if result.count == redrive.canary or result.stop.is_set():
             break
-        _redrive_partition(redrive, partition, result)
-
-
-def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: RedriveResult) -> None:
-    installation = redrive.installation
-    left = None if redrive.canary is None else redrive.canary - result.count
-    writer = writer_of(
-        installation,
-        "redrive",
-        partition,
-        fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
-        failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not moved:"
-        " run it again when Kafka is available",
-    )
-    with closing(writer):
-        installation.tables.require_held()  # who lost its lock would fence who has it
-        writer.open()
-        newly_parked = NewlyParked(installation.kafka, partition)
-        selected = selected_letters(redrive, partition)
-        moving = islice((letter for letter in selected if letter.refusal is None), left)
-        records = read_selected(installation.kafka, partition, moving, attrgetter("offset"))
-        for batch in batches((record for record, _ in records), redrive.batch_size, size_of):
-            _move(redrive, writer, newly_parked, batch, result)
-            if result.stop.wait(0 if redrive.rate is None else len(batch) / redrive.rate):
-                break
+        left = None if redrive.canary is None else redrive.canary - result.count
+        writer = writer_of(
+            installation,
+            "redrive",
+            partition,
+            fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
+            failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not"
+            " moved: run it again when Kafka is available",
+        )
+        with closing(writer):
+            installation.tables.require_held()  # who lost its lock would fence who has it
+            writer.open()
+            newly_parked = NewlyParked(installation.kafka, partition)
+            selected = selected_letters(redrive, partition)
+            moving = islice((letter for letter in selected if letter.refusal is None), left)
+            records = read_selected(installation.kafka, partition, moving, attrgetter("offset"))
+            for batch in batches((record for record, _ in records), most, size_of):
+                _move(redrive, writer, newly_parked, batch, result)
+                if result.stop.wait(0 if redrive.rate is None else len(batch) / redrive.rate):
+                    break
 
 
 def _move(
@@ -219,7 +210,6 @@ def _move(
 
 
 def _records(redrive: Redrive, record: Record) -> Sequence[Outgoing]:
-    """Return the records by which one parked letter is redriven or discarded."""
     installation, request = redrive.installation, redrive.request
     decision = Decision(record.key or b"", request.kind, request.who, request.now, request.why)
     decided = decisions_topic.written(installation.kafka, decision, {})

@@ -8,6 +8,7 @@ the same plan, carried out again, does the rest, since what has moved is not par
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from shardpost.dead_letters.letter_topics import routes_of
@@ -120,12 +121,8 @@ class RedrivePlan:
 
 def plan_redrive(redrive: Redrive) -> RedrivePlan:
     """Return what the redrive would do now; an id that is not parked is refused."""
-    letters = (
-        letter
-        for partition in redrive.partitions
-        for letter in selected_letters(redrive, partition)
-    )
-    return _planned(redrive, letters)
+    parked = (selected_letters(redrive, partition) for partition in redrive.partitions)
+    return _planned(redrive, chain.from_iterable(parked))
 
 
 def plan_of_ids(redrive: Redrive, parked: Iterable[Step]) -> RedrivePlan:

@@ -42,9 +42,6 @@ class RunState(StrEnum):
     GONE = "gone"
 
 
-GOING = (RunState.PLANNING, RunState.RUNNING)
-
-
 @dataclass
 class RedriveRun:
     """A run: what was asked for, by whom and why, and how far it is."""
@@ -67,7 +64,7 @@ class RedriveRun:
     @property
     def is_going(self) -> bool:
         """Tell whether it goes on."""
-        return self.state in GOING
+        return self.state in (RunState.PLANNING, RunState.RUNNING)
 
     @property
     def began_at(self) -> datetime:

@@ -76,9 +76,8 @@ def erase_contact(installation: Installation, topics: Collection[str], client: s
 
 
 def _find(tables: Tables, version: int, topics: Collection[str], client: str) -> dict[str, int]:
-    key = client.encode()
-    own = partial(_own, topics, key)
-    return files_with_contact(tables, DEAD_LETTERS, version, ("origin_key", key), own)
+    place, own = ("origin_key", client.encode()), partial(_own, topics, client.encode())
+    return files_with_contact(tables, DEAD_LETTERS, version, place, own)
 
 
 def _own(topics: Collection[str], key: bytes, rows: pa.Table) -> pa.Array:
@@ -172,11 +171,15 @@ def remove_old(installation: Installation, now: datetime, *, dry_run: bool = Fal
 def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLetters:
     result = OldLetters(dry_run)
     version = table_log.newest_version(installation.tables, DEAD_LETTERS)
-    horizon = None if version is None else _horizon(installation, version, now)
-    if version is None or horizon is None:
+    if version is None:
         return result
-    gone = _gone(installation, version, horizon, now)
-    if gone is None:
+    # By the table's steps, of which the last one of each day is enough, and not by the clock alone.
+    sql = "SELECT max(at) AS at FROM dead_letters GROUP BY date_trunc('day', at)"
+    times = (row["at"] for row in rows(installation.tables, sql, {DEAD_LETTERS: version}))
+    age = timedelta(days=installation.settings.letter_days)
+    horizon = old_before(times, now, age, LONGEST_QUIET)
+    gone = None if horizon is None else _gone(installation, version, horizon, now)
+    if horizon is None or gone is None:
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
     added, removed = [], []
@@ -201,16 +204,6 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
     return result
 
 
-def _horizon(installation: Installation, version: int, now: datetime) -> datetime | None:
-    """Return the time before which a letter is old; None if the table has no step up to now.
-
-    By the table's steps, of which the last one of each day is enough, and not by the clock alone.
-    """
-    sql = "SELECT max(at) AS at FROM dead_letters GROUP BY date_trunc('day', at)"
-    times = (row["at"] for row in rows(installation.tables, sql, {DEAD_LETTERS: version}))
-    return old_before(times, now, timedelta(days=installation.settings.letter_days), LONGEST_QUIET)
-
-
 def _gone(
     installation: Installation, version: int, horizon: datetime, now: datetime
 ) -> _Gone | None:
@@ -220,34 +213,25 @@ def _gone(
         f" GROUP BY id HAVING max(at) < {before}"
     )
     by_hand = f"SELECT DISTINCT id FROM dead_letters WHERE attempt IS NULL AND at < {before}"  # noqa: S608
-    old, old_by_hand = (_ids(installation.tables, version, sql) for sql in (of_letters, by_hand))
+    old, old_by_hand = (
+        {row["id"] for row in rows(installation.tables, sql, {DEAD_LETTERS: version})}
+        for sql in (of_letters, by_hand)
+    )
     if not old:
         return None
     # A store that was emptied would make every letter look dealt with.
     inspect_stores(installation, "dead-letters", "parking-lot")
     for name in _names_in_kafka(installation):
         old.discard(name)
-    letters = _may_be_forgotten(installation, version, old, now)
-    # Without its tombstone, one that was removed by hand would be open.
-    kept = _keys_of_kept(installation.tables, version, before, letters) if old_by_hand else set()
-    return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))
-
-
-def _may_be_forgotten(
-    installation: Installation, version: int, old: set[str], now: datetime
-) -> set[str]:
-    """Return the old letters that can go, of names of which Kafka has nothing."""
-    index = open_index(installation, KeptIndex())
-    closed = old - listed_since(installation, index, now).ids()
+    closed = old - listed_since(installation, open_index(installation, KeptIndex()), now).ids()
     generations = letter_topics.current_progress(installation).generations
     opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
     of_odd = letter_rows.odd_steps(opened, installation.settings.retry_rules, generations)
     odd = closed & {step.id for step in of_odd}
-    return closed - odd | may_be_forgotten(odd, of_odd, generations)
-
-
-def _ids(tables: Tables, version: int, sql: str) -> set[str]:
-    return {row["id"] for row in rows(tables, sql, {DEAD_LETTERS: version})}
+    letters = closed - odd | may_be_forgotten(odd, of_odd, generations)
+    # Without its tombstone, one that was removed by hand would be open.
+    kept = _keys_of_kept(installation.tables, version, before, letters) if old_by_hand else set()
+    return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))
 
 
 def _keys_of_kept(tables: Tables, version: int, before: str, letters: Collection[str]) -> set[str]:

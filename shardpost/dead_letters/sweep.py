@@ -56,19 +56,15 @@ Result = TypeVar("Result")
 def sweep_dead_letters(installation: Installation, now: datetime) -> JobResult:
     """Sweep once, under a lock; LockedError beside another sweep."""
     with guards.run(installation, SWEEP_DEAD_LETTERS.name):
-        return _sweep(installation, now)
-
-
-def _sweep(installation: Installation, now: datetime) -> JobResult:
-    routes = routes_of(installation)
-    step("intake")
-    intake = take_in(installation, routes, now)
-    result = as_json(Counter(), Counter(), (), intake)
-    with naming(lambda: result):
-        _sweep_store(Sweep(installation, routes, now), intake, result)
-        step("table")
-        count = letters_table.catch_up(installation, routes.partitions, _in_tasks)
-        log.info("dead_letters: read %d offsets more", count)
+        routes = routes_of(installation)
+        step("intake")
+        intake = take_in(installation, routes, now)
+        result = as_json(Counter(), Counter(), (), intake)
+        with naming(lambda: result):
+            _sweep_store(Sweep(installation, routes, now), intake, result)
+            step("table")
+            count = letters_table.catch_up(installation, routes.partitions, _in_tasks)
+            log.info("dead_letters: read %d offsets more", count)
     return (NEEDS_ATTENTION if for_a_person(result) else DONE), result
 
 

@@ -20,11 +20,7 @@ from sqlite3 import Connection
 from shardpost.dead_letters.letter_topics import writer_of
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
-from shardpost.dead_letters.stored_letters import (
-    LettersNow,
-    OtherRecordError,
-    projections_of,
-)
+from shardpost.dead_letters.stored_letters import LettersNow, OtherRecordError, projections_of
 from shardpost.dead_letters.sweep_job import ParkedGroup, parked_group
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation

@@ -16,7 +16,6 @@ from shardpost.dead_letters.model.letter_format import (
     ORIGIN_KEY,
     QUOTED_BYTES,
     HeaderMap,
-    Letter,
     attempt_of,
     header_text,
     number_of,
@@ -123,22 +122,17 @@ def from_foreign(
             topics = {one.coordinates.topic for one in failures if one}
             was_retried = not topics.isdisjoint(retry_topics)
             attempt = attempt_of(record.headers) if was_retried else 0
-            letter = _first_letter(record, failure, now, attempt)
+            timestamp = failure.timestamp
+            if timestamp is None:  # of a topic that the broker stamps nobody knows it any more
+                timestamp = NO_TIMESTAMP if record.is_append_time else record.timestamp
+            original = record._replace(**failure.coordinates._asdict(), timestamp=timestamp)
+            letter = first_failure(original, failure.error, now)._replace(attempt=attempt)
         return as_record(letter, record, store, partitions)
     key = letter_id(record.coordinates, record.timestamp).encode()
     headers = [*own_headers(record.headers), (ERROR, _fault(record))]
     if record.key is not None:
         headers.append((ORIGIN_KEY, record.key))
     return Outgoing(store, key, record.value or b"", headers, partition_of(key, partitions))
-
-
-def _first_letter(record: Record, failure: _Failure, now: datetime, attempt: int) -> Letter:
-    """Return the letter of the original record, of which the foreign one has key and value."""
-    timestamp = failure.timestamp
-    if timestamp is None:  # of a topic that the broker stamps nobody knows it any more
-        timestamp = NO_TIMESTAMP if record.is_append_time else record.timestamp
-    original = record._replace(**failure.coordinates._asdict(), timestamp=timestamp)
-    return first_failure(original, failure.error, now)._replace(attempt=attempt)
 
 
 def _failures(record: Record) -> list[_Failure | None]:
@@ -201,7 +195,6 @@ def _parsed(dialect: Dialect, coordinates: HeaderMap, headers: HeaderMap) -> _Fa
 
 
 def _fault(record: Record) -> str:
-    """Return why a record is no dead letter of any dialect."""
     by_name = dict(record.headers)
     for dialect in DIALECTS:
         found = {name: by_name.get(dialect.prefix + name) for name in dialect.place}

@@ -304,12 +304,11 @@ def _number(headers: HeaderMap, name: str, most: int) -> int:
 
 def _time(headers: HeaderMap, name: str) -> datetime:
     text = _text(headers, name)
+    quoted = repr(text[:QUOTED_BYTES])
     try:
         at = parse_instant(text)
     except UsageError:
-        quoted = repr(text[:QUOTED_BYTES])
         raise _BadHeaderError(f"expected {name} in ISO 8601, found {quoted}") from None
     if at < EARLIEST:
-        quoted = repr(text[:QUOTED_BYTES])
         raise _BadHeaderError(f"expected {name} after {EARLIEST.year}, found {quoted}")
     return at

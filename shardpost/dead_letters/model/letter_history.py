@@ -164,7 +164,14 @@ class _Newest:
         for name, failure in self._failures.items():
             if failure is not newest[name]:
                 newest[name] = newest[name].with_facts_of(failure)
-        _remove_by_hand(newest, by_hand)
+        of_key: dict[str, list[Step]] = {}
+        if by_hand:
+            for last in newest.values():
+                of_key.setdefault(last.key or last.id, []).append(last)
+        for step in by_hand:
+            for last in filter(step.removes, of_key.get(step.id, ())):
+                gone = replace(step, id=last.id, key=last.key, attempt=last.attempt)
+                newest[last.id] = gone.with_facts_of(last)
         return newest
 
     def _add(self, newest: dict[str, Step], step: Step) -> None:
@@ -173,17 +180,6 @@ class _Newest:
             (one.generation if self._by_generation else 0, one.order) for one in (step, before)
         )
         newest[step.id] = step if since >= since_before else before
-
-
-def _remove_by_hand(newest: dict[str, Step], by_hand: Sequence[Step]) -> None:
-    of_key: dict[str, list[Step]] = {}
-    if by_hand:
-        for last in newest.values():
-            of_key.setdefault(last.key or last.id, []).append(last)
-    for step in by_hand:
-        for last in filter(step.removes, of_key.get(step.id, ())):
-            gone = replace(step, id=last.id, key=last.key, attempt=last.attempt)
-            newest[last.id] = gone.with_facts_of(last)
 
 
 def later_name(step: Step) -> str | None:

@@ -111,12 +111,18 @@ def failed_again(retry: Record, error: BaseException | str, failed_at: datetime)
 def as_record(letter: Letter, original: Record, topic: str, partitions: int) -> Outgoing:
     """Return the record of the store that holds a letter, with the original value."""
     placing_key = letter.id.encode() if letter.origin_key is None else letter.origin_key
-    kept, left_out = _bounded(own_headers(original.headers))
+    kept, room = [], HEADERS_BYTES
+    own = own_headers(original.headers)
+    for name, raw in own:
+        size = len(name) + len(raw or "")
+        if size <= room:
+            kept.append((name, raw))
+            room -= size
     headers = [*kept, *letter_headers(letter), (ERROR, letter.error)]
     headers.append((FAILED_AT, letter.failed_at.isoformat()))
     if dict(original.headers).get(HEADERS_LEFT_OUT) == HEADERS_UNREADABLE:
         headers.append((HEADERS_LEFT_OUT, HEADERS_UNREADABLE))
-    elif left_out:
+    elif left_out := len(own) - len(kept):
         headers.append((HEADERS_LEFT_OUT, str(left_out)))
     value = b"" if letter.is_null else original.value
     partition = partition_of(placing_key, partitions)
@@ -180,17 +186,6 @@ def error_text(error: BaseException | str) -> str:
             message = "its message cannot be read"
         text = f"{module}{kind.__qualname__}: {message}"
     return text.encode(errors="replace")[:ERROR_BYTES].decode(errors="ignore")
-
-
-def _bounded(headers: list[Header]) -> tuple[list[Header], int]:
-    """Return the headers that fit into HEADERS_BYTES, and how many do not."""
-    kept, room = [], HEADERS_BYTES
-    for name, value in headers:
-        size = len(name) + len(value or "")
-        if size <= room:
-            kept.append((name, value))
-            room -= size
-    return kept, len(headers) - len(kept)
 
 
 def parking_key(letter: Letter | Malformed, record: Record, partitions: int) -> bytes:

@@ -97,9 +97,6 @@ class RetryDecision(NamedTuple):
     reason: str | None = None
 
 
-RETRY = RetryDecision(Outcome.RETRY)
-
-
 def decide(letter: Letter | Malformed, now: datetime, rules: RetryRules) -> RetryDecision:
     """Decide the outcome of a letter now; never RETRY before it is due."""
     if isinstance(letter, Malformed):
@@ -113,7 +110,7 @@ def decide(letter: Letter | Malformed, now: datetime, rules: RetryRules) -> Retr
         return park(f"fatal: {error_class(letter.error)} is not retried")
     fraction = jitter_of(letter.id, letter.attempt)
     due_at = due(retries, letter.delayed_from, letter.attempt, fraction)
-    return RETRY if due_at <= now else RetryDecision(Outcome.WAIT, due_at)
+    return RetryDecision(Outcome.RETRY) if due_at <= now else RetryDecision(Outcome.WAIT, due_at)
 
 
 def park(reason: str) -> RetryDecision:

@@ -206,17 +206,14 @@ def outcome_records(
     """Return the records that are to be written, in one transaction."""
     outcome = selected.outcome
     if outcome is Outcome.DROP:
-        attempt = selected.resolved_attempt
-        return [tombstone(record, attempt, LetterState.DROPPED, now)]
+        return [tombstone(record, selected.resolved_attempt, LetterState.DROPPED, now)]
     if outcome is Outcome.RESTORE:
         return [restored(record)]
     letter = parse_record(record)
     if outcome is Outcome.RETRY and isinstance(letter, Letter):
         topic = rules.retry_topic(letter.origin_topic)
-        retry = retry_record(letter, record, topic, routes)
         gone = removed(letter, record, LetterState.RETRIED, now, routes)
-        return [retry, gone]
+        return [retry_record(letter, record, topic, routes), gone]
     reason = decide(letter, now, rules).reason or TOO_LARGE
-    parked = parked_record(letter, record, reason, routes)
     gone = removed(letter, record, LetterState.PARKED, now, routes)
-    return [parked, gone]
+    return [parked_record(letter, record, reason, routes), gone]
