@@ -15,12 +15,16 @@ from shardpost.errors import ShardpostError, UsageError, single_line
 from shardpost.instants import parse_instant
 from shardpost.run_requests.model.commands import AirflowRun, Command
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.5
 ENDED = ("success", "failed")
 BAD_REQUEST, NOT_FOUND, CONFLICT, UNPROCESSABLE = 400, 404, 409, 422
 SERVER_ERROR, ATTEMPTS = 500, 3
 MAX_REASON_CHARACTERS = 200  # of Airflow's answer
+MAX_NOTE_CHARACTERS = 1000  # of Airflow
 
 
 class AirflowUnreachableError(ShardpostError):
@@ -66,9 +70,17 @@ class AirflowApi:
 
         Return why Airflow rejects it; None where it accepted it, now or before.
         """
-        if reason := self._why_not_startable(dag):
-            return reason
-        path = f"{_dag_path(dag)}/dagRuns"
+        path = _dag_path(dag)
+        response = self._retried("GET", path)
+        if response.status_code == NOT_FOUND:
+            return f"Airflow has no DAG {dag}"
+        with _understood("GET", path):
+            found = _json_of("GET", path, response)
+            if found["is_stale"]:
+                return f"DAG {dag} is stale in Airflow: no file defines it any more"
+            if found["is_paused"]:
+                return f"DAG {dag} is paused in Airflow"
+        path = f"{path}/dagRuns"
         form = {"dag_run_id": run_id, "logical_date": None, "conf": conf, "note": note}
         response = self._retried("POST", path, form)
         if response.status_code in (BAD_REQUEST, NOT_FOUND, UNPROCESSABLE):
@@ -77,42 +89,28 @@ class AirflowApi:
             _json_of("POST", path, response)
         return None
 
-    def _why_not_startable(self, dag: str) -> str | None:
-        path = _dag_path(dag)
-        response = self._retried("GET", path)
-        if response.status_code == NOT_FOUND:
-            return f"Airflow has no DAG {dag}"
-        with _understood("GET", path):
-            state = _json_of("GET", path, response)
-            if state["is_stale"]:
-                return f"DAG {dag} is stale in Airflow: no file defines it any more"
-            return f"DAG {dag} is paused in Airflow" if state["is_paused"] else None
-
     def wait(self, dag: str, run_id: str, seconds: float, say: Callable[[str], None]) -> None:
         """Wait for a run's success, reporting its tasks; AirflowRunError if it fails or is late."""
         deadline = time.monotonic() + seconds
-        reported: set[str] = set()
-        while (state := self.get(_run_path(dag, run_id))["state"]) not in ENDED:
-            self._report_tasks(dag, run_id, reported, say)
+        path, reported = _run_path(dag, run_id), set()
+        while True:
+            state = self.get(path)["state"]
+            for task in self.get(f"{path}/taskInstances")["task_instances"]:
+                name = task["rendered_map_index"] or task["task_id"]
+                if task["state"] in (*ENDED, "skipped") and name not in reported:
+                    reported.add(name)
+                    say(f"{dag}: {name}: {task['state']} after {task['duration'] or 0:.1f} s")
+            if state in ENDED:
+                break
             if time.monotonic() > deadline:
                 raise AirflowRunError(f"{dag}: run {run_id} is still {state} after {seconds:.0f} s")
             time.sleep(POLL_SECONDS)
-        self._report_tasks(dag, run_id, reported, say)
         if state != "success":
             raise AirflowRunError(f"{dag}: run {run_id} failed")
 
     def get(self, path: str) -> Any:
         """Return the JSON document at a path."""
         return _json_of("GET", path, self._request("GET", path))
-
-    def _report_tasks(
-        self, dag: str, run_id: str, reported: set[str], say: Callable[[str], None]
-    ) -> None:
-        for task in self.get(f"{_run_path(dag, run_id)}/taskInstances")["task_instances"]:
-            name = task["rendered_map_index"] or task["task_id"]
-            if task["state"] in (*ENDED, "skipped") and name not in reported:
-                reported.add(name)
-                say(f"{dag}: {name}: {task['state']} after {task['duration'] or 0:.1f} s")
 
     def _retried(
         self, method: str, path: str, form: dict[str, Any] | None = None
@@ -207,19 +205,12 @@ def _detail(response: httpx.Response) -> Any:
 
 
 def _shown(response: httpx.Response) -> str:
-    """Return the reason in an error response, on one line."""
     text = " ".join(str(_detail(response) or response.text).split())
     return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[:MAX_REASON_CHARACTERS]}…"
 
 
 def _unreachable(address: str, error: Exception) -> AirflowUnreachableError:
     return AirflowUnreachableError(f"Airflow at {address} does not answer ({error})")
-
-
-T = TypeVar("T")
-log = logging.getLogger(__name__)
-
-MAX_NOTE_CHARACTERS = 1000  # of Airflow
 
 
 class NoAnswerError(ShardpostError):

@@ -66,29 +66,24 @@ def dispatch(installation: Installation, now: datetime) -> DispatchCounts:
     with all else done, where a partition cannot be dispatched or Airflow does not answer.
     """
     with refused_runs.noting(installation.files, LOCK):
-        counts = _dispatch(installation, now)
+        with guards.run(installation, LOCK):
+            dags = installation.settings.requestable_dags
+            max_age = timedelta(installation.settings.request_days)
+            rules = RequestRules(dags, max_age, request_topics.partitions(installation.kafka), now)
+            with connected(installation.values(AirflowLogin)) as runs:
+                counts = _dispatch_partitions(installation, runs, rules)
+                if counts.forwarded:
+                    counts.waiting = counts.unseen = 0  # the second time counts them again
+                    counts.add(_dispatch_partitions(installation, runs, rules))
+        if counts.waiting or counts.unseen:
+            reason = runs.unreachable or "; ".join(runs.errors[:MAX_ERRORS])
+            waiting = counted(counts.waiting, "command is", "commands are")
+            raise ShardpostError(
+                f"{counts.in_words()}. {waiting} committed and not started,"
+                f" {counted(counts.unseen, 'run')} could not be checked: {reason}; the next"
+                " dispatch retries them"
+            )
     refused_runs.note(installation.files, LOCK, None)
-    return counts
-
-
-def _dispatch(installation: Installation, now: datetime) -> DispatchCounts:
-    with guards.run(installation, LOCK):
-        dags = installation.settings.requestable_dags
-        max_age = timedelta(installation.settings.request_days)
-        rules = RequestRules(dags, max_age, request_topics.partitions(installation.kafka), now)
-        with connected(installation.values(AirflowLogin)) as runs:
-            counts = _dispatch_partitions(installation, runs, rules)
-            if counts.forwarded:
-                counts.waiting = counts.unseen = 0  # the second time counts them again
-                counts.add(_dispatch_partitions(installation, runs, rules))
-    if counts.waiting or counts.unseen:
-        reason = runs.unreachable or "; ".join(runs.errors[:MAX_ERRORS])
-        waiting = counted(counts.waiting, "command is", "commands are")
-        raise ShardpostError(
-            f"{counts.in_words()}. {waiting} committed and not started,"
-            f" {counted(counts.unseen, 'run')} could not be checked: {reason}; the next dispatch"
-            " retries them"
-        )
     return counts
 
 
@@ -144,25 +139,19 @@ class PartitionDispatch:
             self._commands = ActiveCommands(
                 request_topics.command_entries(installation.kafka, partition)
             )
-            self._check_runs()
+            # Before requests are read: each that came during a run is then among them.
+            _step("see ends")
+            for command in self._commands.all():
+                try:
+                    self._commands.plan(command, next_action(command, self._runs.find(command)))
+                except NoAnswerError:
+                    self._counts.unseen += 1
             offset = self._process_requests(writer)
             records = list(self._start_runs(writer, offset))
             _step("commit started")
             writer.commit(records)
         self._counts.waiting = self._commands.waiting
         return self._counts
-
-    def _check_runs(self) -> None:
-        """Plan the next action for each command, by the state of its run in Airflow.
-
-        Before requests are read: each that came during a run is then among those that are read.
-        """
-        _step("see ends")
-        for command in self._commands.all():
-            try:
-                self._commands.plan(command, next_action(command, self._runs.find(command)))
-            except NoAnswerError:
-                self._counts.unseen += 1
 
     def _process_requests(self, writer: CommandWriter) -> int:
         """Decide on all requests, free the keys of ended runs; return the offset committed."""
@@ -194,21 +183,18 @@ class PartitionDispatch:
                 f" {GROUP} for it"
             )
         if committed < low:
-            self._report_lost(f"{self._requests.at(committed)} to {low - 1}")
+            from shardpost.alerts import notifier  # with the tables, which no other dispatch needs
+
+            lost = f"{self._requests.at(committed)} to {low - 1}"
+            self._counts.lost.append(lost)
+            text = f"Kafka deleted run requests before they were read: {lost}"
+            meaning = "what these asked for did not run, and who asked was told nothing"
+            loss = Condition(REQUESTS_LOST, lost, Severity.LOSS, text, meaning, EVENT)
+            # Before an offset is committed behind what nobody will read.
+            notifier.report(self._installation, loss, self._rules.now)
         return max(low, committed)
 
-    def _report_lost(self, lost: str) -> None:
-        """Tell people, before an offset is committed behind what nobody will read."""
-        from shardpost.alerts import notifier  # with the tables, which no other dispatch needs
-
-        self._counts.lost.append(lost)
-        text = f"Kafka deleted run requests before they were read: {lost}"
-        meaning = "what these asked for did not run, and who asked was told nothing"
-        loss = Condition(REQUESTS_LOST, lost, Severity.LOSS, text, meaning, EVENT)
-        notifier.report(self._installation, loss, self._rules.now)
-
     def _decide(self, record: Record) -> Iterator[Outgoing]:
-        """Decide on one request; yield the records to be written for it."""
         key = (record.key or b"").decode(errors="replace")
         commands, where = self._commands, record.coordinates
         match decide_record(record, commands.get(key), commands.release_of(key), self._rules):
@@ -255,7 +241,6 @@ class PartitionDispatch:
     def _decision_on(
         self, request: Coordinates, about: bytes, kind: Kind, reason: str, value: bytes
     ) -> Outgoing:
-        """Return the record of a decision on a request, with the request's value in a header."""
         why = f"{request}: {reason}"
         log.warning("%s: %s", kind, why)
         headers = {"request-offset": str(request.offset).encode(), "request": value}
@@ -270,31 +255,24 @@ class PartitionDispatch:
                 writer.commit([], offset)  # FencedError if another dispatch has taken over
 
         for command, action in self._commands.planned():
-            if action is NextStep.NOTE_STARTED:
-                yield self._started_record(command)
-            elif action is NextStep.START:
+            if action not in (NextStep.NOTE_STARTED, NextStep.START):
+                continue
+            if action is NextStep.START:
                 try:
                     rejection = self._runs.start(command, before)
                 except NoAnswerError:
                     continue
                 _step("started")
-                yield from self._outcome_of_start(command, rejection)
-
-    def _outcome_of_start(self, command: Command, rejection: str | None) -> Iterator[Outgoing]:
-        """Note that a run was started; of one that Airflow rejects free the key, on record."""
-        if rejection is None:
-            self._counts.started += 1
-            yield self._started_record(command)
-            return
-        self._counts.refused += 1
-        yield self._release_record(command.key, rejection)
-        request = self._requests.at(command.request_offset)
-        about, value = command.key.encode(), command.request()
-        yield self._decision_on(request, about, Kind.REFUSED, rejection, value)
-
-    def _started_record(self, command: Command) -> Outgoing:
-        log.info("%s: run %s of %s is started", command.key, command.run_id, command.dag)
-        return self._command_record(self._commands.mark_started(command))
+                if rejection is not None:
+                    self._counts.refused += 1
+                    yield self._release_record(command.key, rejection)
+                    request = self._requests.at(command.request_offset)
+                    about, value = command.key.encode(), command.request()
+                    yield self._decision_on(request, about, Kind.REFUSED, rejection, value)
+                    continue
+                self._counts.started += 1
+            log.info("%s: run %s of %s is started", command.key, command.run_id, command.dag)
+            yield self._command_record(self._commands.mark_started(command))
 
     def _command_record(self, command: Command) -> Outgoing:
         topic, partition = self._installation.kafka.topic("run-commands"), self._requests.partition

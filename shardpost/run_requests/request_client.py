@@ -50,7 +50,18 @@ def send_request(kafka: Kafka, key: str, value: dict[str, Any]) -> SentRequest:
 
     UsageError for one that would be refused undecoded; ShardpostError if Kafka does not accept it.
     """
-    raw = _encoded(key, value)
+    try:
+        raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        parse_json(raw)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"request {key!r}: expected JSON, in UTF-8: {error}") from None
+    if not key:
+        raise UsageError("run key: expected at least one character")
+    for name, size in (("key", len(key.encode())), ("value", len(raw))):
+        if size > MOST_BYTES:
+            raise UsageError(
+                f"request: expected a {name} of at most {MOST_BYTES} bytes, found {size}"
+            )
     topic = kafka.topic("decisions")
     count = partition_counts(kafka, [topic])[topic]
     decided = TopicPartition(topic, partition_of(key, count))
@@ -82,23 +93,6 @@ def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
     return status_of(offset, entries, decisions, is_processed=committed > offset)
 
 
-def _encoded(key: str, value: dict[str, Any]) -> bytes:
-    """Return the value in JSON; UsageError if it or the key cannot be sent."""
-    try:
-        raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-        parse_json(raw)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"request {key!r}: expected JSON, in UTF-8: {error}") from None
-    if not key:
-        raise UsageError("run key: expected at least one character")
-    for name, size in (("key", len(key.encode())), ("value", len(raw))):
-        if size > MOST_BYTES:
-            raise UsageError(
-                f"request: expected a {name} of at most {MOST_BYTES} bytes, found {size}"
-            )
-    return raw
-
-
 def release(
     installation: Installation,
     key: str,
@@ -113,10 +107,7 @@ def release(
     `run_id`: or if its run is not the one that was shown to who decides.
     """
     partition = partition_of(key, request_topics.partitions(installation.kafka))
-    with (
-        guards.run(installation, LOCK),
-        closing(CommandWriter(installation, partition)) as writer,
-    ):
+    with guards.run(installation, LOCK), closing(CommandWriter(installation, partition)) as writer:
         writer.open()
         entry = fold(request_topics.command_entries(installation.kafka, partition)).get(key)
         if entry is None or entry.command is None:

@@ -40,7 +40,11 @@ def parse_json(raw: bytes) -> Any:
         )
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    if _is_nested_deeper(form):
+    level = [form] if isinstance(form, dict | list) else []
+    for _ in range(MOST_NESTED):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+    if level:
         raise ValueError(_TOO_DEEP)
     json.dumps(form, ensure_ascii=False, allow_nan=False).encode()
     return form
@@ -64,15 +68,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         [(name, count)] = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"expected each name once in an object, found {name!r} {count} times")
     return form
-
-
-def _is_nested_deeper(form: object) -> bool:
-    """Tell whether there are more than MOST_NESTED levels; without recursion."""
-    level = [form] if isinstance(form, dict | list) else []
-    for _ in range(MOST_NESTED):
-        inner = (one.values() if isinstance(one, dict) else one for one in level)
-        level = [value for values in inner for value in values if isinstance(value, dict | list)]
-    return bool(level)
 
 
 class CommandState(StrEnum):

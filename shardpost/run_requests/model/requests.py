@@ -129,7 +129,6 @@ def shown(value: object) -> str:
 
 
 WON, ALREADY_RUNNING = "won", "already running"
-RUN_ENDED = "its run has ended since"
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,10 @@ def status_of(
     `entries` are the records of its key in `run-commands`, oldest first; `decisions` those on this
     very request.
     """
-    in_force = _in_force(offset, entries)
+    numbers = [entry.command.request_offset for entry in entries if entry.command]
+    last = max((number for number in numbers if number <= offset), default=None)
+    # The records of the command that was in force when the request was decided.
+    in_force = [one for one in entries if one.command and one.command.request_offset == last]
     command, since = (in_force[-1].command, in_force[0].at) if in_force else (None, None)
     if decisions:
         kind, why = str(decisions[-1].kind), decisions[-1].why
@@ -188,15 +190,8 @@ def status_of(
     if not is_processed:
         return None
     if command is None:
-        return RequestStatus(ALREADY_RUNNING, why=RUN_ENDED)
+        return RequestStatus(ALREADY_RUNNING, why="its run has ended since")
     return RequestStatus(ALREADY_RUNNING, command=command, since=since)
-
-
-def _in_force(offset: int, entries: Sequence[CommandEntry]) -> list[CommandEntry]:
-    """Return the records of the command that was in force when that request was decided."""
-    numbers = [entry.command.request_offset for entry in entries if entry.command]
-    last = max((number for number in numbers if number <= offset), default=None)
-    return [entry for entry in entries if entry.command and entry.command.request_offset == last]
 
 
 @dataclass(frozen=True)
