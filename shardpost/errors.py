@@ -44,15 +44,13 @@ def combined(failures: Sequence[Exception]) -> Exception:
     """Return one error that says what each of them says, the first five; a single one as it is."""
     if len(failures) == 1:
         return failures[0]
-    said = [_said(failure) for failure in failures[:NAMED_FAILURES]]
+    said = [
+        str(one) if isinstance(one, ShardpostError) else f"{type(one).__name__}: {one}"
+        for one in failures[:NAMED_FAILURES]
+    ]
     if more := failures[NAMED_FAILURES:]:
         said.append(f"and {len(more)} more")
     return ShardpostError("; ".join(said))
-
-
-def _said(failure: Exception) -> str:
-    kind = "" if isinstance(failure, ShardpostError) else f"{type(failure).__name__}: "
-    return f"{kind}{failure}"
 
 
 # Control characters but tab and newline, and those that turn the direction of a line.

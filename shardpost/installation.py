@@ -34,11 +34,6 @@ class Installation:
         """Return a topic's name in this installation, for who needs no client of its Kafka."""
         return self.settings.topic(name)
 
-    @property
-    def partitions(self) -> int:
-        """How many partitions a topic gets that it creates."""
-        return self.settings.partitions
-
     def values(self, kind: Callable[..., T]) -> T:
         """Return the values that a feature declares: its fields are settings, by their names."""
         return kind(**{name: getattr(self.settings, name) for name in signature(kind).parameters})

@@ -178,7 +178,6 @@ class Projections:
         return mark
 
     def _is_valid(self, mark: _Mark, there: _There) -> bool:
-        """Tell whether it is a beginning of what is there."""
         return (
             (mark.form, mark.topic_id) == (self._form.digest, there.topic_id)
             and 0 <= time.time() - mark.made_at < self._form.valid_for.total_seconds()
@@ -195,7 +194,11 @@ class Projections:
                 f"{partition}: expected records that stay as they were read, found others each"
                 " time: run it again"
             )
-        _remove_old(self._files, self._form, partition)
+        for path in _all_files(self._files, self._form, partition):
+            # Those of other code, settings or boots that nobody takes for valid any more.
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > self._form.valid_for.total_seconds():
+                    _remove(path, waits=False)
         database.execute("BEGIN IMMEDIATE")
         with database:
             if _mark_of(database) == before:
@@ -239,14 +242,6 @@ def remove(files: Files, form: Form, partition: TopicPartition) -> None:
                     _empty(database)
         except sqlite3.DatabaseError as error:
             _remove_damaged(path, error)
-
-
-def _remove_old(files: Files, form: Form, partition: TopicPartition) -> None:
-    """Remove those of other code, settings or boots that nobody takes for valid any more."""
-    for path in _all_files(files, form, partition):
-        with suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > form.valid_for.total_seconds():
-                _remove(path, waits=False)
 
 
 def _all_files(files: Files, form: Form, partition: TopicPartition) -> list[Path]:
@@ -296,7 +291,6 @@ def _connect(path: str) -> Connection:
 
 
 def _empty(database: Connection) -> None:
-    """Drop the tables, and what is known of them."""
     tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'mark'"
     for (name,) in database.execute(tables).fetchall():
         database.execute(f"DROP TABLE {name}")

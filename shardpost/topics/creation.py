@@ -162,7 +162,7 @@ def plan_topics(installation: Installation) -> list[TopicPlan]:
     names = {name for one in expected for name in (one.name, *one.partitions_as)}
     cluster = observe_topics(installation.kafka, names)
     require_cluster(installation.kafka, file, cluster)
-    bootstrap, partitions = installation.kafka.bootstrap, installation.partitions
+    bootstrap, partitions = installation.kafka.bootstrap, installation.settings.partitions
     return plan_changes(expected, cluster, bootstrap=bootstrap, partitions=partitions)
 
 

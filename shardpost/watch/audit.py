@@ -118,12 +118,14 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
     if not wrong and not cluster.unknown:
         said = f"all {len(expected)} are there, as declared"
         counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
-        other = [name for name, count in counts.items() if count != installation.partitions]
+        other = [
+            name for name, count in counts.items() if count != installation.settings.partitions
+        ]
         if other:
             said += (
                 f"; {len(other)} of them were created with another number of partitions than"
-                f" SHARDPOST_PARTITIONS={installation.partitions}, which is for new topics:"
-                f" {other[0]} has {counts[other[0]]}"
+                f" SHARDPOST_PARTITIONS={installation.settings.partitions}, which is for new"
+                f" topics: {other[0]} has {counts[other[0]]}"
             )
         yield ok("topics", said)
 

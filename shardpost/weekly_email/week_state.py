@@ -188,7 +188,7 @@ class WeekState:
 
     def _require_partitions(self, ledger: StoreTopic) -> None:
         """Refuse a ledger with another number of partitions than before, or than settings say."""
-        expected = self.installation.partitions
+        expected = self.installation.settings.partitions
         source = "SHARDPOST_PARTITIONS, which may be set to the actual number"
         of_topic = [mark for mark in self.marks if mark.topic_id == ledger.topic_id]
         if of_topic:
