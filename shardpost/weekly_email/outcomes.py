@@ -88,17 +88,15 @@ class Progress:
 
         `open_at_start` is how many clients of the audience were open when the run began.
         """
-        counts = self._counts(open_at_start - self.closed)
+        still_open = open_at_start - self.closed
+        counts = ShardCounts.of(self.shard, self.states, still_open, self.unknown_clients)
         return ShardReport(**vars(counts), error=error)
 
-    def _counts(self, open_clients: int) -> ShardCounts:
-        return ShardCounts.of(self.shard, self.states, open_clients, self.unknown_clients)
-
     def _line(self, waiting: int) -> str:
-        counts = self._counts(open_clients=0)  # how many are open is known at the end only
+        count = {str(state): f"{self.states[state]:,}" for state in DeliveryState}
         return (
-            f"{counts.sent:,} of {self.audience_size:,} sent, {counts.failed:,} failed,"
-            f" {counts.suppressed:,} suppressed, {counts.unknown:,} unknown,"
+            f"{count['sent']} of {self.audience_size:,} sent, {count['failed']} failed,"
+            f" {count['suppressed']} suppressed, {count['unknown']} unknown,"
             f" {waiting:,} waiting for a retry ({self.sent_by_this_run:,} sent by this run)"
         )
 

@@ -95,7 +95,12 @@ class ShardSender:
     def _next_group(self, steps: Iterator[Step]) -> list[Attempt]:
         """Return the mails to send together next, at most one per connection; none at the end."""
         while True:
-            most = self._wait_for_rate_limit()
+            # Until at least one mail may be sent.
+            while (delay := self._rate_limit.delay(time.monotonic())) > 0:
+                self._wait(delay)
+            self._raise_if_stopped()
+            by_rate = self._rate_limit.allowed(time.monotonic())
+            most = int(min(len(self._connections), self.outcomes.health.allowed, by_rate))
             group = self._retry_queue.take_due(most)
             while len(group) < most and len(self._retry_queue) < MAX_QUEUED:
                 match next(steps, None):
@@ -109,14 +114,6 @@ class ShardSender:
             if group or not self._retry_queue:
                 return group
             self._wait(self._retry_queue.delay)
-
-    def _wait_for_rate_limit(self) -> int:
-        """Wait until at least one mail may be sent; return how many may be sent at once."""
-        while (delay := self._rate_limit.delay(time.monotonic())) > 0:
-            self._wait(delay)
-        self._raise_if_stopped()
-        by_rate = self._rate_limit.allowed(time.monotonic())
-        return int(min(len(self._connections), self.outcomes.health.allowed, by_rate))
 
     def _wait(self, seconds: float) -> None:
         if seconds > LONGEST_HELD:

@@ -26,7 +26,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shardpost.delta import table_log
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.storage import data_files
 from shardpost.errors import ShardpostError
@@ -116,7 +115,8 @@ def erase_old_audiences(
         table_errors(),
         exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait),
     ):
-        weeks = FrozenWeeks(installation.tables).list_all()
+        table = FrozenWeeks(installation.tables)
+        weeks = table.list_all()
         clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
         result.warning = clock.warning
         # An interrupted run may have begun with those that are marked.
@@ -130,7 +130,14 @@ def erase_old_audiences(
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
         result.clients = sum(week.recipients for week in erased)
-        _remove(installation.tables, {week.audience for week in gone}, result)
+        # And what killed freezes left, which no week has.
+        folders = {*table.unnamed(), *(week.audience for week in gone)}
+        for folder in folders:
+            files = data_files(installation.tables, audience_table(folder), lambda _: False)
+            result.files += len(files)
+            result.bytes += sum(file.size for file in files)
+        if folders and not dry_run:
+            table.remove_unnamed()
     return result
 
 
@@ -159,18 +166,6 @@ def _mark(
     return True
 
 
-def _remove(tables: Tables, gone: set[str], result: ErasedAudiences) -> None:
-    """Remove the tables of erased audiences from the disk, and those that no week has."""
-    weeks = FrozenWeeks(tables)
-    folders = {*weeks.unnamed()} | gone
-    for folder in folders:
-        files = data_files(tables, audience_table(folder), lambda _: False)
-        result.files += len(files)
-        result.bytes += sum(file.size for file in files)
-    if folders and not result.dry_run:
-        weeks.remove_unnamed()
-
-
 # Free locks of weeks are removed after that: longer than a week is mailed.
 LOCKS_KEPT = timedelta(days=14)
 # Tombstones of one transaction.
@@ -188,30 +183,25 @@ def close_old_weeks(
     """
     result, days = ClosedWeeks(dry_run), installation.values(LedgerRetention).ledger_days
     with table_errors():
-        known = _last_used(installation)
-        clock = AgeClock.of(now, (week.end for week in known))
+        # Of each week that ever was in the ledger: when it was frozen and mailed.
+        used: dict[IsoWeek, list[datetime]] = defaultdict(list)
+        for frozen in FrozenWeeks(installation.tables).list_all():
+            used[IsoWeek.parse(frozen.week)].append(frozen.frozen_at)
+        for mark in week_state.list_marks(installation.tables):
+            used[IsoWeek.parse(mark.week)].append(mark.marked_at)
+        clock = AgeClock.of(now, (week.end for week in used))
         result.warning = clock.warning
         closed = {
             week
             for week, row in week_state.list_closed(installation.tables).items()
             if row.emptied_at
         }
-        for week, times in known.items():
+        for week, times in sorted(used.items()):
             if str(week) not in closed and clock.is_older(days, week.end, *times):
                 _try_to_close(installation, week, now, result)
         if not dry_run:
             remove_free(installation.files, LOCKS, now - LOCKS_KEPT)
     return result
-
-
-def _last_used(installation: Installation) -> dict[IsoWeek, list[datetime]]:
-    """Return, of each week that ever was in the ledger, when it was frozen and mailed."""
-    times: dict[str, list[datetime]] = defaultdict(list)
-    for frozen in FrozenWeeks(installation.tables).list_all():
-        times[frozen.week].append(frozen.frozen_at)
-    for mark in week_state.list_marks(installation.tables):
-        times[mark.week].append(mark.marked_at)
-    return {IsoWeek.parse(week): times[week] for week in sorted(times)}
 
 
 def _try_to_close(
